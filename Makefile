@@ -1,0 +1,50 @@
+# make demo | test | python | bench | lint | format: `make help` says what each does.
+PRESET ?= release
+BUILD := build/$(PRESET)
+VENV := .venv
+NINJA := flock $(BUILD)/.lock ninja -C $(BUILD)
+export TAMIS_TORCH ?=
+
+.PHONY: help setup setup-python setup-lint configure build demo test python bench lint format clean
+
+help:                ## this text
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 22
+
+setup:               ## install what the build needs (Debian and Ubuntu packages; LibTorch in .venv)
+	@scripts/setup.sh build
+
+configure: setup
+	@scripts/configure.sh $(PRESET)
+
+build: configure     ## build the program, the operators and the tests
+	@$(NINJA)
+
+demo: configure      ## train a Multiscreen that retrieves, evaluate it, write report.html (FULL=1: 100 instances a cell)
+	@$(NINJA) tamis
+	@scripts/demo.sh $(BUILD)/tamis $(if $(FULL),--full)
+
+test: setup-test build ## build and run every test (PRESET=asan or tsan for the sanitizers)
+	@scripts/test.sh $(BUILD)
+
+setup-test:
+	@scripts/setup.sh test
+
+python: configure    ## the operators in PyTorch: install torch in .venv (5 GB), run opcheck
+	@scripts/setup.sh python
+	@$(NINJA) tamis_ops
+	@$(VENV)/bin/python python/tests/operators_test.py
+
+bench: configure     ## micro-benchmarks of the operators
+	@$(NINJA) tamis_ops_bench
+	@$(BUILD)/tamis_ops_bench
+
+lint: configure      ## clang-format and clang-tidy, changing nothing
+	@scripts/setup.sh lint
+	@scripts/lint.sh $(BUILD)
+
+format:              ## clang-format every source file
+	@scripts/setup.sh lint
+	@git ls-files -co --exclude-standard '*.cc' '*.h' | xargs clang-format -i
+
+clean:               ## remove the builds (not .venv)
+	rm -rf build

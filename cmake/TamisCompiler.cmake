@@ -1,0 +1,26 @@
+# Flags for all of our code: warnings, assertions, sanitizers, ccache.
+
+add_library(tamis_options INTERFACE)
+target_include_directories(tamis_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(tamis_options INTERFACE -Wall -Wextra -Wno-unknown-pragmas)
+if(TAMIS_WERROR)
+  target_compile_options(tamis_options INTERFACE -Werror)
+endif()
+target_compile_definitions(tamis_options INTERFACE SPDLOG_FMT_EXTERNAL)
+if(TAMIS_ASSERTIONS)
+  target_compile_definitions(tamis_options INTERFACE TAMIS_ASSERTIONS)
+endif()
+if(TAMIS_SANITIZE)
+  target_compile_options(tamis_options INTERFACE -fsanitize=${TAMIS_SANITIZE} -fno-omit-frame-pointer
+                                                 -fno-sanitize-recover=undefined)
+  target_link_options(tamis_options INTERFACE -fsanitize=${TAMIS_SANITIZE})
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  # The precompiled torch header needs these allowances; -fpch-preprocess lets ccache see through it.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${CCACHE_PROGRAM})
+  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+endif()

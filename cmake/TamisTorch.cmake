@@ -1,0 +1,42 @@
+# The target tamis_torch: LibTorch's headers and libraries.
+#
+# A CPU build links libtorch_cpu and libc10 by name, because the TorchConfig.cmake of the PyPI wheel asks for a CUDA
+# toolkit. With a CUDA toolkit (nvcc on the PATH) and libtorch_cuda in the directory, the CUDA libraries are linked too.
+
+set(torch_root "${TAMIS_TORCH}")
+if(NOT torch_root)
+  file(GLOB torch_root ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
+endif()
+if(NOT EXISTS "${torch_root}/lib/libtorch_cpu.so")
+  message(FATAL_ERROR "LibTorch: expected lib/libtorch_cpu.so in '${torch_root}'; run `make setup`, or name a "
+                      "LibTorch >= 2.11 with `make TAMIS_TORCH=/path/to/libtorch`")
+endif()
+
+find_package(OpenMP REQUIRED)  # ATen's thread pool; libtorch_cpu loads the same libgomp
+
+add_library(tamis_torch INTERFACE)
+target_include_directories(tamis_torch SYSTEM INTERFACE ${torch_root}/include
+                                                        ${torch_root}/include/torch/csrc/api/include)
+target_link_libraries(tamis_torch INTERFACE ${torch_root}/lib/libtorch_cpu.so ${torch_root}/lib/libc10.so
+                                            OpenMP::OpenMP_CXX)
+# The wheel's CUDA stubs sit in neighbouring packages that libtorch_cpu finds by itself at run time.
+target_link_options(tamis_torch INTERFACE -Wl,--allow-shlib-undefined)
+
+find_program(TAMIS_NVCC nvcc)
+if(TAMIS_NVCC AND EXISTS "${torch_root}/lib/libtorch_cuda.so")
+  message(STATUS "LibTorch with CUDA: ${torch_root}")
+  target_link_libraries(tamis_torch INTERFACE -Wl,--no-as-needed ${torch_root}/lib/libtorch_cuda.so
+                                              ${torch_root}/lib/libc10_cuda.so ${torch_root}/lib/libtorch.so
+                                              -Wl,--as-needed)
+else()
+  message(STATUS "LibTorch, CPU only: ${torch_root}")
+endif()
+
+# torch/torch.h costs many seconds a file: compiled once here and reused by every target that uses torch.
+add_library(tamis_torch_header STATIC ${PROJECT_SOURCE_DIR}/cmake/torch_header.cc)
+target_link_libraries(tamis_torch_header PUBLIC tamis_torch tamis_options)
+target_precompile_headers(tamis_torch_header PRIVATE <torch/torch.h>)
+function(tamis_uses_torch target)
+  target_link_libraries(${target} PUBLIC tamis_torch)
+  target_precompile_headers(${target} REUSE_FROM tamis_torch_header)
+endfunction()

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Installs what a target needs and is missing: setup.sh build | test | python | lint. Quick when nothing is.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+what=${1:-build}
+
+apt_build="cmake ninja-build ccache g++ python3 python3-venv libhwy-dev libcli11-dev libspdlog-dev libfmt-dev
+  nlohmann-json3-dev libtomlplusplus-dev libgtest-dev libgmock-dev libbenchmark-dev"
+apt_test="chromium"
+apt_lint="clang-format clang-tidy"
+
+install_packages() {  # installs the Debian packages among "$@" that are missing
+  local missing=()
+  for package in "$@"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  local as_root=""
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! sudo -n true 2>/dev/null; then
+      echo "tamis: these packages are missing; run: sudo apt-get install -y ${missing[*]}" >&2
+      return 1
+    fi
+    as_root="sudo"
+  fi
+  echo "tamis: installing ${missing[*]}"
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+install_wheels() {  # install_wheels FILE [pip options]: installs FILE into .venv unless this very FILE was before
+  local file=$1 stamp=".venv/.installed-$(basename "$1")"
+  shift
+  cmp -s "$file" "$stamp" && return 0
+  if [ ! -x .venv/bin/pip ]; then
+    rm -rf .venv
+    python3 -m venv .venv
+  fi
+  echo "tamis: installing $file into .venv"
+  .venv/bin/pip install --quiet --disable-pip-version-check "$@" -r "$file"
+  cp "$file" "$stamp"
+}
+
+case $what in
+  build)
+    install_packages $apt_build
+    # Without the wheel's own dependencies (5 GB of CUDA): libtorch_cpu needs only these.
+    [ -n "${TAMIS_TORCH:-}" ] || install_wheels requirements/libtorch.txt --no-deps
+    install_wheels requirements/web.txt --no-deps
+    ;;
+  test)
+    # The page tests drive a real browser; where none is packaged (Ubuntu has only a snap) they skip and say so.
+    install_packages $apt_test || echo "tamis: chromium could not be installed; the page tests will be skipped" >&2
+    ;;
+  python) install_wheels requirements/python.txt ;;
+  lint) install_packages $apt_lint ;;
+  *) echo "setup.sh: expected build, test, python or lint, got '$what'" >&2; exit 2 ;;
+esac

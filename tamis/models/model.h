@@ -1,0 +1,108 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <iosfwd>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tamis::models {
+
+/// A tensor that training changes. `name` is the name in memory; checkpoints may split it (see checkpoint_tensors).
+struct Parameter {
+  std::string name;
+  at::Tensor tensor;  // float32 leaf, requires_grad
+};
+
+/// A tensor as a checkpoint stores it: a view of a parameter (or of a tensor shaped like one: optimizer moments).
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+struct ForwardOptions {
+  at::ScalarType compute_dtype = at::kFloat;  // of projections and screening; the residual stream stays float32
+  bool expand_windows = false;                // SWE: windows beyond the training length become infinite
+  bool recompute = false;                     // training: recompute a layer's activations in the backward pass
+};
+
+/// A mixer's relevance map: [H, T, T] each, of one layer, for one sequence.
+struct RelevanceMap {
+  int64_t layer = 0;
+  at::Tensor similarity;       // s_ij; undefined for mixers that have none
+  at::Tensor trim;             // a_ij, idem
+  at::Tensor softmask;         // m_ij, idem
+  at::Tensor relevance;        // what multiplies the value
+  std::vector<double> window;  // per head, tokens; infinity allowed
+  std::vector<double> accept;  // per head, r; empty for mixers that have none
+};
+
+/// What a sequence must remember to go on; made by Model::new_state, advanced by Model::decode.
+class DecodingState {
+ public:
+  virtual ~DecodingState() = default;
+  virtual int64_t position() const = 0;  // tokens seen so far
+  virtual int64_t bytes() const = 0;     // memory it holds
+  virtual std::unique_ptr<DecodingState> fork() const = 0;
+  virtual void save(std::ostream& out) const = 0;
+  virtual void load(std::istream& in) = 0;  // throws ExitCode::kInput when the bytes do not fit this model
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  /// The contents of config.json: model_type and every size.
+  virtual const nlohmann::json& config() const = 0;
+  virtual int64_t vocab_size() const = 0;
+  virtual int64_t hidden_size() const = 0;
+  virtual int64_t training_length() const = 0;  // max_position_embeddings
+
+  /// Trained tensors in a fixed order.
+  virtual std::vector<Parameter> parameters() const = 0;
+  /// Splits tensors shaped like parameters() (same order) into the checkpoint's names; views, no copies.
+  virtual std::vector<NamedTensor> checkpoint_tensors(std::span<const at::Tensor> like_parameters) const = 0;
+
+  /// tokens_BT int64 -> x_BTD, float32, scaled so that logits = x . head_weight()^T. Differentiable.
+  virtual at::Tensor hidden(const at::Tensor& tokens_BT, const ForwardOptions& options) const = 0;
+  /// [N, D], float32. Differentiable.
+  virtual at::Tensor head_weight() const = 0;
+
+  /// Advances states[b] by row b of tokens_BC and returns the final x_BCD as `hidden` would; C >= 1, any chunking.
+  virtual std::unique_ptr<DecodingState> new_state(const ForwardOptions& options) const = 0;
+  virtual at::Tensor decode(const at::Tensor& tokens_BC, std::span<DecodingState* const> states) const = 0;
+
+  /// Weight multiplications per token, forward, times two; training costs three times that.
+  virtual double flops_per_token(int64_t length) const = 0;
+
+  /// For looking inside. One entry per layer.
+  virtual std::vector<RelevanceMap> relevance(const at::Tensor& tokens_1T, const ForwardOptions& options) const = 0;
+  /// Per layer and head: windows in tokens and acceptance widths; empty for models without them.
+  struct Tile {
+    int64_t layer, head;
+    double window, accept;
+  };
+  virtual std::vector<Tile> tiles() const = 0;
+};
+
+/// Parameters of a configuration without making the model.
+struct ParameterCount {
+  int64_t total = 0;
+  int64_t without_embedding = 0;
+};
+
+/// Checks a config.json (or a recipe's [model] table, with `psi`) and fills in every default; throws ExitCode::kUsage
+/// with the key and the nearest known name.
+nlohmann::json complete_config(const nlohmann::json& config);
+ParameterCount count_parameters(const nlohmann::json& complete_config);
+/// A freshly initialised model; the same seed gives the same bits.
+std::unique_ptr<Model> make_model(const nlohmann::json& complete_config, uint64_t seed);
+/// Names for model_type.
+std::span<const std::string> known_models();
+
+}  // namespace tamis::models

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+namespace tamis::ops {
+
+struct LinearCrossEntropyOptions {
+  std::string reduction = "mean";  // "mean" over counted targets, "sum", or "none"
+  int64_t ignore_index = -100;     // targets with this value count nothing and get no gradient
+};
+
+/// Vocabulary head and loss in one: loss_t = logsumexp_n(x_t . weight_n) - x_t . weight_{target_t}, natural logarithm,
+/// without the T x N logits.
+///
+/// x_TD        [..., D] float32, float64 or bfloat16 (a learned logit scale is multiplied into x beforehand)
+/// weight_ND   vocabulary head, the dtype of x
+/// target_T    [...] int64: in [0, N) or ignore_index
+/// returns     a float32 (float64) scalar, or [...] with reduction "none"; mean over no counted target is 0
+///
+/// Gradient  x, weight; once.
+/// Memory    beyond the inputs and their gradients one tile of logits of at most 64 MB; for "mean" and "sum" the
+///           gradients are formed in the forward pass while the tile is at hand.
+/// Bits      the same for any number of threads.
+/// Throws    c10::ValueError when shapes or dtypes disagree, c10::IndexError when a target is out of range.
+at::Tensor linear_cross_entropy(const at::Tensor& x_TD, const at::Tensor& weight_ND, const at::Tensor& target_T,
+                                const LinearCrossEntropyOptions& options = {});
+
+namespace reference {
+
+/// The definition, in plain torch.
+at::Tensor linear_cross_entropy(const at::Tensor& x_TD, const at::Tensor& weight_ND, const at::Tensor& target_T,
+                                const LinearCrossEntropyOptions& options = {});
+
+}  // namespace reference
+}  // namespace tamis::ops

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+
+namespace tamis::ops {
+
+struct ScreeningOptions {
+  std::optional<at::Tensor> gate;       // gate_BTHV: u is multiplied by tanh(SiLU(gate)) on the way out
+  double mipe_threshold = 256.0;        // w_th of Eq. (7), tokens; > 0
+  int64_t key_start = 0;                // absolute position of the first key (MiPE is relative: only bookkeeping)
+  std::optional<double> expand_beyond;  // SWE: every window w > expand_beyond becomes infinite
+  bool tanh_norm = true;                // false: u = h (ablation)
+  std::string position = "mipe";        // "mipe" or "none" (ablation)
+  std::optional<at::Tensor> document;   // int [B, T_k]: a query sees only keys of its own document
+};
+
+/// Screening: every key is accepted or rejected on its own; keys do not compete. Paper 000, Eq. (4)-(14), (17), (18).
+///
+///   w = exp(s_w) + 1,  r = sigmoid(s_r)                        window in tokens, acceptance width in (0, 1)
+///   q, k, v <- unit length; a zero row stays zero and gets no gradient
+///   q, k rotated in dimensions 0, 1 at position i by pi i phi(w) / w   (MiPE)
+///   phi(w) = (cos(pi w / w_th) + 1) / 2 if w < w_th, else 0
+///   s_ij = q_i . k_j                                           in [-1, 1]
+///   a_ij = max(1 - (1 - s_ij) / r, 0)^2                        Trim
+///   m_ij = (cos(pi (i - j) / w) + 1) / 2 if 0 <= i - j < w     Softmask
+///          else 0
+///   h_i  = sum_j a_ij m_ij v_j
+///   u_i  = tanh(|h_i|) / |h_i| h_i, u = h at h = 0             TanhNorm
+///   out  = u * tanh(SiLU(gate))
+///
+/// q_BTHK            projections of the last T_q of T_k positions, raw: normalised and rotated here; K >= 2
+/// k_BTHK, v_BTHV    projections of all T_k positions, raw
+/// s_w_H, s_r_H      learned scalars of each head, float32 or float64; s_r = inf means r = 1
+/// returns           [B, T_q, H, V] in the dtype of v
+///
+/// Dtype     float32, float64, bfloat16 (all arithmetic in float32), the same for q, k, v and gate. Any strides.
+/// Gradient  q, k, v, gate, s_w (softmask and MiPE angle), s_r; once (no second derivative).
+/// Memory    O(T).  Time O(sum_H min(T, w)) per token for similarities; values are read only where accepted.
+/// Bits      the same for any number of threads.
+/// Throws    c10::ValueError when shapes, dtypes or devices disagree; the text names the argument and both values.
+at::Tensor screening(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
+                     const at::Tensor& s_w_H, const at::Tensor& s_r_H, const ScreeningOptions& options = {});
+
+namespace reference {
+
+/// The definition, in plain torch: any dtype and device, O(T^2) memory.
+at::Tensor screening(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
+                     const at::Tensor& s_w_H, const at::Tensor& s_r_H, const ScreeningOptions& options = {});
+
+/// What the definition computes on the way, for looking inside: each [B, H, T_q, T_k], zero outside the window.
+struct ScreeningRelevance {
+  at::Tensor similarity;  // s_ij
+  at::Tensor trim;        // a_ij
+  at::Tensor softmask;    // m_ij; relevance = trim * softmask
+};
+ScreeningRelevance screening_relevance(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& s_w_H,
+                                       const at::Tensor& s_r_H, const ScreeningOptions& options = {});
+
+}  // namespace reference
+}  // namespace tamis::ops
