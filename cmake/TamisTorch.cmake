@@ -12,13 +12,21 @@ if(NOT EXISTS "${torch_root}/lib/libtorch_cpu.so")
                       "LibTorch >= 2.11 with `make TAMIS_TORCH=/path/to/libtorch`")
 endif()
 
-find_package(OpenMP REQUIRED)  # ATen's thread pool; libtorch_cpu loads the same libgomp
+# ATen's threads are OpenMP's: use the runtime that libtorch_cpu itself loads, so that there is one pool.
+find_package(OpenMP REQUIRED)
+file(GLOB torch_openmp ${torch_root}/lib/libgomp*.so*)
+if(NOT torch_openmp)
+  set(torch_openmp OpenMP::OpenMP_CXX)
+endif()
 
 add_library(tamis_torch INTERFACE)
 target_include_directories(tamis_torch SYSTEM INTERFACE ${torch_root}/include
                                                         ${torch_root}/include/torch/csrc/api/include)
 target_link_libraries(tamis_torch INTERFACE ${torch_root}/lib/libtorch_cpu.so ${torch_root}/lib/libc10.so
-                                            OpenMP::OpenMP_CXX)
+                                            ${torch_openmp})
+target_compile_options(tamis_torch INTERFACE ${OpenMP_CXX_FLAGS})
+# Some LibTorch versions bring their own fmt headers without a library; header-only, either fmt works.
+target_compile_definitions(tamis_torch INTERFACE FMT_HEADER_ONLY)
 # The wheel's CUDA stubs sit in neighbouring packages that libtorch_cpu finds by itself at run time.
 target_link_options(tamis_torch INTERFACE -Wl,--allow-shlib-undefined)
 
@@ -32,10 +40,11 @@ else()
   message(STATUS "LibTorch, CPU only: ${torch_root}")
 endif()
 
-# torch/torch.h costs many seconds a file: compiled once here and reused by every target that uses torch.
+# Torch headers cost many seconds a file: compiled once here and reused by every target that uses torch.
 add_library(tamis_torch_header STATIC ${PROJECT_SOURCE_DIR}/cmake/torch_header.cc)
 target_link_libraries(tamis_torch_header PUBLIC tamis_torch tamis_options)
-target_precompile_headers(tamis_torch_header PRIVATE <torch/torch.h>)
+target_precompile_headers(tamis_torch_header PRIVATE <ATen/ATen.h> <torch/csrc/autograd/autograd.h>
+                           <torch/csrc/autograd/custom_function.h> <torch/library.h>)
 function(tamis_uses_torch target)
   target_link_libraries(${target} PUBLIC tamis_torch)
   target_precompile_headers(${target} REUSE_FROM tamis_torch_header)

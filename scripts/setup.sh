@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
 
-apt_build="cmake ninja-build ccache g++ python3 python3-venv libhwy-dev libcli11-dev libspdlog-dev libfmt-dev
+apt_build="cmake ninja-build ccache g++ python3 python3-venv libhwy-dev libcli11-dev libfmt-dev
   nlohmann-json3-dev libtomlplusplus-dev libgtest-dev libgmock-dev libbenchmark-dev"
 apt_test="chromium"
 apt_lint="clang-format clang-tidy"

@@ -139,7 +139,7 @@ void write_directory_atomic(const fs::path& path, const std::function<void(const
   std::error_code ignored;
   try {
     fs::remove_all(temporary, ignored);
-    create_directories(temporary);
+    make_directories(temporary);
     fill(temporary);
     sync_tree(temporary);
     if (fs::exists(path)) {
@@ -166,7 +166,7 @@ void remove_unfinished_writes(const fs::path& directory) {
   }
 }
 
-void create_directories(const fs::path& path) {
+void make_directories(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) {

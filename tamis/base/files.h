@@ -26,7 +26,7 @@ void write_directory_atomic(const std::filesystem::path& path,
 void remove_unfinished_writes(const std::filesystem::path& directory);
 
 /// Creates the directory and its parents. Throws ExitCode::kStorage.
-void create_directories(const std::filesystem::path& path);
+void make_directories(const std::filesystem::path& path);
 
 /// A file being written piece by piece; every failure throws ExitCode::kStorage with the path and the reason.
 class FileWriter {

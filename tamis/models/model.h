@@ -11,18 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "tamis/nn/safetensors.h"
+
 namespace tamis::models {
 
 /// A tensor that training changes. `name` is the name in memory; checkpoints may split it (see checkpoint_tensors).
 struct Parameter {
   std::string name;
   at::Tensor tensor;  // float32 leaf, requires_grad
-};
-
-/// A tensor as a checkpoint stores it: a view of a parameter (or of a tensor shaped like one: optimizer moments).
-struct NamedTensor {
-  std::string name;
-  at::Tensor tensor;
 };
 
 struct ForwardOptions {
@@ -66,7 +62,7 @@ class Model {
   /// Trained tensors in a fixed order.
   virtual std::vector<Parameter> parameters() const = 0;
   /// Splits tensors shaped like parameters() (same order) into the checkpoint's names; views, no copies.
-  virtual std::vector<NamedTensor> checkpoint_tensors(std::span<const at::Tensor> like_parameters) const = 0;
+  virtual std::vector<nn::NamedTensor> checkpoint_tensors(std::span<const at::Tensor> like_parameters) const = 0;
 
   /// tokens_BT int64 -> x_BTD, float32, scaled so that logits = x . head_weight()^T. Differentiable.
   virtual at::Tensor hidden(const at::Tensor& tokens_BT, const ForwardOptions& options) const = 0;

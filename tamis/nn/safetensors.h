@@ -1,0 +1,44 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tamis::nn {
+
+/// A tensor as a checkpoint stores it.
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// A safetensors file, mapped into memory and trusted in nothing: the constructor checks the header's size and JSON,
+/// every dtype, shape and offset, that tensors neither overlap nor leave holes nor reach past the end, and that no name
+/// comes twice. Throws ExitCode::kInput with the file, the tensor, what was expected and what came.
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  const std::vector<std::string>& names() const;  // in the file's order
+  bool contains(const std::string& name) const;
+  /// A copy of its own. Throws ExitCode::kInput when the file has no such tensor.
+  at::Tensor tensor(const std::string& name) const;
+  const std::map<std::string, std::string>& metadata() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// Writes the tensors (views are made contiguous one at a time) and fsyncs; `path` should lie in a directory that
+/// write_directory_atomic is filling. Throws ExitCode::kStorage.
+void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace tamis::nn
