@@ -1,0 +1,245 @@
+#pragma once
+
+// What the tests of every operator share. Included by tests only.
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tamis/base/random.h"
+
+namespace tamis::ops::testing {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// An operator as the helpers see it: differentiable tensors in, tensors out; everything else is captured.
+using Function = std::function<Tensors(const Tensors&)>;
+
+/// Makes Highway's dynamic dispatch pick one instruction set for its lifetime.
+class ForceTarget {
+ public:
+  explicit ForceTarget(int64_t target) { force(target); }
+  ~ForceTarget() { force(0); }
+  ForceTarget(const ForceTarget&) = delete;
+  ForceTarget& operator=(const ForceTarget&) = delete;
+
+ private:
+  static void force(int64_t target) {
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+};
+
+/// Calls `check()` once per instruction set that this build holds and this machine runs, and names it in failures.
+template <typename Check>
+void for_each_target(const Check& check) {
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    const ForceTarget forced(target);
+    check();
+  }
+}
+
+/// Sets ATen's number of threads for its lifetime.
+class Threads {
+ public:
+  explicit Threads(int threads) : before_(at::get_num_threads()) { at::set_num_threads(threads); }
+  ~Threads() { at::set_num_threads(before_); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  int before_;
+};
+
+/// Counts the bytes of CPU tensors that are alive, and the most there were at once, during its lifetime. Tensors made
+/// meanwhile must not outlive it.
+class PeakAllocation : private c10::Allocator {
+ public:
+  PeakAllocation() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this); }
+  ~PeakAllocation() override { c10::SetCPUAllocator(inner_); }
+  PeakAllocation(const PeakAllocation&) = delete;
+  PeakAllocation& operator=(const PeakAllocation&) = delete;
+
+  int64_t peak_bytes() const { return peak_bytes_; }
+  int64_t current_bytes() const { return current_bytes_; }
+
+ private:
+  struct Block {
+    PeakAllocation* owner;
+    int64_t bytes;
+    c10::DataPtr data;
+  };
+
+  c10::DataPtr allocate(size_t bytes) override {
+    auto* block = new Block{this, static_cast<int64_t>(bytes), inner_->allocate(bytes)};
+    const int64_t now = current_bytes_ += block->bytes;
+    for (int64_t peak = peak_bytes_; peak < now && !peak_bytes_.compare_exchange_weak(peak, now);) continue;
+    return {block->data.get(), block, &release, c10::Device(c10::kCPU)};
+  }
+  static void release(void* context) {
+    auto* block = static_cast<Block*>(context);
+    block->owner->current_bytes_ -= block->bytes;
+    delete block;
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+  c10::Allocator* inner_;
+  std::atomic<int64_t> current_bytes_{0};
+  std::atomic<int64_t> peak_bytes_{0};
+};
+
+/// Standard normal numbers, the same for a seed on every machine.
+inline at::Tensor random_normal(at::IntArrayRef shape, uint64_t seed, at::ScalarType dtype = at::kFloat) {
+  at::Tensor out = at::empty(shape, at::kDouble);
+  Random random{seed};
+  for (int64_t i = 0; i < out.numel(); ++i) out.data_ptr<double>()[i] = random.normal();
+  return out.to(dtype);
+}
+
+/// The same values behind other strides: every second element of a larger tensor that is NaN elsewhere.
+inline at::Tensor strided(const at::Tensor& x) {
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.push_back(2);
+  at::Tensor wide = at::empty(shape, x.options());
+  if (x.is_floating_point()) wide.fill_(std::numeric_limits<double>::quiet_NaN());
+  wide.select(-1, 0).copy_(x);
+  return wide.select(-1, 0);
+}
+
+/// True when both hold the same bits (NaN equal to NaN, 0 different from -0), shapes and dtypes.
+inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
+         a.contiguous().flatten().view(at::kByte).equal(b.contiguous().flatten().view(at::kByte));
+}
+
+inline bool same_bits(const Tensors& a, const Tensors& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return same_bits(x, y); });
+}
+
+/// Outputs of `function`, then the gradient of sum(output * direction) for every input, for fixed random directions
+/// that every dtype holds exactly. An input that gets no gradient has a zero one.
+inline Tensors outputs_and_gradients(const Function& function, const Tensors& inputs, uint64_t seed = 17) {
+  Tensors leaves;
+  for (const at::Tensor& input : inputs) leaves.push_back(input.detach().requires_grad_());
+  Tensors outputs = function(leaves);
+  Tensors directions;
+  for (const at::Tensor& output : outputs) {
+    directions.push_back(random_normal(output.sizes(), seed++, at::kBFloat16).to(output.scalar_type()));
+  }
+  const Tensors gradients = torch::autograd::grad(outputs, leaves, directions, /*retain_graph=*/false,
+                                                  /*create_graph=*/false, /*allow_unused=*/true);
+  for (at::Tensor& output : outputs) output = output.detach();
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    outputs.push_back(gradients[i].defined() ? gradients[i] : at::zeros_like(inputs[i]));
+  }
+  return outputs;
+}
+
+/// Distance of neighbouring numbers of `dtype` at `magnitude`.
+inline double unit_in_last_place(at::ScalarType dtype, double magnitude) {
+  const int bits = dtype == at::kDouble ? 52 : dtype == at::kBFloat16 ? 7 : 23;  // of the fraction
+  return magnitude == 0 ? 0 : std::ldexp(1.0, std::ilogb(magnitude) - bits);
+}
+
+inline double largest(const at::Tensor& x) {
+  return x.numel() == 0 ? 0 : x.abs().max().to(at::kDouble).item().toDouble();
+}
+
+/// The accuracy rule, per tensor: max|fused - exact| <= factor max|plain - exact| + 4 ulp(max|exact|).
+inline void expect_error_within(double factor, const Tensors& fused, const Tensors& plain, const Tensors& exact) {
+  ASSERT_EQ(fused.size(), exact.size());
+  ASSERT_EQ(plain.size(), exact.size());
+  for (size_t i = 0; i < exact.size(); ++i) {
+    ASSERT_EQ(fused[i].sizes(), exact[i].sizes()) << "tensor " << i;
+    const double error = largest(fused[i].to(at::kDouble) - exact[i]);
+    const double plain_error = largest(plain[i].to(at::kDouble) - exact[i]);
+    const double ulp = unit_in_last_place(fused[i].scalar_type(), largest(exact[i]));
+    EXPECT_TRUE(error <= factor * plain_error + 4 * ulp)
+        << "tensor " << i << " (outputs, then gradients): error " << error << ", plain torch " << plain_error
+        << ", one ulp of the largest value " << ulp;
+  }
+}
+
+/// Holds `fused` and its gradients to the accuracy rule against `reference`, on every instruction set. `inputs` have
+/// the dtype of storage (float32 or bfloat16).
+inline void expect_as_accurate_as_plain(const Function& fused, const Function& reference, const Tensors& inputs) {
+  const auto in_dtype = [&](at::ScalarType dtype) {
+    Tensors converted;
+    for (const at::Tensor& input : inputs) converted.push_back(input.to(dtype));
+    return converted;
+  };
+  const Tensors exact = outputs_and_gradients(reference, in_dtype(at::kDouble));
+  Tensors plain = outputs_and_gradients(reference, in_dtype(at::kFloat));
+  for_each_target([&] {
+    const Tensors found = outputs_and_gradients(fused, inputs);
+    for (size_t i = 0; i < found.size(); ++i) plain[i] = plain[i].to(found[i].scalar_type());
+    expect_error_within(2.0, found, plain, exact);
+  });
+}
+
+struct FiniteDifferenceOptions {
+  double step = 1e-6;
+  double tolerance = 1e-7;  // of max(1, largest gradient)
+};
+
+/// Compares the gradients of sum(output * direction) with central differences, element by element; float64 inputs.
+inline void expect_gradients(const Function& function, const Tensors& inputs,
+                             const FiniteDifferenceOptions& options = {}, uint64_t seed = 17) {
+  const Tensors found = outputs_and_gradients(function, inputs, seed);
+  const size_t outputs = found.size() - inputs.size();
+  Tensors moved;
+  for (const at::Tensor& input : inputs) moved.push_back(input.detach().clone(at::MemoryFormat::Contiguous));
+  const auto value = [&] {
+    const Tensors at_moved = function(moved);
+    double sum = 0;
+    for (size_t i = 0; i < outputs; ++i) {
+      const at::Tensor direction = random_normal(at_moved[i].sizes(), seed + i, at::kBFloat16).to(at::kDouble);
+      sum += (at_moved[i].detach() * direction).sum().item().toDouble();
+    }
+    return sum;
+  };
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    ASSERT_EQ(inputs[i].scalar_type(), at::kDouble);
+    at::Tensor expected = at::empty_like(moved[i]);
+    double* elements = moved[i].data_ptr<double>();
+    for (int64_t e = 0; e < expected.numel(); ++e) {
+      const double here = elements[e];
+      elements[e] = here + options.step;
+      const double above = value();
+      elements[e] = here - options.step;
+      const double below = value();
+      elements[e] = here;
+      expected.data_ptr<double>()[e] = (above - below) / (2 * options.step);
+    }
+    const double error = largest(found[outputs + i] - expected);
+    EXPECT_LE(error, options.tolerance * std::max(1.0, largest(expected))) << "gradient of input " << i;
+  }
+}
+
+/// Expects `statement()` to throw `Exception` with `text` in its message.
+template <typename Exception, typename Statement>
+void expect_throws(const Statement& statement, const std::string& text) {
+  try {
+    statement();
+    ADD_FAILURE() << "expected an exception that says: " << text;
+  } catch (const Exception& error) {
+    EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace tamis::ops::testing
