@@ -1,0 +1,163 @@
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+#include "tamis/text/tokenizer.h"
+#include "tamis/text/utf8.h"
+
+namespace tamis::text {
+namespace {
+
+constexpr int64_t kBytes = 256;
+constexpr int64_t kEndOfText = kBytes;
+constexpr const char* kEndOfTextName = "<|endoftext|>";
+
+/// UTF-8 of a code point below U+0800.
+std::string utf8(int code_point) {
+  if (code_point < 0x80) return {static_cast<char>(code_point)};
+  return {static_cast<char>(0xc0 | (code_point >> 6)), static_cast<char>(0x80 | (code_point & 0x3f))};
+}
+
+/// GPT-2's alphabet, which Hugging Face calls ByteLevel: a printable character for every byte. The printable bytes of
+/// Latin-1 stand for themselves; the others, in order, are U+0100, U+0101, ...
+std::array<std::string, kBytes> byte_alphabet() {
+  std::array<std::string, kBytes> alphabet;
+  int next = 0x100;
+  for (int byte = 0; byte < kBytes; ++byte) {
+    const bool printable = ('!' <= byte && byte <= '~') || (0xa1 <= byte && byte != 0xad);
+    alphabet[byte] = utf8(printable ? byte : next++);
+  }
+  return alphabet;
+}
+
+class ByteTokenizer : public Tokenizer {
+ public:
+  std::string name() const override { return "byte"; }
+  int64_t vocab_size() const override { return kBytes + 1; }
+  int64_t end_of_text() const override { return kEndOfText; }
+
+  /// Text that spells a special token stays text: only a program can end a document.
+  std::vector<int64_t> encode(std::string_view text) const override {
+    std::vector<int64_t> ids(text.size());
+    for (size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]);
+    return ids;
+  }
+
+  std::string decode(std::span<const int64_t> ids) const override {
+    std::string text;
+    text.reserve(ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] < 0 || ids[i] > kEndOfText) {
+        fail(ExitCode::kInput, "byte tokenizer: token {} is {}; expected 0..{}", i, ids[i], kEndOfText);
+      }
+      if (ids[i] == kEndOfText) {
+        text += kEndOfTextName;
+      } else {
+        text += static_cast<char>(ids[i]);
+      }
+    }
+    return text;
+  }
+
+  std::string to_json() const override {
+    using Json = nlohmann::ordered_json;
+    const Json byte_level = {
+        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", false}};
+    Json vocab = Json::object();
+    const auto alphabet = byte_alphabet();
+    for (int64_t byte = 0; byte < kBytes; ++byte) vocab[alphabet[byte]] = byte;
+    vocab[kEndOfTextName] = kEndOfText;
+    const Json end_of_text = {{"id", kEndOfText}, {"content", kEndOfTextName}, {"single_word", false},
+                              {"lstrip", false},  {"rstrip", false},           {"normalized", false},
+                              {"special", true}};
+    const Json model = {{"type", "BPE"},
+                        {"dropout", nullptr},
+                        {"unk_token", nullptr},
+                        {"continuing_subword_prefix", nullptr},
+                        {"end_of_word_suffix", nullptr},
+                        {"fuse_unk", false},
+                        {"byte_fallback", false},
+                        {"ignore_merges", false},
+                        {"vocab", vocab},
+                        {"merges", Json::array()}};
+    const Json file = {{"version", "1.0"},
+                       {"truncation", nullptr},
+                       {"padding", nullptr},
+                       {"added_tokens", Json::array({end_of_text})},
+                       {"normalizer", nullptr},
+                       {"pre_tokenizer", byte_level},
+                       {"post_processor", nullptr},
+                       {"decoder", byte_level},
+                       {"model", model}};
+    return file.dump(2) + "\n";
+  }
+};
+
+using nlohmann::json;
+
+/// `file[key]`, or null when there is none (or `file` is no object).
+const json& field(const json& file, const char* key) {
+  static const json kNull;
+  const auto found = file.is_object() ? file.find(key) : file.end();
+  return found == file.end() ? kNull : *found;
+}
+
+/// For an error's text; a hostile file may nest deeper than a recursive dump survives.
+std::string quoted(const json& value) {
+  if (value.is_structured()) return value.is_array() ? "a list" : "an object";
+  return value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 60);
+}
+
+/// Why a tokenizer.json is not the byte tokenizer's, or empty when it is. Everything that changes ids is compared; what
+/// does not (the version, how words are split before merges that do not exist) is left free.
+std::string difference_from_bytes(const json& file) {
+  const json& model = field(file, "model");
+  if (field(model, "type") != "BPE") return "its model type is " + quoted(field(model, "type")) + " instead of \"BPE\"";
+  if (const json& merges = field(model, "merges"); !merges.empty()) {
+    return fmt::format("it has {} merges instead of none", merges.size());
+  }
+  if (!field(file, "normalizer").is_null()) return "it has a normalizer, which changes bytes";
+  const json& words = field(file, "pre_tokenizer");
+  if (field(words, "type") != "ByteLevel" || field(words, "add_prefix_space") != false) {
+    return "its pre_tokenizer is not ByteLevel without add_prefix_space";
+  }
+  const json& vocab = field(model, "vocab");
+  const auto alphabet = byte_alphabet();
+  for (int64_t byte = 0; byte < kBytes; ++byte) {
+    const json& id = field(vocab, alphabet[byte].c_str());
+    if (id != byte) return fmt::format("byte {} has the id {} instead of {}", byte, quoted(id), byte);
+  }
+  const json& special = field(file, "added_tokens");
+  if (!special.is_array() || special.size() != 1 || field(special[0], "content") != kEndOfTextName ||
+      field(special[0], "id") != kEndOfText) {
+    return fmt::format("its added_tokens are not one {} = {}", kEndOfTextName, kEndOfText);
+  }
+  const size_t entries = kBytes + (field(vocab, kEndOfTextName) == kEndOfText ? 1 : 0);
+  if (vocab.size() != entries) return fmt::format("its vocabulary has {} entries instead of {}", vocab.size(), entries);
+  return "";
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_byte_tokenizer() {
+  return std::make_unique<ByteTokenizer>();
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& file) {
+  json contents;
+  try {
+    contents = json::parse(read_file(file));
+  } catch (const json::exception& error) {
+    fail(ExitCode::kInput, "{}: is not JSON: {}", file.string(), valid_utf8(error.what()));
+  }
+  if (const std::string difference = difference_from_bytes(contents); !difference.empty()) {
+    fail(ExitCode::kInput, "{}: {}; the only tokenizer that Tamis knows is its byte tokenizer", file.string(),
+         difference);
+  }
+  return make_byte_tokenizer();
+}
+
+}  // namespace tamis::text

@@ -1,0 +1,145 @@
+#include "tamis/text/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+#include "tamis/base/random.h"
+
+namespace tamis::text {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class TokenizerFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = std::filesystem::temp_directory_path() / ("tamis_tokenizer_" + std::to_string(getpid()) + ".json");
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  /// The error of loading `contents`.
+  std::string error_of(std::string_view contents) {
+    write_file_atomic(path_, contents);
+    try {
+      load_tokenizer(path_);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kInput);
+      EXPECT_THAT(error.what(), HasSubstr(path_.string()));
+      return error.what();
+    }
+    return "";
+  }
+
+  std::string error_after(const std::function<void(json&)>& change) {
+    json file = json::parse(make_byte_tokenizer()->to_json());
+    change(file);
+    return error_of(file.dump());
+  }
+
+  std::filesystem::path path_;
+};
+
+TEST(ByteTokenizer, EveryByteIsItsOwnId) {
+  const auto tokenizer = make_byte_tokenizer();
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
+  const auto ids = tokenizer->encode(all);
+  ASSERT_EQ(ids.size(), 256u);
+  for (int64_t byte = 0; byte < 256; ++byte) EXPECT_EQ(ids[byte], byte);
+  EXPECT_EQ(tokenizer->decode(ids), all);
+}
+
+TEST(ByteTokenizer, KeepsInvalidUtf8) {
+  const auto tokenizer = make_byte_tokenizer();
+  Random random({1});
+  std::string noise(10'000, '\0');
+  for (char& c : noise) c = static_cast<char>(random.below(256));
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(noise)), noise);
+}
+
+TEST(ByteTokenizer, TextNeverBecomesASpecialToken) {
+  const auto tokenizer = make_byte_tokenizer();
+  EXPECT_EQ(tokenizer->encode("<|endoftext|>").size(), 13u);
+  EXPECT_EQ(tokenizer->decode(std::vector<int64_t>{65, 256, 66}), "A<|endoftext|>B");
+}
+
+TEST(ByteTokenizer, RefusesIdsOutOfRange) {
+  const auto tokenizer = make_byte_tokenizer();
+  for (const int64_t id : {int64_t{-1}, int64_t{257}, int64_t{1} << 40}) {
+    try {
+      tokenizer->decode(std::vector<int64_t>{65, id});
+      FAIL() << id;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kInput);
+      EXPECT_THAT(error.what(), HasSubstr("token 1 is " + std::to_string(id)));
+    }
+  }
+}
+
+TEST_F(TokenizerFile, IsHuggingFacesByteLevelAlphabet) {
+  const json file = json::parse(make_byte_tokenizer()->to_json());
+  const json& vocab = file["model"]["vocab"];
+  EXPECT_EQ(vocab.size(), 257u);
+  EXPECT_EQ(vocab["A"], 65);
+  EXPECT_EQ(vocab["\u0120"], 32);  // the space of GPT-2's vocabulary
+  EXPECT_EQ(vocab["\u010a"], 10);  // its newline
+  EXPECT_EQ(vocab["\u0100"], 0);
+  EXPECT_EQ(vocab["\u0143"], 0xad);  // the last byte without a printable form
+  EXPECT_EQ(vocab["\u00ff"], 0xff);
+  EXPECT_EQ(file["added_tokens"][0]["id"], 256);
+}
+
+TEST_F(TokenizerFile, IsReadBack) {
+  write_file_atomic(path_, make_byte_tokenizer()->to_json());
+  const auto tokenizer = load_tokenizer(path_);
+  EXPECT_EQ(tokenizer->name(), "byte");
+  EXPECT_EQ(tokenizer->vocab_size(), 257);
+  EXPECT_EQ(tokenizer->end_of_text(), 256);
+}
+
+TEST_F(TokenizerFile, OthersAreRefusedWithTheReason) {
+  EXPECT_THAT(error_of("not json"), HasSubstr("is not JSON"));
+  EXPECT_THAT(error_of(""), HasSubstr("is not JSON"));
+  EXPECT_THAT(error_of("\xff\xfe"), HasSubstr("is not JSON"));
+  EXPECT_THAT(error_of("[]"), HasSubstr("model type"));
+  EXPECT_THAT(error_of(R"({"model": 3})"), HasSubstr("model type is null"));
+  EXPECT_THAT(error_after([](json& file) { file["model"]["type"] = "Unigram"; }), HasSubstr("\"Unigram\""));
+  EXPECT_THAT(error_after([](json& file) { file["model"]["merges"] = {"a b", "c d"}; }), HasSubstr("2 merges"));
+  EXPECT_THAT(error_after([](json& file) { file["normalizer"] = {{"type", "NFC"}}; }), HasSubstr("normalizer"));
+  EXPECT_THAT(error_after([](json& file) { file["pre_tokenizer"]["add_prefix_space"] = true; }),
+              HasSubstr("pre_tokenizer"));
+  EXPECT_THAT(error_after([](json& file) { file["model"]["vocab"]["A"] = 66; }), HasSubstr("byte 65 has the id 66"));
+  EXPECT_THAT(error_after([](json& file) { file["model"]["vocab"].erase("B"); }), HasSubstr("byte 66 has the id null"));
+  EXPECT_THAT(error_after([](json& file) { file["model"]["vocab"]["extra"] = 257; }), HasSubstr("258 entries"));
+  EXPECT_THAT(error_after([](json& file) { file["added_tokens"][0]["id"] = 0; }), HasSubstr("added_tokens"));
+  EXPECT_THAT(error_after([](json& file) { file.erase("added_tokens"); }), HasSubstr("added_tokens"));
+}
+
+TEST_F(TokenizerFile, DeepNestingIsNotACrash) {
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  EXPECT_THAT(error_of(R"({"model": {"type": )" + deep + "}}"), HasSubstr("a list"));
+}
+
+TEST_F(TokenizerFile, MissingFileAndDirectoryAreNamed) {
+  for (const auto& path :
+       {std::filesystem::path("/nonexistent/tokenizer.json"), std::filesystem::temp_directory_path()}) {
+    try {
+      load_tokenizer(path);
+      FAIL() << path;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kInput);
+      EXPECT_THAT(error.what(), HasSubstr(path.string()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tamis::text
