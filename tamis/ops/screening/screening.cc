@@ -1,4 +1,5 @@
-// tamis::screening as a torch operator: checks, schema, derivative, registrations.
+// tamis::screening as a torch operator: checks, schema, derivative, registrations. The work is in screening_cpu.cc and,
+// for other devices and dtypes, in screening_reference.cc.
 
 #include "tamis/ops/screening/screening.h"
 
@@ -10,17 +11,87 @@
 #include <torch/library.h>
 
 #include <tuple>
+#include <vector>
+
+#include "tamis/ops/screening/screening_cpu.h"
 
 namespace tamis::ops {
 namespace {
 
 using at::Tensor;
 using std::optional;
-using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;  // of q, k, v, s_w, s_r, gate
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
-ScreeningOptions make_options(const optional<Tensor>& gate, double mipe_threshold, int64_t key_start,
-                              optional<double> expand_beyond, bool tanh_norm, std::string_view position,
-                              const optional<Tensor>& document) {
+// ---- checks
+
+void check_shape(const char* name, const Tensor& x, at::SymIntArrayRef expected, const char* meaning) {
+  TORCH_CHECK_VALUE(x.sym_sizes() == expected, "screening: ", name, " must have the shape ", expected, " (", meaning,
+                    "), but has ", x.sym_sizes());
+}
+
+void check_like(const char* name, const Tensor& x, const Tensor& q) {
+  TORCH_CHECK_VALUE(x.device() == q.device(), "screening: ", name, " must be on the device of q, ", q.device(),
+                    ", but is on ", x.device());
+  TORCH_CHECK_VALUE(x.scalar_type() == q.scalar_type(), "screening: ", name, " must have the dtype of q, ",
+                    q.scalar_type(), ", but has ", x.scalar_type());
+}
+
+void check_scalar_per_head(const char* name, const Tensor& x, const Tensor& q) {
+  TORCH_CHECK_VALUE(x.device() == q.device(), "screening: ", name, " must be on the device of q, ", q.device(),
+                    ", but is on ", x.device());
+  TORCH_CHECK_VALUE(x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble, "screening: ", name,
+                    " must be float32 or float64, but is ", x.scalar_type());
+  check_shape(name, x, {q.sym_size(2)}, "one number per head of q");
+}
+
+void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
+           const ScreeningOptions& options) {
+  TORCH_CHECK_VALUE(q.dim() == 4, "screening: q must have 4 dimensions [B, T_q, H, K], but has ", q.sym_sizes());
+  TORCH_CHECK_VALUE(at::isFloatingType(q.scalar_type()), "screening: q must be floating point, but is ",
+                    q.scalar_type());
+  TORCH_CHECK_VALUE(q.sym_size(3) >= 2, "screening: q needs K >= 2 dimensions for MiPE to rotate, but has the shape ",
+                    q.sym_sizes());
+  TORCH_CHECK_VALUE(k.dim() == 4 && k.sym_size(0) == q.sym_size(0) && k.sym_size(1) >= q.sym_size(1) &&
+                        k.sym_size(2) == q.sym_size(2) && k.sym_size(3) == q.sym_size(3),
+                    "screening: k must have the shape of q ", q.sym_sizes(), " or more positions, but has ",
+                    k.sym_sizes());
+  TORCH_CHECK_VALUE(v.dim() == 4 && v.sym_size(0) == k.sym_size(0) && v.sym_size(1) == k.sym_size(1) &&
+                        v.sym_size(2) == k.sym_size(2) && v.sym_size(3) >= 1,
+                    "screening: v must have the shape of k ", k.sym_sizes(), " up to the last dimension, but has ",
+                    v.sym_sizes());
+  check_like("k", k, q);
+  check_like("v", v, q);
+  check_scalar_per_head("s_w", s_w, q);
+  check_scalar_per_head("s_r", s_r, q);
+  if (options.gate) {
+    check_like("gate", *options.gate, q);
+    check_shape("gate", *options.gate, {q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)},
+                "B, T_q and H of q, V of v");
+  }
+  if (options.document) {
+    const Tensor& document = *options.document;
+    TORCH_CHECK_VALUE(document.device() == q.device(), "screening: document must be on the device of q, ", q.device(),
+                      ", but is on ", document.device());
+    TORCH_CHECK_VALUE(at::isIntegralType(document.scalar_type(), /*includeBool=*/false),
+                      "screening: document must hold integers, but is ", document.scalar_type());
+    check_shape("document", document, {k.sym_size(0), k.sym_size(1)}, "B and T_k of k");
+  }
+  TORCH_CHECK_VALUE(options.mipe_threshold > 0, "screening: mipe_threshold must be positive, but is ",
+                    options.mipe_threshold);
+  TORCH_CHECK_VALUE(options.key_start >= 0, "screening: key_start must not be negative, but is ", options.key_start);
+  TORCH_CHECK_VALUE(options.position == "mipe" || options.position == "none",
+                    "screening: position must be \"mipe\" or \"none\", but is \"", options.position, "\"");
+}
+
+// ---- schema: every form of the operator takes these arguments and turns them into ScreeningOptions
+
+#define TAMIS_SCREENING_OPTIONS                                                                           \
+  const optional<Tensor>&gate, double mipe_threshold, int64_t key_start, optional<double> expand_beyond, \
+      bool tanh_norm, c10::string_view position, const optional<Tensor>&document
+#define TAMIS_SCREENING_PASS gate, mipe_threshold, key_start, expand_beyond, tanh_norm, position, document
+
+ScreeningOptions make_options(TAMIS_SCREENING_OPTIONS) {
   return {.gate = gate,
           .mipe_threshold = mipe_threshold,
           .key_start = key_start,
@@ -30,21 +101,164 @@ ScreeningOptions make_options(const optional<Tensor>& gate, double mipe_threshol
           .document = document};
 }
 
-// ---- the definition on any device and dtype
+using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;  // of q, k, v, s_w, s_r, gate
+
+// ---- shapes and dtypes only
+
+Tensor screening_meta(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
+                      TAMIS_SCREENING_OPTIONS) {
+  check(q, k, v, s_w, s_r, make_options(TAMIS_SCREENING_PASS));
+  return at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)}, v.options());
+}
+
+Tensor empty_contiguous_like(const Tensor& x) { return at::empty_symint(x.sym_sizes(), x.options()); }
+
+Gradients screening_backward_meta(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w,
+                                  const Tensor& s_r, TAMIS_SCREENING_OPTIONS) {
+  check(q, k, v, s_w, s_r, make_options(TAMIS_SCREENING_PASS));
+  return {empty_contiguous_like(q),   empty_contiguous_like(k),   empty_contiguous_like(v),
+          empty_contiguous_like(s_w), empty_contiguous_like(s_r), gate ? empty_contiguous_like(*gate)
+                                                                       : at::empty_symint({0}, q.options())};
+}
+
+// ---- the definition, on any device and dtype
 
 Tensor screening_fallback(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
-                          const optional<Tensor>& gate, double mipe_threshold, int64_t key_start,
-                          optional<double> expand_beyond, bool tanh_norm, std::string_view position,
-                          const optional<Tensor>& document) {
-  return reference::screening(
-      q, k, v, s_w, s_r, make_options(gate, mipe_threshold, key_start, expand_beyond, tanh_norm, position, document));
+                          TAMIS_SCREENING_OPTIONS) {
+  const ScreeningOptions options = make_options(TAMIS_SCREENING_PASS);
+  check(q, k, v, s_w, s_r, options);
+  return reference::screening(q, k, v, s_w, s_r, options).contiguous();
+}
+
+Gradients screening_backward_fallback(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
+                                      const Tensor& s_w, const Tensor& s_r, TAMIS_SCREENING_OPTIONS) {
+  ScreeningOptions options = make_options(TAMIS_SCREENING_PASS);
+  check(q, k, v, s_w, s_r, options);
+  // Below autograd the reference records nothing: differentiate detached copies with recording switched on again.
+  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  keys.excluded_ = keys.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+  c10::impl::ForceDispatchKeyGuard recorded(keys);
+  at::AutoGradMode enabled(true);
+  variable_list in = {q.detach(), k.detach(), v.detach(), s_w.detach(), s_r.detach()};
+  if (gate) in.push_back(gate->detach());
+  for (Tensor& x : in) x.requires_grad_();
+  if (gate) options.gate = in[5];
+  const Tensor out = reference::screening(in[0], in[1], in[2], in[3], in[4], options);
+  variable_list d = torch::autograd::grad({out}, in, {grad}, /*retain_graph=*/false, /*create_graph=*/false,
+                                          /*allow_unused=*/true);
+  for (size_t i = 0; i < d.size(); ++i) d[i] = d[i].defined() ? d[i].contiguous() : at::zeros_like(in[i]);
+  if (!gate) d.push_back(at::empty({0}, q.options()));
+  return {d[0], d[1], d[2], d[3], d[4], d[5]};
+}
+
+// ---- CPU: the fused kernels, for the dtypes they know
+
+bool fused(const Tensor& q) {
+  return false;
+  return q.scalar_type() == at::kFloat || q.scalar_type() == at::kDouble || q.scalar_type() == at::kBFloat16;
+}
+
+Tensor screening_on_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
+                        TAMIS_SCREENING_OPTIONS) {
+  if (!fused(q)) return screening_fallback(q, k, v, s_w, s_r, TAMIS_SCREENING_PASS);
+  const ScreeningOptions options = make_options(TAMIS_SCREENING_PASS);
+  check(q, k, v, s_w, s_r, options);
+  return screening_cpu(q, k, v, s_w, s_r, options);
+}
+
+Gradients screening_backward_on_cpu(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const Tensor& s_w, const Tensor& s_r, TAMIS_SCREENING_OPTIONS) {
+  if (!fused(q)) return screening_backward_fallback(grad, q, k, v, s_w, s_r, TAMIS_SCREENING_PASS);
+  const ScreeningOptions options = make_options(TAMIS_SCREENING_PASS);
+  check(q, k, v, s_w, s_r, options);
+  return screening_backward_cpu(grad, q, k, v, s_w, s_r, options);
+}
+
+// ---- the derivative
+
+template <typename Signature>
+auto find_operator(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+Tensor call_screening(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
+                      TAMIS_SCREENING_OPTIONS) {
+  static const auto op = find_operator<decltype(screening_meta)>("tamis::screening");
+  return op.call(q, k, v, s_w, s_r, TAMIS_SCREENING_PASS);
+}
+
+struct Screening : torch::autograd::Function<Screening> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w,
+                        const Tensor& s_r, const optional<Tensor>& gate, double mipe_threshold, int64_t key_start,
+                        optional<double> expand_beyond, bool tanh_norm, std::string position,
+                        const optional<Tensor>& document) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    // Inputs only: similarities and weights are recomputed.
+    ctx->save_for_backward({q, k, v, s_w, s_r, gate.value_or(Tensor()), document.value_or(Tensor())});
+    ctx->saved_data["mipe_threshold"] = mipe_threshold;
+    ctx->saved_data["key_start"] = key_start;
+    ctx->saved_data["expand_beyond"] = expand_beyond;
+    ctx->saved_data["tanh_norm"] = tanh_norm;
+    ctx->saved_data["position"] = position;
+    return call_screening(q, k, v, s_w, s_r, TAMIS_SCREENING_PASS);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list in = ctx->get_saved_variables();
+    const auto given = [](const Tensor& x) { return x.defined() ? optional<Tensor>(x) : std::nullopt; };
+    static const auto op = find_operator<decltype(screening_backward_meta)>("tamis::screening_backward");
+    auto [dq, dk, dv, ds_w, ds_r, dgate] =
+        op.call(grads[0], in[0], in[1], in[2], in[3], in[4], given(in[5]),
+                ctx->saved_data["mipe_threshold"].toDouble(), ctx->saved_data["key_start"].toInt(),
+                ctx->saved_data["expand_beyond"].toOptional<double>(), ctx->saved_data["tanh_norm"].toBool(),
+                ctx->saved_data["position"].toStringView(), given(in[6]));
+    return {dq, dk, dv, ds_w, ds_r, in[5].defined() ? dgate : Tensor(), {}, {}, {}, {}, {}, {}};
+  }
+};
+
+Tensor screening_autograd(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
+                          TAMIS_SCREENING_OPTIONS) {
+  return Screening::apply(q, k, v, s_w, s_r, gate, mipe_threshold, key_start, expand_beyond, tanh_norm,
+                          std::string(position), document);
 }
 
 }  // namespace
 
-Tensor screening(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
-                 const ScreeningOptions& options) {
-  return reference::screening(q, k, v, s_w, s_r, options);
+Tensor screening(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor& v_BTHV, const Tensor& s_w_H,
+                 const Tensor& s_r_H, const ScreeningOptions& options) {
+  return call_screening(q_BTHK, k_BTHK, v_BTHV, s_w_H, s_r_H, options.gate, options.mipe_threshold, options.key_start,
+                        options.expand_beyond, options.tanh_norm, options.position, options.document);
+}
+
+TORCH_LIBRARY_FRAGMENT(tamis, m) {
+  m.def(
+      "screening(Tensor q, Tensor k, Tensor v, Tensor s_w, Tensor s_r, *, Tensor? gate=None, "
+      "float mipe_threshold=256.0, int key_start=0, float? expand_beyond=None, bool tanh_norm=True, "
+      "str position=\"mipe\", Tensor? document=None) -> Tensor");
+  m.def(
+      "screening_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor s_w, Tensor s_r, *, Tensor? gate=None, "
+      "float mipe_threshold=256.0, int key_start=0, float? expand_beyond=None, bool tanh_norm=True, "
+      "str position=\"mipe\", Tensor? document=None) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
+}
+
+TORCH_LIBRARY_IMPL(tamis, CPU, m) {
+  m.impl("screening", &screening_on_cpu);
+  m.impl("screening_backward", &screening_backward_on_cpu);
+}
+
+TORCH_LIBRARY_IMPL(tamis, Meta, m) {
+  m.impl("screening", &screening_meta);
+  m.impl("screening_backward", &screening_backward_meta);
+}
+
+TORCH_LIBRARY_IMPL(tamis, CompositeExplicitAutograd, m) {
+  m.impl("screening", &screening_fallback);
+  m.impl("screening_backward", &screening_backward_fallback);
+}
+
+TORCH_LIBRARY_IMPL(tamis, Autograd, m) {
+  m.impl("screening", &screening_autograd);
+  m.impl("screening_backward", torch::autograd::autogradNotImplementedFallback());
 }
 
 }  // namespace tamis::ops
