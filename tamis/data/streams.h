@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tamis::data {
+
+/// First word of every Random key in this layer: draws for different purposes come from different streams, so an
+/// evaluation never repeats what training saw, whatever the seeds and indices.
+enum Stream : uint64_t {
+  kAbcDigitsTraining = 0xabc0'0001,
+  kAbcDigitsEvaluation = 0xabc0'0002,
+  kTextFileWindow = 0x7e87'0001,
+  kMixChoice = 0x3313'0001,
+};
+
+}  // namespace tamis::data
