@@ -1,0 +1,63 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tamis/models/model.h"
+#include "tamis/models/multiscreen_config.h"
+#include "tamis/models/multiscreen_layer.h"
+#include "tamis/models/registry.h"
+
+namespace tamis::models {
+
+nlohmann::json complete_multiscreen(const nlohmann::json& config);
+std::unique_ptr<Model> make_multiscreen(const nlohmann::json& complete_config, const Start& start);
+
+/// Multiscreen, paper 000, Eq. (1)-(3) and (15)-(18):
+///
+///   Wbar = rows of W_E scaled to unit length
+///   x_0  = exp(s_E) Wbar[token];  x <- x + sum_h dx^(l,h), L times;  logits = exp(s_F) x Wbar^T
+///   dx   = exp(s_O) (screening(x W_Q, x W_K, x W_V) * tanh(SiLU(x W_G))) W_O      per layer and head
+///
+/// `hidden` returns exp(s_F) x and `head_weight` Wbar. No final norm, no biases.
+class Multiscreen final : public Model {
+ public:
+  Multiscreen(const MultiscreenConfig& config, const Start& start);
+
+  const nlohmann::json& config() const override { return json_; }
+  int64_t vocab_size() const override { return config_.vocab_size; }
+  int64_t hidden_size() const override { return config_.hidden_size; }
+  int64_t training_length() const override { return config_.max_position_embeddings; }
+
+  std::vector<Parameter> parameters() const override;
+  std::vector<nn::NamedTensor> checkpoint_tensors(std::span<const at::Tensor> like_parameters) const override;
+
+  at::Tensor hidden(const at::Tensor& tokens_BT, const ForwardOptions& options) const override;
+  at::Tensor head_weight() const override;
+
+  std::unique_ptr<DecodingState> new_state(const ForwardOptions& options) const override;
+  at::Tensor decode(const at::Tensor& tokens_BC, std::span<DecodingState* const> states) const override;
+
+  double flops_per_token(int64_t length) const override;
+  std::vector<RelevanceMap> relevance(const at::Tensor& tokens_1T, const ForwardOptions& options) const override;
+  std::vector<Tile> tiles() const override;
+
+ private:
+  struct Layer {
+    at::Tensor projection;     // [2 H K + 2 H V, D]: W_Q, W_K, W_V, W_G, each blocked by head
+    at::Tensor output;         // [D, H V]
+    at::Tensor s_w, s_r, s_O;  // [H]; s_r is no parameter where r is fixed
+  };
+
+  void initialise(uint64_t seed);
+  TileWeights tile_weights(const Layer& layer, at::ScalarType dtype) const;
+  at::Tensor embedded(const at::Tensor& tokens_BT) const;
+
+  MultiscreenConfig config_;
+  nlohmann::json json_;
+  at::Tensor embed_;      // W_E [N, D]
+  at::Tensor s_E_, s_F_;  // []
+  std::vector<Layer> layers_;
+};
+
+}  // namespace tamis::models

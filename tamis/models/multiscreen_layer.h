@@ -1,0 +1,40 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <optional>
+
+#include "tamis/models/model.h"
+#include "tamis/models/multiscreen_config.h"
+#include "tamis/ops/screening/screening.h"
+
+namespace tamis::models {
+
+/// The tiles of one layer as the forward pass wants them: matrices in the compute dtype, exp(s_O) folded into W_O.
+struct TileWeights {
+  at::Tensor projection;  // [2 H K + 2 H V, D], or without the gate's H V rows: W_Q, W_K, W_V, W_G as one GEMM
+  at::Tensor output;      // [D, H V]
+  at::Tensor s_w;         // [H]
+  at::Tensor s_r;         // [H]; where r is fixed, its logit
+};
+
+/// What a layer's tiles project from x: views into the result of one GEMM, so strided.
+struct TileProjections {
+  at::Tensor q_BTHK, k_BTHK, v_BTHV;
+  std::optional<at::Tensor> gate_BTHV;
+};
+
+TileProjections project(const MultiscreenConfig& config, const TileWeights& weights, const at::Tensor& x_BTD);
+
+/// The gated screening of all tiles: projections -> u * tanh(SiLU(g)), [B, T, H, V].
+using Screen = std::function<at::Tensor(const TileProjections&)>;
+
+/// x + sum_h dx^(h), Eq. (2) and (15)-(18). x_BTD stays float32 whatever the dtype of the weights.
+at::Tensor apply_tiles(const MultiscreenConfig& config, const TileWeights& weights, const Screen& screen,
+                       const at::Tensor& x_BTD);
+
+/// The configuration's options of ops::screening.
+ops::ScreeningOptions screening_options(const MultiscreenConfig& config, const ForwardOptions& options);
+
+}  // namespace tamis::models

@@ -1,0 +1,304 @@
+#include "tamis/models/multiscreen.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "tamis/base/error.h"
+#include "tamis/base/random.h"
+
+namespace tamis::models {
+namespace {
+
+using at::Tensor;
+using nlohmann::json;
+
+json small_config(const json& change = json::object()) {
+  json config = {{"vocab_size", 37}, {"hidden_size", 24}, {"num_hidden_layers", 3},       {"num_attention_heads", 4},
+                 {"key_dim", 6},     {"value_dim", 10},   {"max_position_embeddings", 32}};
+  config.update(change);
+  return complete_config(config);
+}
+
+Tensor random_tokens(int64_t B, int64_t T, int64_t N, uint64_t seed) {
+  const Tensor tokens = at::empty({B, T}, at::kLong);
+  Random random({seed});
+  for (int64_t i = 0; i < B * T; ++i) tokens.data_ptr<int64_t>()[i] = static_cast<int64_t>(random.below(N));
+  return tokens;
+}
+
+/// Moves the learned scalars away from their round initial values.
+void disturb(const Model& model) {
+  const at::NoGradGuard no_grad;
+  Random random({5});
+  for (const Parameter& parameter : model.parameters()) {
+    if (parameter.tensor.dim() > 1) continue;
+    for (Tensor element : parameter.tensor.view(-1).unbind()) element += 0.3 * random.normal();
+  }
+}
+
+struct Gradients {
+  Tensor loss;
+  std::vector<Tensor> of;
+};
+
+Gradients gradients(const Model& model, const Tensor& tokens_BT, const ForwardOptions& options) {
+  const Tensor x = model.hidden(tokens_BT.slice(1, 0, -1), options);
+  const Tensor logits = at::linear(x, model.head_weight());
+  const Tensor loss = at::cross_entropy_loss(logits.flatten(0, 1), tokens_BT.slice(1, 1).flatten());
+  std::vector<Tensor> parameters;
+  for (const Parameter& parameter : model.parameters()) parameters.push_back(parameter.tensor);
+  return {loss.detach(), torch::autograd::grad({loss}, parameters)};
+}
+
+// ---- the paper's equations, head by head, from the checkpoint's names
+
+using Named = std::map<std::string, Tensor>;
+
+Named doubles(const Model& model) {
+  std::vector<Tensor> parameters;
+  for (const Parameter& parameter : model.parameters()) parameters.push_back(parameter.tensor.detach());
+  Named result;
+  for (const auto& [name, tensor] : model.checkpoint_tensors(parameters)) result[name] = tensor.to(at::kDouble);
+  return result;
+}
+
+Tensor unit(const Tensor& x) {
+  return x / x.norm(2, -1, true);
+}
+
+Tensor paper_logits(const MultiscreenConfig& c, const Named& w, const Tensor& tokens_T) {
+  const double pi = std::numbers::pi;
+  const int64_t T = tokens_T.size(0), K = c.key_dim, V = c.value_dim;
+  const Tensor wbar = unit(w.at("embed.weight"));
+  Tensor x = w.at("s_E").exp() * wbar.index_select(0, tokens_T);
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
+    const auto of = [&](const std::string& name) { return w.at("layers." + std::to_string(l) + "." + name); };
+    Tensor update = at::zeros_like(x);
+    for (int64_t h = 0; h < c.num_attention_heads; ++h) {
+      const auto rows = [&](const char* name, int64_t width) {
+        return x.matmul(of(std::string(name) + "_proj.weight").narrow(0, h * width, width).t());
+      };
+      const double width = std::exp(of("s_w")[h].item<double>()) + 1;
+      const double accept = c.fixed_r ? *c.fixed_r : of("s_r")[h].sigmoid().item<double>();
+      const double phi = width < c.mipe_threshold ? (std::cos(pi * width / c.mipe_threshold) + 1) / 2 : 0.0;
+      Tensor q = unit(rows("q", K)), k = unit(rows("k", K)), v = unit(rows("v", V));
+      if (c.position == "mipe") {
+        const Tensor angle = at::arange(T, at::kDouble) * (pi * phi / width);
+        const auto rotate = [&](const Tensor& y) {
+          const Tensor y0 = y.select(1, 0), y1 = y.select(1, 1);
+          const Tensor first = at::stack({y0 * angle.cos() - y1 * angle.sin(), y0 * angle.sin() + y1 * angle.cos()}, 1);
+          return at::cat({first, y.slice(1, 2)}, 1);
+        };
+        q = rotate(q);
+        k = rotate(k);
+      }
+      Tensor u = at::zeros({T, V}, at::kDouble);
+      for (int64_t i = 0; i < T; ++i) {
+        for (int64_t j = 0; j <= i; ++j) {
+          if (static_cast<double>(i - j) >= width) continue;
+          const double s = q[i].dot(k[j]).item<double>();
+          const double a = std::pow(std::max(1 - (1 - s) / accept, 0.0), 2);
+          const double m = (std::cos(pi * static_cast<double>(j - i) / width) + 1) / 2;
+          u[i] += a * m * v[j];
+        }
+        const double norm = u[i].norm().item<double>();
+        if (c.tanh_norm && norm > 0) u[i] *= std::tanh(norm) / norm;
+      }
+      if (c.gate) u = u * at::tanh(at::silu(rows("g", V)));
+      update += of("s_O")[h].exp() * u.matmul(of("o_proj.weight").narrow(1, h * V, V).t());
+    }
+    x = x + update;
+  }
+  return w.at("s_F").exp() * x.matmul(wbar.t());
+}
+
+class Ablation : public testing::TestWithParam<json> {};
+
+TEST_P(Ablation, IsThePapersModel) {
+  const json config = small_config(GetParam());
+  const auto model = make_model(config, 3);
+  disturb(*model);
+  const at::NoGradGuard no_grad;
+  const Tensor tokens = random_tokens(2, 20, model->vocab_size(), 1);
+  const Tensor logits = at::linear(model->hidden(tokens, {}), model->head_weight());
+  for (int64_t b = 0; b < 2; ++b) {
+    const Tensor exact = paper_logits(read_multiscreen_config(config), doubles(*model), tokens[b]);
+    EXPECT_LT((logits[b] - exact).abs().max().item<double>(), 1e-5 * exact.abs().max().item<double>());
+  }
+}
+
+TEST_P(Ablation, GradientsMatchFiniteDifferences) {
+  const auto model = make_model(small_config(GetParam()), 3);
+  disturb(*model);
+  const Tensor tokens = random_tokens(2, 17, model->vocab_size(), 1);
+  const Gradients exact = gradients(*model, tokens, {});
+  const auto parameters = model->parameters();
+  Random random({9});
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    // Along a random direction, with a step that float32 still resolves.
+    const at::NoGradGuard no_grad;
+    const Tensor& value = parameters[p].tensor;
+    const Tensor direction = at::empty_like(value);
+    for (Tensor element : direction.view(-1).unbind()) element.fill_(random.normal());
+    const double step = value.dim() > 1 ? 2e-3 : 1e-2;
+    const Tensor scaled = direction * (step / direction.norm());
+    const auto loss_at = [&](double sign) {
+      const at::AutoGradMode grad(false);
+      value.add_(scaled, sign);
+      const Tensor x = model->hidden(tokens.slice(1, 0, -1), {});
+      const Tensor logits = at::linear(x, model->head_weight()).to(at::kDouble);
+      const Tensor loss = at::cross_entropy_loss(logits.flatten(0, 1), tokens.slice(1, 1).flatten());
+      value.sub_(scaled, sign);
+      return loss.item<double>();
+    };
+    const double difference = (loss_at(1) - loss_at(-1)) / 2;
+    const double derivative = (exact.of[p] * scaled).sum().item<double>();
+    EXPECT_NEAR(difference, derivative, 2e-6 + 0.02 * std::abs(derivative)) << parameters[p].name;
+  }
+}
+
+TEST_P(Ablation, RecomputationKeepsEveryBit) {
+  const auto model = make_model(small_config(GetParam()), 3);
+  disturb(*model);
+  const Tensor tokens = random_tokens(2, 33, model->vocab_size(), 1);
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    const Gradients kept = gradients(*model, tokens, {.compute_dtype = dtype});
+    const Gradients again = gradients(*model, tokens, {.compute_dtype = dtype, .recompute = true});
+    EXPECT_TRUE(kept.loss.equal(again.loss));
+    for (size_t p = 0; p < kept.of.size(); ++p) {
+      EXPECT_TRUE(kept.of[p].equal(again.of[p])) << model->parameters()[p].name;
+      EXPECT_GT(kept.of[p].abs().max().item<double>(), 0) << model->parameters()[p].name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Multiscreen, Ablation,
+                         testing::Values(json::object(), json{{"position", "none"}}, json{{"tanh_norm", false}},
+                                         json{{"gate", false}}, json{{"fixed_r", 0.5}}, json{{"fixed_r", 1.0}}));
+
+TEST(Multiscreen, StartsAsInThePaper) {
+  const auto model = make_model(complete_config({{"psi", 8}, {"vocab_size", 500}}), 7);
+  const Named w = doubles(*model);
+  const auto deviation = [&](const std::string& name) { return w.at(name).std().item<double>(); };
+  EXPECT_NEAR(deviation("embed.weight"), 0.1 / 8, 3e-4);
+  EXPECT_NEAR(deviation("layers.3.q_proj.weight"), 0.1 / 4, 5e-4);
+  EXPECT_NEAR(deviation("layers.3.k_proj.weight"), 0.1 / 4, 5e-4);
+  EXPECT_NEAR(deviation("layers.3.v_proj.weight"), 0.1 / 8, 2e-4);
+  EXPECT_NEAR(deviation("layers.3.g_proj.weight"), 0.1, 1e-3);
+  EXPECT_NEAR(deviation("layers.3.o_proj.weight"), 0.1 / 8, 2e-4);
+  EXPECT_NEAR(w.at("layers.3.o_proj.weight").mean().item<double>(), 0, 2e-4);
+  EXPECT_EQ(w.at("layers.5.s_w")[0].item<double>(), 0);
+  EXPECT_NEAR(w.at("layers.5.s_w")[1].item<double>(), std::log(256.0) / 7, 1e-6);
+  EXPECT_NEAR(w.at("layers.5.s_w")[7].item<double>(), std::log(256.0), 1e-6);
+  EXPECT_EQ(w.at("layers.5.s_r").abs().max().item<double>(), 0);
+  EXPECT_NEAR(w.at("layers.5.s_O")[2].item<double>(), -std::log(64.0) / 2, 1e-6);
+  EXPECT_EQ(w.at("s_E").item<double>(), 0);
+  EXPECT_NEAR(w.at("s_F").item<double>(), std::log(8.0), 1e-6);
+}
+
+TEST(Multiscreen, SameSeedSameBits) {
+  const auto values = [](uint64_t seed) {
+    std::vector<Tensor> result;
+    for (const Parameter& parameter : make_model(small_config(), seed)->parameters()) {
+      if (parameter.tensor.dim() == 2) result.push_back(parameter.tensor);
+    }
+    return result;
+  };
+  const auto first = values(1), again = values(1), other = values(2);
+  for (size_t p = 0; p < first.size(); ++p) {
+    EXPECT_TRUE(first[p].equal(again[p]));
+    EXPECT_FALSE(first[p].equal(other[p]));
+  }
+  EXPECT_FALSE(first[1].equal(first[3])) << "every layer has numbers of its own";
+}
+
+TEST(Multiscreen, ASilentEmbeddingRowStaysSilent) {
+  const auto model = make_model(small_config(), 3);
+  {
+    const at::NoGradGuard no_grad;
+    model->parameters()[0].tensor[5].zero_();
+  }
+  const Gradients g = gradients(*model, random_tokens(2, 33, model->vocab_size(), 1), {});
+  EXPECT_TRUE(std::isfinite(g.loss.item<double>()));
+  for (const Tensor& gradient : g.of) EXPECT_TRUE(gradient.isfinite().all().item<bool>());
+  EXPECT_EQ(g.of[0][5].abs().max().item<double>(), 0);
+}
+
+TEST(Multiscreen, Bfloat16IsNearFloat32) {
+  const auto model = make_model(small_config(), 3);
+  const Tensor tokens = random_tokens(2, 33, model->vocab_size(), 1);
+  const Gradients exact = gradients(*model, tokens, {});
+  const Gradients rounded = gradients(*model, tokens, {.compute_dtype = at::kBFloat16});
+  EXPECT_NEAR(exact.loss.item<double>(), rounded.loss.item<double>(), 1e-2);
+  EXPECT_FALSE(exact.loss.equal(rounded.loss));
+  for (size_t p = 0; p < exact.of.size(); ++p) {
+    EXPECT_EQ(rounded.of[p].scalar_type(), at::kFloat);
+    EXPECT_LT((exact.of[p] - rounded.of[p]).norm().item<double>(), 0.1 * exact.of[p].norm().item<double>())
+        << model->parameters()[p].name;
+  }
+}
+
+TEST(Multiscreen, WindowsExpandOnRequest) {
+  const json config = small_config({{"num_hidden_layers", 1}, {"position", "none"}, {"fixed_r", 1.0}});
+  const auto model = make_model(config, 3);
+  const at::NoGradGuard no_grad;
+  const Tensor s_w = model->parameters()[5].tensor;
+  ASSERT_EQ(model->parameters()[5].name, "layers.0.s_w");
+  s_w.fill_(std::log(32.5 - 1));  // just beyond the training length of 32
+  Tensor tokens = random_tokens(1, 80, model->vocab_size(), 1);
+  const auto last = [&](bool expand) { return model->hidden(tokens, {.expand_windows = expand})[0][79].clone(); };
+  const Tensor finite = last(false), infinite = last(true);
+  tokens[0][3] = (tokens[0][3] + 1) % model->vocab_size();
+  EXPECT_TRUE(last(false).equal(finite)) << "76 tokens away is out of sight";
+  EXPECT_FALSE(last(true).equal(infinite)) << "an infinite window sees it";
+  s_w.fill_(std::log(32.0 - 1));
+  EXPECT_TRUE(last(true).equal(last(false))) << "a window of the training length is not expanded";
+}
+
+TEST(Multiscreen, RefusesTokensOutOfRange) {
+  const auto model = make_model(small_config(), 3);
+  try {
+    model->hidden(at::full({1, 2}, 37, at::kLong), {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kInput);
+    EXPECT_STREQ(error.what(), "model: token ids must lie in [0, 37), but range from 37 to 37; is this its tokenizer?");
+  }
+}
+
+TEST(Multiscreen, LooksInside) {
+  const auto model = make_model(small_config(), 3);
+  disturb(*model);
+  const auto tiles = model->tiles();
+  ASSERT_EQ(tiles.size(), 12u);
+  EXPECT_EQ(tiles[7].layer, 1);
+  EXPECT_EQ(tiles[7].head, 3);
+  const Named w = doubles(*model);
+  EXPECT_NEAR(tiles[7].window, std::exp(w.at("layers.1.s_w")[3].item<double>()) + 1, 1e-9);
+  EXPECT_NEAR(tiles[7].accept, w.at("layers.1.s_r")[3].sigmoid().item<double>(), 1e-9);
+
+  const Tensor tokens = random_tokens(1, 40, model->vocab_size(), 1);
+  const auto maps = model->relevance(tokens, {.expand_windows = true});
+  ASSERT_EQ(maps.size(), 3u);
+  for (const RelevanceMap& map : maps) {
+    EXPECT_EQ(map.relevance.sizes(), at::IntArrayRef({4, 40, 40}));
+    EXPECT_TRUE(map.relevance.equal(map.trim * map.softmask));
+    EXPECT_EQ(map.relevance.triu(1).abs().max().item<double>(), 0) << "nothing from the future";
+    EXPECT_GT(map.relevance.max().item<double>(), 0);
+    ASSERT_EQ(map.window.size(), 4u);
+    EXPECT_TRUE(std::isinf(map.window[3])) << "the widest window lies beyond the training length";
+    EXPECT_EQ(map.softmask[3][39][0].item<double>(), 1.0);
+  }
+}
+
+TEST(Multiscreen, CountsTheWorkOfATokensWeights) {
+  const auto model = make_model(complete_config({{"psi", 8}, {"vocab_size", 500}}), 1);
+  EXPECT_EQ(model->flops_per_token(4096), 2.0 * (917'698 + 500 * 64));
+}
+
+}  // namespace
+}  // namespace tamis::models

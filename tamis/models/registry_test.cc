@@ -1,0 +1,97 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tamis/base/error.h"
+#include "tamis/models/model.h"
+
+namespace tamis::models {
+namespace {
+
+using nlohmann::json;
+
+int64_t made_parameters(const json& config) {
+  int64_t total = 0;
+  for (const Parameter& parameter : make_model(config, 1)->parameters()) total += parameter.tensor.numel();
+  return total;
+}
+
+std::string refusal(const json& config) {
+  try {
+    complete_config(config);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    return error.what();
+  }
+  return "accepted";
+}
+
+struct Counted {
+  int64_t psi, total, without_embedding;
+};
+
+TEST(ParameterCount, IsThatOfThePaper) {
+  for (const Counted& paper :
+       {Counted{8, 4'134'146, 917'698}, Counted{16, 27'546'626, 14'680'834}, Counted{32, 286'347'266, 234'884'098},
+        Counted{48, 1'304'884'226, 1'189'092'098}, Counted{64, 3'963'961'346, 3'758'108'674}}) {
+    const ParameterCount count = count_parameters(complete_config({{"psi", paper.psi}, {"vocab_size", 50'257}}));
+    EXPECT_EQ(count.total, paper.total);
+    EXPECT_EQ(count.without_embedding, paper.without_embedding);
+  }
+}
+
+TEST(ParameterCount, OfTheModelWithoutGate) {
+  const json config = {{"vocab_size", 50'257},
+                       {"hidden_size", 256},
+                       {"num_hidden_layers", 19},
+                       {"num_attention_heads", 19},
+                       {"gate", false}};
+  EXPECT_EQ(count_parameters(complete_config(config)).total, 27'653'437);
+}
+
+TEST(ParameterCount, IsWhatAModelHolds) {
+  for (const json& change :
+       {json::object(), json{{"gate", false}}, json{{"fixed_r", 0.5}}, json{{"key_dim", 5}, {"value_dim", 7}}}) {
+    json config = {{"psi", 4}, {"vocab_size", 300}};
+    config.update(change);
+    config = complete_config(config);
+    EXPECT_EQ(made_parameters(config), count_parameters(config).total) << config;
+  }
+}
+
+TEST(CompleteConfig, FillsInWhatPsiStandsFor) {
+  const json config = complete_config({{"psi", 16}, {"vocab_size", 257}, {"num_hidden_layers", 3}});
+  EXPECT_EQ(config["model_type"], "multiscreen");
+  EXPECT_EQ(config["hidden_size"], 256);
+  EXPECT_EQ(config["num_attention_heads"], 16);
+  EXPECT_EQ(config["num_hidden_layers"], 3) << "what is given goes before psi";
+  EXPECT_EQ(config["key_dim"], 16);
+  EXPECT_EQ(config["value_dim"], 64);
+  EXPECT_EQ(config["mipe_threshold"], 256.0);
+  EXPECT_FALSE(config.contains("fixed_r"));
+  EXPECT_EQ(complete_config(config), config) << "a complete configuration stays as it is";
+}
+
+TEST(CompleteConfig, NamesWhatIsWrong) {
+  const auto with = [](const json& change) {
+    json config = {{"psi", 4}, {"vocab_size", 300}};
+    config.update(change);
+    return refusal(config);
+  };
+  EXPECT_THAT(with({{"model_type", "multiscren"}}), testing::StartsWith("unknown model \"multiscren\"; did you mean "
+                                                                        "\"multiscreen\"? Known: multiscreen"));
+  EXPECT_THAT(with({{"hiden_size", 3}}), testing::HasSubstr("did you mean \"hidden_size\"?"));
+  EXPECT_EQ(with({{"hidden_size", "big"}}),
+            "model: \"hidden_size\" must be a whole number from 1 to 1048576, but is \"big\"");
+  EXPECT_THAT(with({{"key_dim", 1}}), testing::HasSubstr("\"key_dim\" must be a whole number from 2 to"));
+  EXPECT_THAT(with({{"key_dim", 16.0}}), testing::HasSubstr("but is 16.0"));
+  EXPECT_THAT(with({{"num_hidden_layers", 18446744073709551615u}}), testing::HasSubstr("18446744073709551615"));
+  EXPECT_THAT(with({{"position", "rope"}}), testing::HasSubstr("unknown position \"rope\""));
+  EXPECT_THAT(with({{"fixed_r", 0}}), testing::HasSubstr("\"fixed_r\" must be a number above 0 and at most 1"));
+  EXPECT_THAT(with({{"tanh_norm", 1}}), testing::HasSubstr("\"tanh_norm\" must be true or false, but is 1"));
+  EXPECT_EQ(refusal({{"vocab_size", 300}}), "model: \"hidden_size\" is missing");
+  EXPECT_EQ(refusal({{"psi", 4}}), "model: \"vocab_size\" is missing");
+  EXPECT_EQ(refusal(json::array()), "model: expected a table of keys, but got []");
+}
+
+}  // namespace
+}  // namespace tamis::models

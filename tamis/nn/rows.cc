@@ -1,0 +1,57 @@
+#include "tamis/nn/rows.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace tamis::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr double kMinNorm = 1e-12;
+
+struct UnitRows : torch::autograd::Function<UnitRows> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
+    const at::Tensor norm = at::linalg_vector_norm(x, 2, at::IntArrayRef{-1}, /*keepdim=*/true);
+    const at::Tensor inverse = at::where(norm > kMinNorm, norm, INFINITY).reciprocal_();
+    const at::Tensor y = x * inverse;
+    ctx->save_for_backward({y, inverse});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &g = grads[0], &y = saved[0], &inverse = saved[1];
+    const at::Tensor along = (g * y).sum(-1, /*keepdim=*/true);
+    return {at::addcmul(g, y, along, -1).mul_(inverse)};
+  }
+};
+
+struct ExpScaled : torch::autograd::Function<ExpScaled> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& log_scale) {
+    const at::Tensor y = x * log_scale.exp();
+    ctx->save_for_backward({y, log_scale});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &g = grads[0], &y = saved[0], &log_scale = saved[1];
+    // d/ds exp(s) x = y. ATen splits a sum to one number between threads, a sum along rows not: one dimension at a
+    // time.
+    return {g * log_scale.exp(), (g * y).sum(-1).sum(-1).sum(-1)};
+  }
+};
+
+}  // namespace
+
+at::Tensor unit_rows(const at::Tensor& x_nD) {
+  return UnitRows::apply(x_nD);
+}
+
+at::Tensor exp_scaled(const at::Tensor& x_BTD, const at::Tensor& log_scale) {
+  return ExpScaled::apply(x_BTD, log_scale);
+}
+
+}  // namespace tamis::nn

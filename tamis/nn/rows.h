@@ -1,0 +1,21 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace tamis::nn {
+
+/// Rows scaled to unit length: x / |x| along the last dimension. A row no longer than 1e-12 becomes zero and gets no
+/// gradient (a clipped denominator alone would give it 1e12 times the gradient).
+///
+/// x_nD      [..., D] float32 or float64
+/// Gradient  x, once: (g - y (y . g)) / |x|.
+at::Tensor unit_rows(const at::Tensor& x_nD);
+
+/// exp(log_scale) x, for one learned scalar.
+///
+/// x_BTD      [B, T, D] float32 or float64
+/// log_scale  [], the dtype of x
+/// Gradient   x and log_scale, once; the sum for log_scale has the same bits for any number of threads.
+at::Tensor exp_scaled(const at::Tensor& x_BTD, const at::Tensor& log_scale);
+
+}  // namespace tamis::nn
