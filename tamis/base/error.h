@@ -43,8 +43,8 @@ template <typename... Args>
 
 /// Checks our own assumptions in the dev and sanitizer builds; never a user's input.
 #ifdef TAMIS_ASSERTIONS
-#define TAMIS_ASSERT(condition) \
-  do { \
+#define TAMIS_ASSERT(condition)                                                  \
+  do {                                                                           \
     if (!(condition)) ::tamis::assertion_failed(#condition, __FILE__, __LINE__); \
   } while (false)
 #else

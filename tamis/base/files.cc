@@ -21,7 +21,7 @@ constexpr std::string_view kUnfinished = ".unfinished-";
 
 [[noreturn]] void fail_storage(const fs::path& path, const char* what) {
   const int error = errno;
-  const char* advice = error == ENOSPC || error == EDQUOT ? "; free some space and run again"
+  const char* advice = error == ENOSPC || error == EDQUOT  ? "; free some space and run again"
                        : error == EROFS || error == EACCES ? "; choose a directory you may write to"
                                                            : "";
   fail(ExitCode::kStorage, "{}: {}: {}{}", path.string(), what, std::strerror(error), advice);
@@ -47,7 +47,9 @@ void sync_path(const fs::path& path, int flags) {
   close(descriptor);
 }
 
-void sync_directory(const fs::path& path) { sync_path(path.empty() ? fs::path(".") : path, O_RDONLY | O_DIRECTORY); }
+void sync_directory(const fs::path& path) {
+  sync_path(path.empty() ? fs::path(".") : path, O_RDONLY | O_DIRECTORY);
+}
 
 void sync_tree(const fs::path& directory) {
   for (const auto& entry : fs::directory_iterator(directory)) {
@@ -159,6 +161,18 @@ void write_directory_atomic(const fs::path& path, const std::function<void(const
   sync_directory(path.parent_path());
 }
 
+void remove_directory(const fs::path& path) {
+  const fs::path leaving = unfinished_name(path);
+  std::error_code error;
+  fs::remove_all(leaving, error);
+  if (rename(path.c_str(), leaving.c_str()) != 0) fail_storage(path, "cannot remove");
+  fs::remove_all(leaving, error);
+  if (error) {
+    errno = error.value();
+    fail_storage(leaving, "cannot remove");
+  }
+}
+
 void remove_unfinished_writes(const fs::path& directory) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
@@ -203,8 +217,8 @@ FileLock::FileLock(const fs::path& path) {
     char holder[32] = {};
     const ssize_t got = read(descriptor_, holder, sizeof(holder) - 1);
     close(descriptor_);
-    fail(ExitCode::kRuntime, "{}: in use by another process{}; wait for it, or stop it",
-         path.parent_path().string(), got > 0 ? " (" + std::string(holder) + ")" : "");
+    fail(ExitCode::kRuntime, "{}: in use by another process{}; wait for it, or stop it", path.parent_path().string(),
+         got > 0 ? " (" + std::string(holder) + ")" : "");
   }
   const std::string self = "process " + std::to_string(getpid());
   if (ftruncate(descriptor_, 0) != 0 || pwrite(descriptor_, self.data(), self.size(), 0) < 0) {

@@ -17,12 +17,15 @@ std::string read_file(const std::filesystem::path& path);
 /// temporary name in the same directory, fsync, rename, fsync of the directory. Throws ExitCode::kStorage.
 void write_file_atomic(const std::filesystem::path& path, std::string_view bytes);
 
-/// Writes a new directory all at once: `fill` gets a temporary directory beside `path` to write into; then every file is
-/// fsynced and the directory renamed to `path`. An existing `path` is replaced. When `fill` throws, nothing is left.
+/// Writes a new directory all at once: `fill` gets a temporary directory beside `path` to write into; then every file
+/// is fsynced and the directory renamed to `path`. An existing `path` is replaced. When `fill` throws, nothing is left.
 void write_directory_atomic(const std::filesystem::path& path,
                             const std::function<void(const std::filesystem::path&)>& fill);
 
-/// Removes what a killed write_file_atomic or write_directory_atomic left in `directory`.
+/// Removes a directory and all in it; a kill on the way leaves no part of it under its name. Throws ExitCode::kStorage.
+void remove_directory(const std::filesystem::path& path);
+
+/// Removes what a killed write_file_atomic, write_directory_atomic or remove_directory left in `directory`.
 void remove_unfinished_writes(const std::filesystem::path& directory);
 
 /// Creates the directory and its parents. Throws ExitCode::kStorage.
@@ -62,8 +65,8 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-/// Holds an exclusive lock on `path` (created when missing) for its lifetime; the kernel drops it when the process dies.
-/// Throws ExitCode::kRuntime with the holder's process id when another process has it.
+/// Holds an exclusive lock on `path` (created when missing) for its lifetime; the kernel drops it when the process
+/// dies. Throws ExitCode::kRuntime with the holder's process id when another process has it.
 class FileLock {
  public:
   explicit FileLock(const std::filesystem::path& path);

@@ -11,7 +11,9 @@
 
 namespace tamis {
 
-bool is_terminal(std::FILE* stream) { return isatty(fileno(stream)) != 0; }
+bool is_terminal(std::FILE* stream) {
+  return isatty(fileno(stream)) != 0;
+}
 
 bool use_colour(std::FILE* stream) {
   const char* no_colour = std::getenv("NO_COLOR");

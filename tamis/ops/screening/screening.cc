@@ -86,7 +86,7 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w,
 
 // ---- schema: every form of the operator takes these arguments and turns them into ScreeningOptions
 
-#define TAMIS_SCREENING_OPTIONS                                                                           \
+#define TAMIS_SCREENING_OPTIONS                                                                          \
   const optional<Tensor>&gate, double mipe_threshold, int64_t key_start, optional<double> expand_beyond, \
       bool tanh_norm, c10::string_view position, const optional<Tensor>&document
 #define TAMIS_SCREENING_PASS gate, mipe_threshold, key_start, expand_beyond, tanh_norm, position, document
@@ -111,14 +111,16 @@ Tensor screening_meta(const Tensor& q, const Tensor& k, const Tensor& v, const T
   return at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)}, v.options());
 }
 
-Tensor empty_contiguous_like(const Tensor& x) { return at::empty_symint(x.sym_sizes(), x.options()); }
+Tensor empty_contiguous_like(const Tensor& x) {
+  return at::empty_symint(x.sym_sizes(), x.options());
+}
 
 Gradients screening_backward_meta(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w,
                                   const Tensor& s_r, TAMIS_SCREENING_OPTIONS) {
   check(q, k, v, s_w, s_r, make_options(TAMIS_SCREENING_PASS));
-  return {empty_contiguous_like(q),   empty_contiguous_like(k),   empty_contiguous_like(v),
-          empty_contiguous_like(s_w), empty_contiguous_like(s_r), gate ? empty_contiguous_like(*gate)
-                                                                       : at::empty_symint({0}, q.options())};
+  return {empty_contiguous_like(q),   empty_contiguous_like(k),
+          empty_contiguous_like(v),   empty_contiguous_like(s_w),
+          empty_contiguous_like(s_r), gate ? empty_contiguous_like(*gate) : at::empty_symint({0}, q.options())};
 }
 
 // ---- the definition, on any device and dtype
@@ -154,7 +156,6 @@ Gradients screening_backward_fallback(const Tensor& grad, const Tensor& q, const
 // ---- CPU: the fused kernels, for the dtypes they know
 
 bool fused(const Tensor& q) {
-  return false;
   return q.scalar_type() == at::kFloat || q.scalar_type() == at::kDouble || q.scalar_type() == at::kBFloat16;
 }
 
@@ -208,10 +209,9 @@ struct Screening : torch::autograd::Function<Screening> {
     const auto given = [](const Tensor& x) { return x.defined() ? optional<Tensor>(x) : std::nullopt; };
     static const auto op = find_operator<decltype(screening_backward_meta)>("tamis::screening_backward");
     auto [dq, dk, dv, ds_w, ds_r, dgate] =
-        op.call(grads[0], in[0], in[1], in[2], in[3], in[4], given(in[5]),
-                ctx->saved_data["mipe_threshold"].toDouble(), ctx->saved_data["key_start"].toInt(),
-                ctx->saved_data["expand_beyond"].toOptional<double>(), ctx->saved_data["tanh_norm"].toBool(),
-                ctx->saved_data["position"].toStringView(), given(in[6]));
+        op.call(grads[0], in[0], in[1], in[2], in[3], in[4], given(in[5]), ctx->saved_data["mipe_threshold"].toDouble(),
+                ctx->saved_data["key_start"].toInt(), ctx->saved_data["expand_beyond"].toOptional<double>(),
+                ctx->saved_data["tanh_norm"].toBool(), ctx->saved_data["position"].toStringView(), given(in[6]));
     return {dq, dk, dv, ds_w, ds_r, in[5].defined() ? dgate : Tensor(), {}, {}, {}, {}, {}, {}};
   }
 };

@@ -1,4 +1,5 @@
-// Screening as the paper writes it, in plain torch. Equation numbers are those of 000; math.md section 1 lists the traps.
+// Screening as the paper writes it, in plain torch. Equation numbers are those of 000; math.md section 1 lists the
+// traps.
 
 #include <ATen/ATen.h>
 
@@ -74,10 +75,10 @@ ScreeningRelevance screening_relevance(const at::Tensor& q_BTHK, const at::Tenso
   const at::Tensor q = rotated(unit(widened(q_BTHK)), position.slice(0, first_query), head.step);
   const at::Tensor k = rotated(unit(widened(k_BTHK)), position, head.step);
 
-  at::Tensor s = at::einsum("bihd,bjhd->bhij", {q, k});                          // (8)
-  s = s - (s - 1).clamp_min(0).detach();                                         // rounding: value at most 1
-  const at::Tensor inverse_r = head.inverse_r.to(dtype).view({-1, 1, 1});        //
-  const at::Tensor a = (1 - (1 - s) * inverse_r).clamp_min(0).square();          // (9)
+  at::Tensor s = at::einsum("bihd,bjhd->bhij", {q, k});                    // (8)
+  s = s - (s - 1).clamp_min(0).detach();                                   // rounding: value at most 1
+  const at::Tensor inverse_r = head.inverse_r.to(dtype).view({-1, 1, 1});  //
+  const at::Tensor a = (1 - (1 - s) * inverse_r).clamp_min(0).square();    // (9)
 
   const at::Tensor distance = position.slice(0, first_query).unsqueeze(1) - position;  // i - j
   const at::Tensor inside = (distance >= 0).logical_and(distance < head.width.view({-1, 1, 1}));
@@ -109,4 +110,3 @@ at::Tensor screening(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const a
 }
 
 }  // namespace tamis::ops::reference
- 

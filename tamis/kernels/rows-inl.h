@@ -1,0 +1,126 @@
+// Rows of numbers in storage (float32, bfloat16, float64) and in registers' precision, shared by operators.
+// Included once per instruction set.
+
+#include "tamis/kernels/rows.h"
+
+#if defined(TAMIS_KERNELS_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TAMIS_KERNELS_ROWS_INL_H_
+#undef TAMIS_KERNELS_ROWS_INL_H_
+#else
+#define TAMIS_KERNELS_ROWS_INL_H_
+#endif
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tamis::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <typename Real>
+using LaneTag = hn::CappedTag<Real, kLanes>;
+
+/// Reads `size` numbers of a row and pads them with zeros to padded(size).
+template <typename Real>
+HWY_INLINE void LoadRow(const Rows& rows, int64_t row, int64_t size, Real* HWY_RESTRICT out) {
+  const int64_t start = row * rows.stride;
+  if constexpr (sizeof(Real) == 8) {
+    std::memcpy(out, static_cast<const double*>(rows.data) + start, size * sizeof(double));
+  } else if (rows.storage == Storage::kFloat32) {
+    std::memcpy(out, static_cast<const float*>(rows.data) + start, size * sizeof(float));
+  } else {
+    const uint16_t* HWY_RESTRICT in = static_cast<const uint16_t*>(rows.data) + start;
+    for (int64_t d = 0; d < size; ++d) out[d] = std::bit_cast<float>(static_cast<uint32_t>(in[d]) << 16);
+  }
+  for (int64_t d = size; d < padded(size); ++d) out[d] = 0;
+}
+
+/// Rounds to nearest, ties to even; a NaN stays one.
+HWY_INLINE uint16_t RoundToBFloat16(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  return static_cast<uint16_t>(nan ? (bits >> 16) | 0x40u : rounded);
+}
+
+template <typename Real>
+HWY_INLINE void StoreRow(const Real* HWY_RESTRICT in, int64_t size, const Rows& rows, int64_t row) {
+  const int64_t start = row * rows.stride;
+  if constexpr (sizeof(Real) == 8) {
+    std::memcpy(static_cast<double*>(rows.data) + start, in, size * sizeof(double));
+  } else if (rows.storage == Storage::kFloat32) {
+    std::memcpy(static_cast<float*>(rows.data) + start, in, size * sizeof(float));
+  } else {
+    uint16_t* HWY_RESTRICT out = static_cast<uint16_t*>(rows.data) + start;
+    for (int64_t d = 0; d < size; ++d) out[d] = RoundToBFloat16(in[d]);
+  }
+}
+
+/// x . y over padded rows.
+template <typename Real>
+HWY_INLINE Real Dot(const Real* HWY_RESTRICT x, const Real* HWY_RESTRICT y, int64_t padded_size) {
+  const LaneTag<Real> d;
+  auto sum = hn::Zero(d);
+  for (int64_t i = 0; i < padded_size; i += hn::MaxLanes(d)) {
+    sum = hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, y + i), sum);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+/// y += scale * x over padded rows.
+template <typename Real>
+HWY_INLINE void AddScaled(Real scale, const Real* HWY_RESTRICT x, Real* HWY_RESTRICT y, int64_t padded_size) {
+  const LaneTag<Real> d;
+  const auto factor = hn::Set(d, scale);
+  for (int64_t i = 0; i < padded_size; i += hn::MaxLanes(d)) {
+    hn::StoreU(hn::MulAdd(factor, hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i);
+  }
+}
+
+template <typename Real>
+HWY_INLINE bool AllZero(const Real* HWY_RESTRICT x, int64_t padded_size) {
+  const LaneTag<Real> d;
+  for (int64_t i = 0; i < padded_size; i += hn::MaxLanes(d)) {
+    if (!hn::AllTrue(d, hn::Eq(hn::LoadU(d, x + i), hn::Zero(d)))) return false;
+  }
+  return true;
+}
+
+inline constexpr double kMinNorm = 1e-12;  // denominator max(|x|, eps)
+
+/// x <- x / max(|x|, eps); returns that denominator, or infinity for a zero row, which stays zero.
+template <typename Real>
+HWY_INLINE Real Normalize(Real* HWY_RESTRICT x, int64_t padded_size) {
+  const Real squared = Dot(x, x, padded_size);
+  if (squared == 0) return HUGE_VAL;
+  const Real norm = squared > static_cast<Real>(kMinNorm * kMinNorm) ? std::sqrt(squared) : static_cast<Real>(kMinNorm);
+  const LaneTag<Real> d;
+  const auto denominator = hn::Set(d, norm);
+  for (int64_t i = 0; i < padded_size; i += hn::MaxLanes(d)) {
+    hn::StoreU(hn::Div(hn::LoadU(d, x + i), denominator), d, x + i);
+  }
+  return norm;
+}
+
+/// Turns the gradient dx of the unit row into the gradient of the raw one: (dx - x (x . dx)) / |x|. The denominator is
+/// what Normalize returned: infinite for a zero row, which gets no gradient.
+template <typename Real>
+HWY_INLINE void NormalizeBackward(const Real* HWY_RESTRICT x, Real denominator, Real* HWY_RESTRICT dx,
+                                  int64_t padded_size) {
+  const LaneTag<Real> d;
+  const bool clipped = denominator <= static_cast<Real>(kMinNorm);
+  const auto along = hn::Set(d, clipped ? Real{0} : Dot(x, dx, padded_size));
+  const auto divisor = hn::Set(d, denominator);
+  for (int64_t i = 0; i < padded_size; i += hn::MaxLanes(d)) {
+    const auto across = hn::NegMulAdd(hn::LoadU(d, x + i), along, hn::LoadU(d, dx + i));
+    hn::StoreU(hn::Div(across, divisor), d, dx + i);
+  }
+}
+
+}  // namespace tamis::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // once per instruction set

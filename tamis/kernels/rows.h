@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tamis::kernels {
+
+enum class Storage { kFloat32, kBFloat16, kFloat64 };
+
+/// A matrix in memory: row t starts at data + t * stride elements; a row's elements are adjacent.
+struct Rows {
+  void* data = nullptr;
+  int64_t stride = 0;
+  Storage storage = Storage::kFloat32;
+};
+
+inline constexpr int64_t kLanes = 16;  // rows in scratch memory are padded with zeros to a multiple of this
+
+constexpr int64_t padded(int64_t size) {
+  return (size + kLanes - 1) / kLanes * kLanes;
+}
+
+}  // namespace tamis::kernels

@@ -1,0 +1,112 @@
+#include "tamis/ops/screening/screening_heads.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <numbers>
+
+namespace tamis::ops {
+
+double screening_width(double s_w, std::optional<double> expand_beyond) {
+  const double width = std::exp(s_w) + 1;
+  return expand_beyond && width > *expand_beyond ? std::numeric_limits<double>::infinity() : width;
+}
+
+template <typename Real>
+PreparedHead<Real> prepare_head(double s_w, double s_r, int64_t key_dim, int64_t value_dim, int64_t keys,
+                                double mipe_threshold, std::optional<double> expand_beyond, bool mipe, bool tanh_norm,
+                                bool derivative) {
+  constexpr double kPi = std::numbers::pi;
+  const double width = screening_width(s_w, expand_beyond);
+  PreparedHead<Real> head;
+  auto& constants = head.constants;
+  constants.key_dim = key_dim;
+  constants.value_dim = value_dim;
+  constants.width = width;
+  constants.span = width >= static_cast<double>(keys) ? keys : static_cast<int64_t>(std::ceil(width));
+  constants.span = std::max<int64_t>(constants.span, 1);
+  constants.inverse_r = static_cast<Real>(std::min(1 + std::exp(-s_r), 1e30));
+  constants.one_minus_r = static_cast<Real>(1 / (1 + std::exp(s_r)));
+  constants.tanh_norm = tanh_norm;
+  if (mipe && width < mipe_threshold) {
+    const double x = kPi * width / mipe_threshold;
+    const double phi = (std::cos(x) + 1) / 2;                                      // (7)
+    const double phi_slope = -std::sin(x) / 2 * kPi / mipe_threshold;              // d phi / d w
+    constants.mipe_step = kPi * phi / width;                                       // (6)
+    head.mipe_step_slope = kPi * (phi_slope - phi / width) / width * (width - 1);  // dw/ds_w = w - 1
+  }
+  if (std::isfinite(width)) {
+    const size_t size = static_cast<size_t>(constants.span + 2 * kernels::kMaskPadding);
+    head.softmask.resize(size);
+    if (derivative) head.slope.resize(size);
+    kernels::fill_softmask(width, constants.span, head.softmask.data(), derivative ? head.slope.data() : nullptr);
+    constants.softmask = head.softmask.data();
+    if (derivative) constants.softmask_slope = head.slope.data();
+  }
+  return head;
+}
+
+template PreparedHead<float> prepare_head(double, double, int64_t, int64_t, int64_t, double, std::optional<double>,
+                                          bool, bool, bool);
+template PreparedHead<double> prepare_head(double, double, int64_t, int64_t, int64_t, double, std::optional<double>,
+                                           bool, bool, bool);
+
+kernels::Storage storage_of(at::ScalarType dtype) {
+  if (dtype == at::kDouble) return kernels::Storage::kFloat64;
+  return dtype == at::kBFloat16 ? kernels::Storage::kBFloat16 : kernels::Storage::kFloat32;
+}
+
+at::Tensor with_adjacent_rows(const at::Tensor& x_BTHD) {
+  return x_BTHD.stride(3) == 1 || x_BTHD.size(3) == 1 ? x_BTHD : x_BTHD.contiguous();
+}
+
+kernels::Rows rows_of(const at::Tensor& x_BTHD, int64_t batch, int64_t head) {
+  const int64_t start = batch * x_BTHD.stride(0) + head * x_BTHD.stride(2);
+  auto* data = static_cast<std::byte*>(x_BTHD.data_ptr()) + start * x_BTHD.element_size();
+  return {data, x_BTHD.stride(1), storage_of(x_BTHD.scalar_type())};
+}
+
+template <typename Real>
+void WalkMemory<Real>::reset() {
+  constexpr size_t kKeep = size_t{16} << 20;
+  if (blocks_.size() > 1) {
+    // The walk before needed several blocks: next time one of their joint size, if that is worth keeping.
+    size_t total = 0;
+    total = block_size_ * 2;
+    blocks_.clear();
+    block_size_ = 0;
+    if (total <= kKeep) {
+      blocks_.push_back(std::make_unique<std::byte[]>(total));
+      block_size_ = total;
+    }
+  } else if (block_size_ > kKeep) {
+    blocks_.clear();
+    block_size_ = 0;
+  }
+  used_ = 0;
+}
+
+template <typename Real>
+void* WalkMemory<Real>::take_bytes(size_t bytes) {
+  constexpr size_t kAlign = 64;
+  constexpr size_t kFirstBlock = size_t{1} << 18;
+  const size_t wanted = bytes + kAlign;
+  if (blocks_.empty() || used_ + wanted > block_size_) {
+    block_size_ = std::max({wanted, kFirstBlock, block_size_ * 2});
+    blocks_.push_back(std::unique_ptr<std::byte[]>(new std::byte[block_size_]));
+    used_ = 0;
+  }
+  const auto address = reinterpret_cast<uintptr_t>(blocks_.back().get() + used_);
+  const size_t skip = (kAlign - address % kAlign) % kAlign;
+  void* result = blocks_.back().get() + used_ + skip;
+  used_ += skip + bytes;
+  return result;
+}
+
+template class WalkMemory<float>;
+template class WalkMemory<double>;
+
+}  // namespace tamis::ops

@@ -1,0 +1,294 @@
+// The pieces that the forward and the backward walk share. Included once per instruction set.
+
+#include "tamis/ops/screening/screening_kernel.h"
+
+#if defined(TAMIS_OPS_SCREENING_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TAMIS_OPS_SCREENING_KERNEL_INL_H_
+#undef TAMIS_OPS_SCREENING_KERNEL_INL_H_
+#else
+#define TAMIS_OPS_SCREENING_KERNEL_INL_H_
+#endif
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "hwy/contrib/math/math-inl.h"
+#include "tamis/kernels/rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tamis::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+inline constexpr int64_t kPanelKeys = 64;  // keys whose verdicts fit one 64-bit word
+
+/// cos and sin of position * step, in float64 whatever the position: by rotation from one position to the next, afresh
+/// from the library every 16 positions.
+class Rotor {
+ public:
+  Rotor(double step, int64_t position) : step_(step), turn_cos_(std::cos(step)), turn_sin_(std::sin(step)) {
+    seek(position);
+  }
+
+  void seek(int64_t position) {
+    position_ = position;
+    cos_ = std::cos(static_cast<double>(position) * step_);
+    sin_ = std::sin(static_cast<double>(position) * step_);
+  }
+
+  void advance() {
+    if (step_ == 0) return;
+    if (++position_ % 16 == 0) return seek(position_);
+    const double cosine = cos_ * turn_cos_ - sin_ * turn_sin_;
+    sin_ = sin_ * turn_cos_ + cos_ * turn_sin_;
+    cos_ = cosine;
+  }
+
+  /// Eq. (6): (x0 cos - x1 sin, x0 sin + x1 cos).
+  template <typename Real>
+  void rotate(Real* x) const {
+    turn(x, static_cast<Real>(cos_), static_cast<Real>(sin_));
+  }
+
+  template <typename Real>
+  void rotate_back(Real* x) const {
+    turn(x, static_cast<Real>(cos_), -static_cast<Real>(sin_));
+  }
+
+ private:
+  template <typename Real>
+  void turn(Real* x, Real cosine, Real sine) const {
+    if (step_ == 0) return;
+    const Real x0 = x[0], x1 = x[1];
+    x[0] = x0 * cosine - x1 * sine;
+    x[1] = x0 * sine + x1 * cosine;
+  }
+
+  double step_, turn_cos_, turn_sin_;
+  double cos_ = 1, sin_ = 0;
+  int64_t position_ = 0;
+};
+
+/// Slots of consecutive positions without a division each.
+class Slots {
+ public:
+  Slots(int64_t first, int64_t capacity) : first_(first), first_slot_(first % capacity), capacity_(capacity) {}
+  int64_t operator()(int64_t position) const {
+    const int64_t slot = first_slot_ + (position - first_);
+    return slot < capacity_ ? slot : slot - capacity_;
+  }
+
+ private:
+  int64_t first_, first_slot_, capacity_;
+};
+
+template <typename Real>
+HWY_INLINE void StoreValue(const ScreeningWalk<Real>& walk, int64_t position, int64_t slot) {
+  const int64_t width = padded(walk.head.value_dim);
+  Real* value = walk.ring.values + slot * width;
+  LoadRow(walk.v, position - walk.key_origin, walk.head.value_dim, value);
+  Normalize(value, width);
+  walk.ring.ready[slot] = 1;
+}
+
+/// Brings the keys [first, last) into the ring: unit length, rotated, transposed.
+template <typename Real>
+HWY_INLINE void PackKeys(const ScreeningWalk<Real>& walk, int64_t first, int64_t last) {
+  const KeyRing<Real>& ring = walk.ring;
+  const int64_t K = walk.head.key_dim, width = padded(K);
+  Real* row = walk.scratch + kBlockQueries * (width + padded(walk.head.value_dim));
+  Rotor rotor(walk.head.mipe_step, first);
+  for (int64_t key = first; key < last; ++key, rotor.advance()) {
+    const int64_t slot = key % ring.capacity, lane = slot % kTileKeys;
+    Real* tile = ring.tiles + (slot / kTileKeys) * K * kTileKeys;
+    if (lane == 0) std::fill(tile, tile + K * kTileKeys, Real{0});
+    LoadRow(walk.k, key - walk.key_origin, K, row);
+    Normalize(row, width);
+    rotor.rotate(row);
+    for (int64_t d = 0; d < K; ++d) tile[d * kTileKeys + lane] = row[d];
+    if (ring.rows != nullptr) std::copy(row, row + width, ring.rows + slot * width);
+    ring.ready[slot] = 0;
+    if (walk.store_all_values) StoreValue(walk, key, slot);
+  }
+}
+
+/// Queries [first, first + count) as unit rotated rows, zeros up to kBlockQueries.
+template <typename Real>
+HWY_INLINE void LoadQueries(const ScreeningWalk<Real>& walk, int64_t first, int64_t count, Real* HWY_RESTRICT q) {
+  const int64_t width = padded(walk.head.key_dim);
+  Rotor rotor(walk.head.mipe_step, first);
+  for (int64_t i = 0; i < count; ++i, rotor.advance()) {
+    LoadRow(walk.q, first + i - walk.query_origin, walk.head.key_dim, q + i * width);
+    Normalize(q + i * width, width);
+    rotor.rotate(q + i * width);
+  }
+  std::fill(q + count * width, q + kBlockQueries * width, Real{0});
+}
+
+/// Softmask of a query for the 16 keys that begin `distance` before it.
+template <typename Real>
+HWY_INLINE const Real* SoftmaskOf(const ScreeningHead<Real>& head, int64_t distance) {
+  static constexpr Real kCausal[3 * kTileKeys] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  if (head.softmask == nullptr) return kCausal + std::clamp<int64_t>(kTileKeys - 1 - distance, 0, 2 * kTileKeys - 1);
+  return head.softmask + kMaskPadding + head.span - 1 - distance;
+}
+
+/// One panel's verdicts: for query i, bit l of accepted[i] says that key panel + l counts; then trim[i * 64 + l] is
+/// 1 - (1 - s) / r and weight[i * 64 + l] is Trim times Softmask.
+template <typename Real>
+struct Verdicts {
+  uint64_t accepted[kBlockQueries];
+  HWY_ALIGN Real trim[kBlockQueries * kPanelKeys];
+  HWY_ALIGN Real weight[kBlockQueries * kPanelKeys];
+};
+
+/// Eq. (8)-(11) for a group of queries and one tile of keys. kKeepTrim: the backward pass wants 1 - (1 - s) / r too.
+template <bool kKeepTrim, typename Real>
+HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT q, int64_t first_query,
+                           int64_t query, const Real* HWY_RESTRICT tile, int64_t key, int64_t offset,
+                           Verdicts<Real>& verdicts) {
+  const LaneTag<Real> d;
+  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
+  constexpr int64_t kVectors = kTileKeys / kWidth;
+  constexpr int64_t kGroup = 8 / kVectors > 0 ? 8 / kVectors : 1;
+  const ScreeningHead<Real>& head = walk.head;
+  const int64_t K = head.key_dim, width = padded(K);
+
+  hn::Vec<LaneTag<Real>> s[kGroup][kVectors];
+  for (int64_t g = 0; g < kGroup; ++g) {
+    for (int64_t x = 0; x < kVectors; ++x) s[g][x] = hn::Zero(d);
+  }
+  const Real* HWY_RESTRICT rows = q + query * width;
+  for (int64_t dim = 0; dim < K; ++dim) {
+    hn::Vec<LaneTag<Real>> keys[kVectors];
+    for (int64_t x = 0; x < kVectors; ++x) keys[x] = hn::LoadU(d, tile + dim * kTileKeys + x * kWidth);
+    for (int64_t g = 0; g < kGroup; ++g) {
+      const auto component = hn::Set(d, rows[g * width + dim]);
+      for (int64_t x = 0; x < kVectors; ++x) s[g][x] = hn::MulAdd(component, keys[x], s[g][x]);
+    }
+  }
+
+  const auto zero = hn::Zero(d), one = hn::Set(d, Real{1}), inverse_r = hn::Set(d, head.inverse_r);
+  for (int64_t g = 0; g < kGroup; ++g) {
+    const int64_t i = first_query + query + g;
+    const Real* softmask = SoftmaskOf(head, i - key);
+    uint64_t bits = 0;
+    for (int64_t x = 0; x < kVectors; ++x) {
+      const auto short_of_one = hn::Max(hn::Sub(one, s[g][x]), zero);                // rounding: s is at most 1
+      const auto trim = hn::Max(hn::NegMulAdd(short_of_one, inverse_r, one), zero);  // (9)
+      const auto weight = hn::Mul(hn::Mul(trim, trim), hn::LoadU(d, softmask + x * kWidth));  // (11)
+      auto counts = hn::Gt(weight, zero);  // false for NaN, which only keys outside the window can bring in here
+      if (walk.document != nullptr) {
+        const Real* document = walk.document - walk.key_origin;
+        // The last tile may reach past the last key: those lanes are masked out, but must not be read.
+        HWY_ALIGN Real keys[kTileKeys];
+        for (int64_t l = 0; l < kWidth; ++l) {
+          const int64_t j = key + x * kWidth + l;
+          keys[l] = j >= walk.key_origin && j <= i ? document[j] : Real{-1};
+        }
+        const Real own = i < walk.last ? document[i] : Real{-2};
+        counts = hn::And(counts, hn::Eq(hn::Load(d, keys), hn::Set(d, own)));
+      }
+      uint8_t bytes[8] = {};
+      hn::StoreMaskBits(d, counts, bytes);
+      bits |= static_cast<uint64_t>(bytes[0] | (bytes[1] << 8)) << (x * kWidth);
+      const int64_t at = (query + g) * kPanelKeys + offset + x * kWidth;
+      hn::Store(weight, d, verdicts.weight + at);
+      if constexpr (kKeepTrim) hn::Store(trim, d, verdicts.trim + at);
+    }
+    verdicts.accepted[query + g] |= bits << offset;
+  }
+}
+
+/// Screens the keys [panel, panel + 64) for `count` queries from `first_query` on, and brings in every value that one
+/// of them accepts.
+template <bool kKeepTrim, typename Real>
+HWY_INLINE void ScreenPanel(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT q, int64_t first_query,
+                            int64_t count, int64_t panel, const Slots& slots, Verdicts<Real>& verdicts) {
+  constexpr int64_t kVectors = kTileKeys / hn::MaxLanes(LaneTag<Real>());
+  constexpr int64_t kGroup = 8 / kVectors > 0 ? 8 / kVectors : 1;
+  const int64_t K = walk.head.key_dim, last_key = first_query + count;
+  for (int64_t i = 0; i < kBlockQueries; ++i) verdicts.accepted[i] = 0;
+  for (int64_t key = panel; key < std::min(panel + kPanelKeys, last_key); key += kTileKeys) {
+    const Real* tile = walk.ring.tiles + slots(key) / kTileKeys * K * kTileKeys;
+    for (int64_t query = 0; query < count; query += kGroup) {
+      ScreenTile<kKeepTrim>(walk, q, first_query, query, tile, key, key - panel, verdicts);
+    }
+  }
+  uint64_t wanted = 0;
+  for (int64_t i = 0; i < count; ++i) wanted |= verdicts.accepted[i];
+  for (; wanted != 0; wanted &= wanted - 1) {
+    const int64_t key = panel + std::countr_zero(wanted), slot = slots(key);
+    if (walk.ring.ready[slot] == 0) StoreValue(walk, key, slot);
+  }
+}
+
+/// h += sum of weight * value over the accepted keys of one query: the only place where values are read.  (12)
+template <typename Real>
+HWY_INLINE void AddAccepted(const ScreeningWalk<Real>& walk, uint64_t accepted, const Real* HWY_RESTRICT weight,
+                            int64_t panel, const Slots& slots, Real* HWY_RESTRICT h) {
+  const LaneTag<Real> d;
+  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
+  const int64_t width = padded(walk.head.value_dim);
+  int64_t at = 0;
+  for (; at + 4 * kWidth <= width; at += 4 * kWidth) {
+    auto h0 = hn::LoadU(d, h + at), h1 = hn::LoadU(d, h + at + kWidth);
+    auto h2 = hn::LoadU(d, h + at + 2 * kWidth), h3 = hn::LoadU(d, h + at + 3 * kWidth);
+    for (uint64_t left = accepted; left != 0; left &= left - 1) {
+      const int64_t l = std::countr_zero(left);
+      const Real* HWY_RESTRICT value = walk.ring.values + slots(panel + l) * width + at;
+      const auto w = hn::Set(d, weight[l]);
+      h0 = hn::MulAdd(w, hn::LoadU(d, value), h0);
+      h1 = hn::MulAdd(w, hn::LoadU(d, value + kWidth), h1);
+      h2 = hn::MulAdd(w, hn::LoadU(d, value + 2 * kWidth), h2);
+      h3 = hn::MulAdd(w, hn::LoadU(d, value + 3 * kWidth), h3);
+    }
+    hn::StoreU(h0, d, h + at);
+    hn::StoreU(h1, d, h + at + kWidth);
+    hn::StoreU(h2, d, h + at + 2 * kWidth);
+    hn::StoreU(h3, d, h + at + 3 * kWidth);
+  }
+  for (; at < width; at += kWidth) {
+    auto sum = hn::LoadU(d, h + at);
+    for (uint64_t left = accepted; left != 0; left &= left - 1) {
+      const int64_t l = std::countr_zero(left);
+      sum = hn::MulAdd(hn::Set(d, weight[l]), hn::LoadU(d, walk.ring.values + slots(panel + l) * width + at), sum);
+    }
+    hn::StoreU(sum, d, h + at);
+  }
+}
+
+/// First tile that the block beginning at `first_query` can see.
+template <typename Real>
+HWY_INLINE int64_t FirstVisibleTile(const ScreeningWalk<Real>& walk, int64_t first_query) {
+  return std::max<int64_t>(0, first_query - walk.head.span + 1) / kTileKeys * kTileKeys;
+}
+
+/// |h| of `count` rows and tanh(|h|) / |h|, 1 at h = 0.                                        (13), (14)
+template <typename Real>
+HWY_INLINE void TanhNormFactors(const Real* HWY_RESTRICT h, int64_t count, int64_t width, Real* HWY_RESTRICT norm,
+                                Real* HWY_RESTRICT factor) {
+  const LaneTag<Real> d;
+  for (int64_t i = 0; i < count; ++i) norm[i] = std::sqrt(Dot(h + i * width, h + i * width, width));
+  std::fill(norm + count, norm + kBlockQueries, Real{0});
+  for (int64_t i = 0; i < count; i += hn::MaxLanes(d)) {
+    const auto n = hn::LoadU(d, norm + i);
+    const auto at_zero = hn::Eq(n, hn::Zero(d));
+    const auto ratio = hn::Div(hn::Tanh(d, n), hn::IfThenElse(at_zero, hn::Set(d, Real{1}), n));
+    hn::StoreU(hn::IfThenElse(at_zero, hn::Set(d, Real{1}), ratio), d, factor + i);
+  }
+}
+
+/// sigmoid(x); exp stays within its range.
+template <class D, class V>
+HWY_INLINE V Sigmoid(D d, V x) {
+  using Real = hn::TFromD<D>;
+  const auto one = hn::Set(d, Real{1});
+  const auto exponent = hn::Min(hn::Neg(x), hn::Set(d, sizeof(Real) == 8 ? Real{700} : Real{88}));
+  return hn::Div(one, hn::Add(one, hn::Exp(d, exponent)));
+}
+
+}  // namespace tamis::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // once per instruction set

@@ -1,0 +1,110 @@
+// The forward walk, and the tables both walks read.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tamis/ops/screening/screening_kernel.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h, which includes this file once per instruction set:
+#include "tamis/ops/screening/screening_kernel-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tamis::kernels::HWY_NAMESPACE {
+
+/// out = u * tanh(SiLU(gate)), u = factor * h.                                                (14), (17), (18)
+template <typename Real>
+void Finish(const ScreeningWalk<Real>& walk, int64_t query, Real factor, Real* HWY_RESTRICT h,
+            Real* HWY_RESTRICT gate) {
+  const LaneTag<Real> d;
+  const int64_t row = query - walk.query_origin, width = padded(walk.head.value_dim);
+  if (walk.gate.data != nullptr) LoadRow(walk.gate, row, walk.head.value_dim, gate);
+  for (int64_t at = 0; at < width; at += hn::MaxLanes(d)) {
+    auto u = hn::Mul(hn::LoadU(d, h + at), hn::Set(d, factor));
+    if (walk.gate.data != nullptr) {
+      const auto g = hn::LoadU(d, gate + at);
+      u = hn::Mul(u, hn::Tanh(d, hn::Mul(g, Sigmoid(d, g))));
+    }
+    hn::StoreU(u, d, h + at);
+  }
+  StoreRow(h, walk.head.value_dim, walk.out, row);
+}
+
+template <typename Real>
+void Forward(const ScreeningWalk<Real>& walk) {
+  const int64_t key_width = padded(walk.head.key_dim), value_width = padded(walk.head.value_dim);
+  Real* q = walk.scratch;
+  Real* h = q + kBlockQueries * key_width;
+  Real* gate = h + kBlockQueries * value_width + key_width;
+  HWY_ALIGN Real norm[kBlockQueries], factor[kBlockQueries];
+  Verdicts<Real> verdicts;
+  int64_t packed = walk.packed;
+
+  for (int64_t first = walk.first; first < walk.last; first += walk.block) {
+    const int64_t count = std::min(walk.block, walk.last - first);
+    PackKeys(walk, packed, first + count);
+    packed = first + count;
+    LoadQueries(walk, first, count, q);
+    std::fill(h, h + count * value_width, Real{0});
+    const int64_t first_key = FirstVisibleTile(walk, first);
+    const Slots slots(first_key, walk.ring.capacity);
+    for (int64_t panel = first_key; panel < first + count; panel += kPanelKeys) {
+      ScreenPanel<false>(walk, q, first, count, panel, slots, verdicts);
+      for (int64_t i = 0; i < count; ++i) {
+        if (verdicts.accepted[i] == 0) continue;  // a rejected key never reads its value
+        AddAccepted(walk, verdicts.accepted[i], verdicts.weight + i * kPanelKeys, panel, slots, h + i * value_width);
+      }
+    }
+    if (walk.head.tanh_norm) {
+      TanhNormFactors(h, count, value_width, norm, factor);
+    } else {
+      std::fill(factor, factor + count, Real{1});
+    }
+    for (int64_t i = 0; i < count; ++i) Finish(walk, first + i, factor[i], h + i * value_width, gate);
+  }
+}
+
+void ForwardFloat(const ScreeningWalk<float>& walk) {
+  Forward(walk);
+}
+void ForwardDouble(const ScreeningWalk<double>& walk) {
+  Forward(walk);
+}
+
+}  // namespace tamis::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <numbers>
+
+namespace tamis::kernels {
+
+HWY_EXPORT(ForwardFloat);
+HWY_EXPORT(ForwardDouble);
+
+template <>
+void screening_forward(const ScreeningWalk<float>& walk) {
+  HWY_DYNAMIC_DISPATCH(ForwardFloat)(walk);
+}
+
+template <>
+void screening_forward(const ScreeningWalk<double>& walk) {
+  HWY_DYNAMIC_DISPATCH(ForwardDouble)(walk);
+}
+
+template <typename Real>
+void fill_softmask(double width, int64_t span, Real* softmask, Real* slope) {
+  const int64_t size = span + 2 * kMaskPadding;
+  std::fill(softmask, softmask + size, Real{0});
+  if (slope != nullptr) std::fill(slope, slope + size, Real{0});
+  for (int64_t distance = 0; distance < span; ++distance) {
+    // With x = pi d / w: m = (cos x + 1) / 2 and dm/ds_w = x sin(x) / 2 (1 - 1/w), as dw/ds_w = w - 1.    (10)
+    const double x = std::numbers::pi * static_cast<double>(distance) / width;
+    const int64_t at = kMaskPadding + span - 1 - distance;
+    softmask[at] = static_cast<Real>((std::cos(x) + 1) / 2);
+    if (slope != nullptr) slope[at] = static_cast<Real>(x * std::sin(x) / 2 * (1 - 1 / width));
+  }
+}
+
+template void fill_softmask(double, int64_t, float*, float*);
+template void fill_softmask(double, int64_t, double*, double*);
+
+}  // namespace tamis::kernels
+#endif

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <cstdint>
+
+#include "tamis/kernels/rows.h"
+
+// Screening on raw pointers: no torch, no allocation, no threads in here. One call walks the queries of one head in
+// order, so that the newest keys sit in a small ring that stays in the cache. Highway compiles the bodies for every
+// instruction set and picks at run time.
+//
+// Letters as in screening.h: i query, j key (absolute positions), K key width, V value width, w window, r acceptance.
+
+namespace tamis::kernels {
+
+inline constexpr int64_t kTileKeys = kLanes;  // keys of a tile: the lanes of a similarity vector
+inline constexpr int64_t kBlockQueries = 32;  // most queries that are answered together
+inline constexpr int64_t kMaskPadding = 64;   // zeros on either side of a softmask table
+
+/// What the walk needs to know of a head.
+template <typename Real>
+struct ScreeningHead {
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+  int64_t span = 0;      // a query sees distances 0 .. span - 1: min(ceil(w), number of keys)
+  double width = 0;      // w, may be infinite
+  double mipe_step = 0;  // angle per token, pi phi(w) / w
+  Real inverse_r = 0;    // 1/r
+  Real one_minus_r = 0;  // 1 - r
+  bool tanh_norm = true;
+  /// m at distance d stands at softmask[kMaskPadding + span - 1 - d], zeros around; null: all visible keys count 1.
+  const Real* softmask = nullptr;
+  const Real* softmask_slope = nullptr;  // dm / ds_w, likewise; null: zero (only the backward pass reads it)
+};
+
+/// Fills the two tables of `head` (each span + 2 kMaskPadding numbers); slope may be null.
+template <typename Real>
+void fill_softmask(double width, int64_t span, Real* softmask, Real* slope);
+
+/// The newest keys of a head, unit length and rotated, and their unit-length values. Position j lives in slot
+/// j mod capacity. Values are brought in when a query first accepts their key, unless the walk is told to store all.
+template <typename Real>
+struct KeyRing {
+  int64_t capacity = 0;      // keys, a multiple of kTileKeys, at least span - 1 + kBlockQueries + 2 kTileKeys
+  Real* tiles = nullptr;     // [capacity / 16][K][16]: transposed, one key per lane
+  Real* values = nullptr;    // [capacity][padded(V)]
+  uint8_t* ready = nullptr;  // [capacity]: the value is there
+  Real* rows = nullptr;      // [capacity][padded(K)]: keys row by row; only the backward pass has it
+};
+
+/// Smallest ring that serves blocks of `block` queries.
+constexpr int64_t ring_capacity(int64_t span, int64_t block) {
+  return (span - 1 + block + 2 * kTileKeys - 1) / kTileKeys * kTileKeys;
+}
+
+/// The inputs of a walk over queries [first, last). Row 0 of q, gate and out is position query_origin; row 0 of k and v
+/// is position key_origin.
+template <typename Real>
+struct ScreeningWalk {
+  ScreeningHead<Real> head;
+  KeyRing<Real> ring;
+  Rows q, k, v, gate;  // gate.data null: none
+  Rows out;            // forward: result; backward: its gradient
+  int64_t query_origin = 0;
+  int64_t key_origin = 0;
+  int64_t first = 0;
+  int64_t last = 0;
+  int64_t block = kBlockQueries;  // queries answered together, at most kBlockQueries
+  int64_t packed = 0;             // keys before this position are in the ring already
+  bool store_all_values = false;
+  const Real* document = nullptr;  // [keys] document number of position j - key_origin; null: one document
+  Real* scratch = nullptr;         // walk_scratch(...) numbers
+};
+
+/// Scratch numbers of a forward walk.
+constexpr int64_t forward_scratch(int64_t key_dim, int64_t value_dim) {
+  return (kBlockQueries + 1) * (padded(key_dim) + padded(value_dim));
+}
+
+/// Answers the queries and advances the ring to position `last`.
+template <typename Real>
+void screening_forward(const ScreeningWalk<Real>& walk);
+
+/// The gradients of a walk over queries [first, last), walk.out being the gradient of the result. Key gradients gather
+/// in `sums` while their keys are in the ring and are written when no later query of the walk can see them.
+///
+/// A head's queries may be split into walks one after the other (each at least span - 1 long). Keys before `first` then
+/// belong to the walk before: what they receive here goes to `halo`. Keys that the next walk can still see, the last
+/// span - 1, go to `tail`. finish_keys adds the two. A row of sums, halo and tail has padded(K) + padded(V) numbers,
+/// gradients of the rotated unit key and of the unit value.
+template <typename Real>
+struct ScreeningBackward {
+  ScreeningWalk<Real> walk;
+  Rows dq, dk, dv, dgate;
+  Real* halo = nullptr;             // [span - 1][...], row 0 is key first - span + 1; null: the head's first walk
+  Real* tail = nullptr;             // [span - 1][...], row 0 is key last - span + 1; null: the head's last walk
+  Real* sums = nullptr;             // [capacity][...], zero before and after
+  Real* accepted_trim = nullptr;    // [block][accepted_capacity(span)]
+  int32_t* accepted_key = nullptr;  // [block][accepted_capacity(span)]
+  // Results, summed over pairs: gradients of s_w through the softmask, of mipe_step, and of s_r.
+  double d_softmask = 0;
+  double d_mipe_step = 0;
+  double d_accept = 0;
+};
+
+constexpr int64_t accepted_capacity(int64_t span) {
+  return padded(span) + kTileKeys;
+}
+
+constexpr int64_t backward_scratch(int64_t key_dim, int64_t value_dim) {
+  return (2 * kBlockQueries + 4) * (padded(key_dim) + padded(value_dim));
+}
+
+template <typename Real>
+void screening_backward(ScreeningBackward<Real>& backward);
+
+/// Writes dk and dv of the span - 1 keys before position `end` from tail + halo; the ring and sums are not used.
+template <typename Real>
+void finish_keys(const ScreeningBackward<Real>& backward, int64_t end, const Real* tail, const Real* halo);
+
+}  // namespace tamis::kernels
