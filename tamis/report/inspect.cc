@@ -1,0 +1,124 @@
+#include "tamis/report/inspect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "tamis/base/error.h"
+#include "tamis/base/version.h"
+#include "tamis/infer/load.h"
+#include "tamis/report/model_data.h"
+#include "tamis/report/relevance_data.h"
+
+namespace tamis::report {
+namespace {
+
+using nlohmann::json;
+
+/// `12,345,678`
+std::string grouped(int64_t count) {
+  const std::string digits = std::to_string(count);
+  std::string result;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) result += ',';
+    result += digits[i];
+  }
+  return result;
+}
+
+std::string number(const json& value, int decimals, std::string_view absent) {
+  return value.is_number() ? fmt::format("{:.{}f}", value.get<double>(), decimals) : std::string(absent);
+}
+
+/// A layers x heads table, its heads broken into blocks that fit `columns`.
+std::string tile_table(const std::string& title, const json& tiles, int columns,
+                       const std::function<std::string(const json&)>& cell) {
+  constexpr int kLayer = 5, kCell = 8;
+  int64_t heads = 0;
+  for (const json& tile : tiles) heads = std::max(heads, tile["head"].get<int64_t>() + 1);
+  const int64_t block = std::max<int64_t>((columns - kLayer) / kCell, 1);
+  std::string text;
+  for (int64_t first = 0; first < heads; first += block) {
+    const int64_t last = std::min(first + block, heads);
+    text += fmt::format("\n{}\nlayer", title);
+    for (int64_t head = first; head < last; ++head) text += fmt::format("{:>{}}", fmt::format("head {}", head), kCell);
+    for (const json& tile : tiles) {
+      const auto head = tile["head"].get<int64_t>();
+      if (head < first || head >= last) continue;
+      if (head == first) text += fmt::format("\n{:>{}}", tile["layer"].get<int64_t>(), kLayer);
+      text += fmt::format("{:>{}}", cell(tile), kCell);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace
+
+json inspect(const InspectOptions& options) {
+  const infer::LoadedModel loaded = infer::load(options.checkpoint);
+  json result = inspect_config(loaded.model->config());
+  result["title"] = loaded.checkpoint.string();
+  result["tiles"] = describe_tiles(loaded.model->tiles());
+  if (!options.text) return result;
+
+  std::vector<int64_t> tokens = loaded.tokenizer->encode(*options.text);
+  const size_t all = tokens.size();
+  tokens.resize(std::min(all, static_cast<size_t>(options.most_tokens)));
+  json relevance =
+      describe_relevance(*loaded.model, *loaded.tokenizer, tokens, {.expand_windows = options.expand_windows});
+  relevance["note"] = fmt::format("Which keys every query accepts, in all tiles, for {}{}.",
+                                  tokens.size() < all ? fmt::format("the first {} of {} tokens", tokens.size(), all)
+                                                      : fmt::format("{} tokens", all),
+                                  options.expand_windows ? "; windows beyond the training length are infinite" : "");
+  result["relevance"] = std::move(relevance);
+  return result;
+}
+
+json inspect_config(const json& config) {
+  json model = describe_model(models::complete_config(config));
+  return {{"version", kVersion}, {"title", model["type"]}, {"model", std::move(model)}};
+}
+
+std::string inspection_text(const json& inspection, int columns) {
+  const json& model = inspection["model"];
+  std::string text =
+      fmt::format("{}\n{} layers x {} heads, width {}, vocabulary {}, training length {}\n",
+                  inspection["title"].get<std::string>(), model["layers"].dump(), model["heads"].dump(),
+                  model["hidden_size"].dump(), model["vocab_size"].dump(), model["training_length"].dump());
+  text += fmt::format("parameters         {:>15}\nwithout embedding  {:>15}\n", grouped(model["parameters"]),
+                      grouped(model["parameters_without_embedding"]));
+  if (const json tiles = inspection.value("tiles", json::array()); !tiles.empty()) {
+    text += tile_table("window w, tokens", tiles, columns, [](const json& t) { return number(t["window"], 1, "inf"); });
+    text += tile_table("acceptance width r", tiles, columns, [](const json& t) { return number(t["accept"], 3, "-"); });
+  }
+  if (inspection.contains("relevance")) {
+    const json& relevance = inspection["relevance"];
+    text += tile_table(fmt::format("non-zero relevance inside the window, % ({} tokens)", relevance["tokens"].size()),
+                       relevance["maps"], columns,
+                       [](const json& map) { return fmt::format("{:.1f}", 100 * map["nonzero"].get<double>()); });
+  }
+  return text;
+}
+
+json inspection_json(const json& inspection) {
+  const json& model = inspection["model"];
+  json result = {{"parameters", model["parameters"]},
+                 {"parameters_without_embedding", model["parameters_without_embedding"]},
+                 {"config", model["config"]}};
+  if (inspection.contains("tiles")) result["tiles"] = inspection["tiles"];
+  if (inspection.contains("relevance")) {
+    result["tiles"] = json::array();
+    for (const json& map : inspection["relevance"]["maps"]) {
+      json tile = map;
+      tile.erase("codes");
+      tile.erase("scale");
+      result["tiles"].push_back(std::move(tile));
+    }
+  }
+  return result;
+}
+
+}  // namespace tamis::report

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace tamis::report {
+
+struct InspectOptions {
+  std::filesystem::path checkpoint;  // or a run directory
+  std::optional<std::string> text;   // text whose relevance maps are wanted
+  int64_t most_tokens = 512;         // of the text, from its beginning
+  bool expand_windows = false;       // SWE
+};
+
+/// What a checkpoint is: the data of a page (tamis/report/page.h) with title, model, tiles and, with a text, relevance.
+/// Throws ExitCode::kInput when the checkpoint or the text cannot be used.
+nlohmann::json inspect(const InspectOptions& options);
+
+/// The same, without a checkpoint, of a configuration that complete_config accepts: title and model.
+nlohmann::json inspect_config(const nlohmann::json& config);
+
+/// What `inspect` found, for a terminal of `columns`: parameters, then layers x heads tables of windows, acceptance
+/// widths and, with a text, the share of non-zero relevance.
+std::string inspection_text(const nlohmann::json& inspection, int columns);
+
+/// What `inspect` found, for programs: parameters, parameters_without_embedding, config, tiles [{layer, head, window,
+/// accept, and, with a text, nonzero}].
+nlohmann::json inspection_json(const nlohmann::json& inspection);
+
+}  // namespace tamis::report

@@ -1,0 +1,33 @@
+#include "tamis/report/model_data.h"
+
+#include <cmath>
+
+namespace tamis::report {
+
+nlohmann::json describe_model(const nlohmann::json& config) {
+  const models::ParameterCount count = models::count_parameters(config);
+  const auto size = [&config](const char* key) { return config.contains(key) ? config[key] : nlohmann::json(); };
+  return {
+      {"type", size("model_type")},
+      {"parameters", count.total},
+      {"parameters_without_embedding", count.without_embedding},
+      {"layers", size("num_hidden_layers")},
+      {"heads", size("num_attention_heads")},
+      {"hidden_size", size("hidden_size")},
+      {"vocab_size", size("vocab_size")},
+      {"training_length", size("max_position_embeddings")},
+      {"config", config},
+  };
+}
+
+nlohmann::json describe_tiles(const std::vector<models::Model::Tile>& tiles) {
+  const auto finite = [](double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(); };
+  nlohmann::json result = nlohmann::json::array();
+  for (const models::Model::Tile& tile : tiles) {
+    result.push_back(
+        {{"layer", tile.layer}, {"head", tile.head}, {"window", finite(tile.window)}, {"accept", finite(tile.accept)}});
+  }
+  return result;
+}
+
+}  // namespace tamis::report

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tamis/models/model.h"
+
+namespace tamis::report {
+
+/// {type, parameters, parameters_without_embedding, layers, heads, hidden_size, vocab_size, training_length, config} of
+/// a complete configuration.
+nlohmann::json describe_model(const nlohmann::json& complete_config);
+
+/// [{layer, head, window, accept}]; an infinite window is null.
+nlohmann::json describe_tiles(const std::vector<models::Model::Tile>& tiles);
+
+}  // namespace tamis::report

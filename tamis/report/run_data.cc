@@ -1,0 +1,142 @@
+#include "tamis/report/run_data.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+
+namespace tamis::report {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr size_t kStretches = 1000;
+constexpr size_t kMostTileValues = 40'000;
+constexpr std::array kTrainFields = {"loss", "grad_norm", "lr", "tokens_per_second", "mfu", "memory"};
+
+struct Series {
+  std::vector<int64_t> x;
+  std::vector<double> y;
+
+  void add(int64_t step, double value) {
+    x.push_back(step);
+    y.push_back(value);
+  }
+};
+
+/// Of each stretch of points the smallest and the largest, in their order.
+Series thinned(const Series& series) {
+  const size_t size = series.x.size();
+  if (size <= 2 * kStretches) return series;
+  Series result;
+  for (size_t s = 0; s < kStretches; ++s) {
+    const auto first = series.y.begin() + static_cast<std::ptrdiff_t>(s * size / kStretches);
+    const auto last = series.y.begin() + static_cast<std::ptrdiff_t>((s + 1) * size / kStretches);
+    const auto [low, high] = std::minmax_element(first, last);
+    for (const auto& point : {std::min(low, high), std::max(low, high)}) {
+      result.add(series.x[point - series.y.begin()], *point);
+      if (low == high) break;
+    }
+  }
+  return result;
+}
+
+json to_json(const Series& series) {
+  const Series thin = thinned(series);
+  return {{"x", thin.x}, {"y", thin.y}};
+}
+
+/// The records of log.jsonl, in order.
+std::vector<json> parse_lines(std::string_view log, const fs::path& name) {
+  std::vector<json> records;
+  for (size_t line = 1, at = 0; at < log.size(); ++line) {
+    const size_t end = log.find('\n', at);
+    if (end == std::string_view::npos) break;  // being written
+    json record = json::parse(log.substr(at, end - at), nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object()) {
+      fail(ExitCode::kInput, "{}:{}: expected a JSON object; is this the log of a run?", name.string(), line);
+    }
+    records.push_back(std::move(record));
+    at = end + 1;
+  }
+  return records;
+}
+
+/// The history of windows and acceptance widths, every n-th record of it and the last.
+json tile_history(const std::vector<const json*>& records) {
+  const json& windows = (*records.front())["windows"];
+  size_t tiles = 0;
+  for (const json& layer : windows) tiles += layer.size();
+  const size_t most = std::max<size_t>(kMostTileValues / std::max<size_t>(tiles, 1), 2);
+  const size_t every = (records.size() + most - 1) / most;
+  json history = {{"step", json::array()}, {"windows", json::array()}, {"accepts", json::array()}};
+  for (size_t r = 0; r < records.size(); ++r) {
+    if (r % every != 0 && r + 1 != records.size()) continue;
+    for (const char* key : {"step", "windows", "accepts"}) history[key].push_back((*records[r])[key]);
+  }
+  return history;
+}
+
+bool is_tile_record(const json& record) {
+  return record.contains("windows") && record["windows"].is_array() && record.contains("accepts") &&
+         record["accepts"].is_array();
+}
+
+}  // namespace
+
+json read_log(std::string_view log_jsonl, const fs::path& name) {
+  const std::vector<json> records = parse_lines(log_jsonl, name);
+  std::map<std::string, Series> series;
+  std::vector<const json*> tiles;
+  json training = json::object(), samples = json::array();
+  for (const json& record : records) {
+    if (!record.contains("step") || !record["step"].is_number_integer()) continue;
+    const auto step = record["step"].get<int64_t>();
+    const std::string type = record.value("type", "");
+    if (type == "train") {
+      training["steps"] = step;
+      for (const char* total : {"tokens", "seconds"}) {
+        if (record.contains(total)) training[total] = record[total];
+      }
+      for (const char* field : kTrainFields) {
+        if (record.contains(field) && record[field].is_number()) series[field].add(step, record[field]);
+      }
+    } else if (type == "validation" && record.contains("loss") && record["loss"].is_number()) {
+      series["validation"].add(step, record["loss"]);
+    } else if (type == "tiles" && is_tile_record(record)) {
+      tiles.push_back(&record);
+    } else if (type == "sample" && record.contains("text")) {
+      samples.push_back({{"step", step}, {"text", record["text"]}});
+    }
+  }
+  for (const auto& [field, points] : series) training[field] = to_json(points);
+  if (!tiles.empty()) training["tiles"] = tile_history(tiles);
+  json result = json::object();
+  if (!training.empty()) result["training"] = std::move(training);
+  if (!samples.empty()) result["samples"] = std::move(samples);
+  return result;
+}
+
+json read_run(const fs::path& directory) {
+  const fs::path log = directory / "log.jsonl";
+  if (!fs::exists(log)) {
+    fail(ExitCode::kInput, "{}: expected a run directory with log.jsonl in it; name one that `tamis train` wrote",
+         directory.string());
+  }
+  json result = read_log(read_file(log), log);
+  if (const fs::path recipe = directory / "config.toml"; fs::exists(recipe)) result["recipe"] = read_file(recipe);
+  for (const auto& [part, file] : {std::pair{"run", "run.json"}, std::pair{"abc_digits", "eval/abc_digits.json"}}) {
+    const fs::path path = directory / file;
+    if (!fs::exists(path)) continue;
+    json content = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+    if (!content.is_object()) fail(ExitCode::kInput, "{}: expected a JSON object", path.string());
+    result[part] = std::move(content);
+  }
+  return result;
+}
+
+}  // namespace tamis::report

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace tamis::report {
+
+/// What a run's log.jsonl (docs/training.md) has to show. Unknown records and fields are passed over, and so is a last
+/// line that is still being written.
+///
+///   training  {steps, tokens, seconds, loss, grad_norm, lr, tokens_per_second, mfu, memory, validation: {x, y} each,
+///             tiles: {step, windows [record][layer][head], accepts}}; absent fields are left out
+///   samples   [{step, text}]
+///
+/// Long series are thinned: of each of 1000 stretches of steps the smallest and the largest value stay, so no spike is
+/// lost. Throws ExitCode::kInput when a line inside the file is not JSON.
+nlohmann::json read_log(std::string_view log_jsonl, const std::filesystem::path& name);
+
+/// The same for a run directory, with its recipe (config.toml), run (run.json) and abc_digits (eval/abc_digits.json)
+/// where they exist.
+nlohmann::json read_run(const std::filesystem::path& directory);
+
+}  // namespace tamis::report

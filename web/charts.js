@@ -1,0 +1,196 @@
+// The charts, drawn by Plotly.
+'use strict';
+
+const charts = [];  // {id, make}: drawn again when the theme changes
+
+function chartLayout(overrides) {
+  const axis = {
+    gridcolor: theme.colour('grid'), linecolor: theme.colour('grid'), zeroline: false, automargin: true,
+    ticks: '', tickfont: {color: theme.colour('muted')},
+    title: {font: {size: 12, color: theme.colour('muted')}, standoff: 8},
+  };
+  const merge = (base, extra) => {
+    const result = {...base};
+    for (const [name, value] of Object.entries(extra || {})) {
+      const plain = value !== null && typeof value === 'object' && !Array.isArray(value);
+      result[name] = plain ? merge(base[name] || {}, value) : value;
+    }
+    return result;
+  };
+  return merge({
+    font: {family: getComputedStyle(document.body).fontFamily, size: 12, color: theme.colour('text')},
+    paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)',
+    margin: {l: 48, r: 12, t: 8, b: 40}, showlegend: false, hovermode: 'closest', dragmode: 'zoom',
+    hoverlabel: {
+      bgcolor: theme.colour('raised'), bordercolor: theme.colour('line'),
+      font: {color: theme.colour('text'), size: 12}, align: 'left',
+    },
+    legend: {orientation: 'h', x: 1, xanchor: 'right', y: 1.02, yanchor: 'bottom', bgcolor: 'rgba(0,0,0,0)'},
+    xaxis: axis, yaxis: axis,
+  }, overrides);
+}
+
+/** Draws `make() -> {traces, layout}` into #id now and whenever the theme changes. */
+function addChart(id, label, make) {
+  const node = byId(id);
+  node.setAttribute('role', 'img');
+  node.setAttribute('aria-label', label);
+  const draw = () => {
+    const {traces, layout} = make();
+    return Plotly.react(node, traces, chartLayout(layout), {responsive: true, displayModeBar: false});
+  };
+  charts.push(draw);
+  return draw();
+}
+
+const steps = {title: {text: 'step'}, tickformat: '~s', rangemode: 'tozero'};
+
+/** Mean over a window of 2 radius + 1 points, shorter at the ends. */
+function smooth(values, radius) {
+  const sums = [0];
+  for (const value of values) sums.push(sums[sums.length - 1] + value);
+  return values.map((_, i) => {
+    const low = Math.max(0, i - radius), high = Math.min(values.length, i + radius + 1);
+    return (sums[high] - sums[low]) / (high - low);
+  });
+}
+
+/** One series as a pale raw line below a smooth one. */
+function line(series, name, colour) {
+  const radius = Math.round(series.y.length / 60);
+  const raw = {x: series.x, y: series.y, name, mode: 'lines', hoverinfo: radius ? 'skip' : 'all', showlegend: !radius,
+               line: {color: colour, width: radius ? 1 : 2}, opacity: radius ? 0.3 : 1,
+               hovertemplate: 'step %{x:,}<br>' + name + ' %{y:.4g}<extra></extra>'};
+  if (!radius) return [raw];
+  return [raw, {...raw, y: smooth(series.y, radius), opacity: 1, showlegend: true, hoverinfo: 'all',
+                line: {color: colour, width: 2}}];
+}
+
+function spans(values, factor) {
+  const positive = values.filter((value) => value > 0);
+  return positive.length > 0 && Math.max(...positive) > factor * Math.min(...positive);
+}
+
+/** Log axis whose ticks stay few and readable. */
+const logAxis = {type: 'log', tickformat: ',~g'};
+
+function drawCurves(training) {
+  const {loss, validation} = training;
+  if (loss || validation) addChart('chart-loss', 'Training and validation loss over the steps', () => {
+    const traces = loss ? line(loss, 'training', theme.colour('blue')) : [];
+    if (validation) traces.push({
+      x: validation.x, y: validation.y, name: 'validation', mode: 'lines+markers',
+      line: {color: theme.colour('orange'), width: 2}, marker: {size: 5},
+      hovertemplate: 'step %{x:,}<br>validation %{y:.4f}<extra></extra>',
+    });
+    return {traces, layout: {xaxis: steps, showlegend: Boolean(loss && validation), margin: {t: 26}}};
+  });
+  for (const [id, key, name, colour, label] of [
+    ['chart-gradient', 'grad_norm', 'gradient norm', 'blue', 'Gradient norm over the steps'],
+    ['chart-rate', 'lr', 'learning rate', 'green', 'Learning rate over the steps'],
+    ['chart-speed', 'tokens_per_second', 'tokens/s', 'purple', 'Tokens per second over the steps'],
+  ]) {
+    const series = training[key];
+    if (!series) { byId(id).closest('figure').remove(); continue; }
+    const wide = key === 'grad_norm' && spans(series.y, 30);
+    addChart(id, label, () => ({
+      traces: key === 'lr' ? [{...line(series, name, theme.colour(colour))[0], opacity: 1, showlegend: false,
+                               hoverinfo: 'all', line: {color: theme.colour(colour), width: 2}}]
+                           : line(series, name, theme.colour(colour)),
+      layout: {xaxis: steps, yaxis: wide ? logAxis : {rangemode: 'tozero', tickformat: key === 'lr' ? '' : '~s'}},
+    }));
+  }
+}
+
+/** One trace a layer, its heads separated by gaps. */
+function tileTraces(history, key, layers) {
+  const traces = [];
+  for (let layer = 0; layer < layers; ++layer) {
+    const x = [], y = [], text = [];
+    for (let head = 0; head < history[key][0][layer].length; ++head) {
+      history.step.forEach((step, at) => {
+        const value = history[key][at][layer][head];
+        x.push(step);
+        y.push(value);
+        text.push('layer ' + layer + ', head ' + head);
+      });
+      x.push(null); y.push(null); text.push('');
+    }
+    traces.push({x, y, text, mode: history.step.length > 1 ? 'lines' : 'markers', connectgaps: false,
+                 line: {color: layerColour(layer, layers), width: 1.5}, marker: {color: layerColour(layer, layers)},
+                 hovertemplate: '%{text}<br>step %{x:,}<br>%{y:.4g}<extra></extra>'});
+  }
+  return traces;
+}
+
+/** A dashed line at the training length; `log`: on a log axis, where a shape counts in powers of ten. */
+function trainingLength(length, axis) {
+  if (!length) return {};
+  const along = axis === 'x' ? {x0: length, x1: length, y0: 0, y1: 1, xref: 'x', yref: 'paper'}
+                             : {y0: length, y1: length, x0: 0, x1: 1, yref: 'y', xref: 'paper'};
+  const at = axis === 'x' ? {x: Math.log10(length), y: 1, xref: 'x', yref: 'paper', xanchor: 'left', yanchor: 'top'}
+                          : {y: Math.log10(length), x: 1, yref: 'y', xref: 'paper', xanchor: 'right', yanchor: 'bottom'};
+  return {
+    shapes: [{type: 'line', ...along, line: {color: theme.colour('muted'), width: 1, dash: 'dash'}}],
+    annotations: [{...at, text: 'training length ' + length.toLocaleString('en'), showarrow: false,
+                   font: {size: 11, color: theme.colour('muted')}, bgcolor: theme.colour('card'), borderpad: 1}],
+  };
+}
+
+function drawTileHistory(history, layers, length) {
+  const largest = Math.max(...history.windows.flat(2).filter(isNumber));
+  addChart('chart-windows', 'Screening window of every tile over the steps', () => ({
+    traces: tileTraces(history, 'windows', layers),
+    layout: {xaxis: steps, yaxis: logAxis, ...(largest > length / 4 ? trainingLength(length, 'y') : {})},
+  }));
+  addChart('chart-accepts', 'Acceptance width of every tile over the steps', () => ({
+    traces: tileTraces(history, 'accepts', layers),
+    layout: {xaxis: steps, yaxis: {range: [0, 1.02]}},
+  }));
+}
+
+function drawScatter(tiles, layers, length) {
+  addChart('chart-scatter', 'Window and acceptance width of every tile', () => ({
+    traces: [{
+      x: tiles.map((tile) => tile.window), y: tiles.map((tile) => tile.accept), mode: 'markers', type: 'scatter',
+      text: tiles.map((tile) => 'layer ' + tile.layer + ', head ' + tile.head),
+      marker: {size: tiles.length > 400 ? 6 : 10, color: tiles.map((tile) => layerColour(tile.layer, layers)),
+               line: {color: theme.colour('card'), width: 1}},
+      hovertemplate: '%{text}<br>w = %{x:,.1f} tokens<br>r = %{y:.3f}<extra></extra>',
+    }],
+    layout: {
+      margin: {t: 20},
+      xaxis: {...logAxis, title: {text: 'screening window w, tokens'}},
+      yaxis: {range: [0, 1.02], title: {text: 'acceptance width r'}}, ...trainingLength(length, 'x'),
+    },
+  }));
+}
+
+function drawRetrieval(abc) {
+  const names = abc.lengths.map((length) => length.toLocaleString('en'));
+  const depths = abc.depths.map((depth) => formatPercent(depth));
+  const grid = abc.depths.map((_, d) => abc.lengths.map((_, l) => abc.cells[d][l]));
+  const interval = (cell) => formatPercent(cell.low, 1) + ' to ' + formatPercent(cell.high, 1);
+  addChart('chart-abc', 'Exact match of ABCDigits by length and depth; the table below has the numbers', () => ({
+    traces: [{
+      type: 'heatmap', x: names, y: depths, zmin: 0, zmax: 1, colorscale: 'Viridis', xgap: 2, ygap: 2,
+      z: grid.map((row) => row.map((cell) => cell && cell.accuracy)),
+      text: grid.map((row) => row.map((cell) => (cell ? formatPercent(cell.accuracy) : ''))),
+      customdata: grid.map((row) => row.map((cell) =>
+        (cell ? `${cell.correct} of ${cell.total}<br>95% Wilson interval ${interval(cell)}` : ''))),
+      texttemplate: '%{text}', hoverongaps: false,
+      hovertemplate: '%{x} tokens, depth %{y}<br><b>%{text}</b>, %{customdata}<extra></extra>',
+      colorbar: {thickness: 12, outlinewidth: 0, tickformat: '.0%', tickfont: {color: theme.colour('muted')}},
+    }],
+    layout: {
+      xaxis: {type: 'category', title: {text: 'length, tokens'}, showgrid: false, fixedrange: true},
+      yaxis: {type: 'category', title: {text: 'depth of the answer'}, showgrid: false, autorange: 'reversed',
+              fixedrange: true},
+    },
+  }));
+  byId('table-abc').append(table(['Length', ...depths.map((depth) => 'Depth ' + depth)],
+    names.map((name, l) => [name, ...grid.map((row) => {
+      const cell = row[l];
+      return cell ? `${cell.correct}/${cell.total} (${interval(cell)})` : '–';
+    })])));
+}

@@ -1,0 +1,109 @@
+// What every part of the page uses: elements, numbers as text, colours, the theme.
+'use strict';
+
+const byId = (id) => document.getElementById(id);
+
+/** An element with attributes and children; strings become text nodes, so nothing is ever parsed as HTML. */
+function element(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+/** Plotly reads a little HTML in its texts: what comes from outside goes through here first. */
+const plotlyText = (text) => String(text).replace(/[&<>]/g, (c) => ({'&': '&amp;', '<': '&lt;', '>': '&gt;'})[c]);
+
+const isNumber = (value) => typeof value === 'number' && Number.isFinite(value);
+
+function formatNumber(value, digits = 3) {
+  if (value === null || value === undefined || Number.isNaN(value)) return '–';
+  if (value === Infinity) return '∞';
+  if (value !== 0 && (Math.abs(value) >= 1e6 || Math.abs(value) < 1e-3)) return value.toExponential(digits - 1);
+  if (Math.abs(value) >= 100) return Math.round(value).toLocaleString('en');
+  return String(Number(value.toPrecision(digits)));
+}
+
+function formatCount(value) {
+  for (const [unit, size] of [['G', 1e9], ['M', 1e6], ['k', 1e3]])
+    if (value >= size) return Number((value / size).toPrecision(3)) + unit;
+  return formatNumber(value);
+}
+
+const formatPercent = (fraction, digits = 0) => (100 * fraction).toFixed(digits) + '%';
+/** Windows: tokens, ∞ once expanded. JSON has no infinity, so null stands for it. */
+const formatWindow = (window, decimalsBelow = 1000) => {
+  if (window === null) return '∞';
+  if (window < decimalsBelow) return window.toFixed(1);
+  return window < 1e4 ? Math.round(window).toLocaleString('en') : formatCount(window);
+};
+
+function formatDuration(seconds) {
+  if (seconds < 60) return seconds.toFixed(0) + ' s';
+  if (seconds < 3600) return Math.floor(seconds / 60) + ' min ' + Math.round(seconds % 60) + ' s';
+  return Math.floor(seconds / 3600) + ' h ' + Math.round((seconds % 3600) / 60) + ' min';
+}
+
+/** A table: header cells, then rows of strings; numbers are aligned by the style sheet. */
+function table(header, rows) {
+  const head = element('tr', {}, ...header.map((text) => element('th', {scope: 'col'}, text)));
+  const body = rows.map((row) => element('tr', {}, ...row.map((cell, column) =>
+    column === 0 ? element('th', {scope: 'row'}, cell) : element('td', {}, cell))));
+  return element('table', {}, element('thead', {}, head), element('tbody', {}, ...body));
+}
+
+/** Names and values, nested objects flattened to dotted names. */
+function settings(object) {
+  const rows = [];
+  const walk = (prefix, value) => {
+    if (value !== null && typeof value === 'object' && !Array.isArray(value)) {
+      for (const [name, inner] of Object.entries(value)) walk(prefix ? prefix + '.' + name : name, inner);
+    } else {
+      rows.push([prefix, Array.isArray(value) ? value.join(' ') : String(value)]);
+    }
+  };
+  walk('', object);
+  return element('table', {class: 'settings'}, element('tbody', {}, ...rows.map(([name, value]) =>
+    element('tr', {}, element('th', {scope: 'row'}, name), element('td', {}, value)))));
+}
+
+// Colours of the layers: viridis without its ends, which would vanish on one of the two backgrounds.
+const viridis = [[72, 36, 117], [65, 68, 135], [53, 95, 141], [42, 120, 142], [33, 145, 140], [34, 168, 132],
+                 [68, 191, 112], [122, 209, 81], [189, 223, 38]];
+
+function interpolate(stops, position) {
+  const at = Math.min(Math.max(position, 0), 1) * (stops.length - 1);
+  const low = Math.min(Math.floor(at), stops.length - 2);
+  return stops[low].map((value, channel) => Math.round(value + (at - low) * (stops[low + 1][channel] - value)));
+}
+
+const rgb = (channels) => 'rgb(' + channels.join(',') + ')';
+
+function layerColour(layer, layers) {
+  const [low, high] = theme.dark() ? [0.25, 1] : [0, 0.86];
+  return rgb(interpolate(viridis, layers > 1 ? low + (high - low) * layer / (layers - 1) : (low + high) / 2));
+}
+
+// The theme follows the system until the reader chooses; `#theme=dark` chooses too.
+const theme = {
+  chosen: null,
+  listeners: [],
+  system: window.matchMedia('(prefers-color-scheme: dark)'),
+  dark() { return this.chosen ? this.chosen === 'dark' : this.system.matches; },
+  colour(name) { return getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim(); },
+  apply(choice) {
+    this.chosen = choice;
+    document.documentElement.dataset.theme = this.dark() ? 'dark' : 'light';
+    for (const listener of this.listeners) listener();
+  },
+  remember(choice) {
+    try { localStorage.setItem('tamis-theme', choice); } catch { /* a page opened from disk may have no storage */ }
+    this.apply(choice);
+  },
+  remembered() {
+    try { return localStorage.getItem('tamis-theme'); } catch { return null; }
+  },
+};
+
+/** The address's fragment as names and values: `#theme=dark&tile=2.3&query=40&key=12`. */
+const fragment = () => new URLSearchParams(location.hash.replace(/^#/, ''));

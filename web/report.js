@@ -1,0 +1,119 @@
+// Puts the page together from the data; every part may be missing.
+'use strict';
+
+function show(id) {
+  const section = byId(id);
+  section.hidden = false;
+  byId('contents').append(element('a', {href: '#' + id}, section.querySelector('h2').textContent));
+}
+
+const last = (series) => (series && series.y.length ? series.y[series.y.length - 1] : undefined);
+
+function drawIntro(data) {
+  const {model, training, abc_digits: abc} = data;
+  document.title = data.title + ' · Tamis';
+  byId('title').textContent = data.title;
+  byId('subtitle').textContent = [model.type, `${model.layers} layers`, model.heads && `${model.heads} heads`,
+    `width ${model.hidden_size}`, model.training_length && `trained on ${model.training_length.toLocaleString('en')} tokens`,
+  ].filter(Boolean).join(' · ');
+  const facts = [['Parameters', formatCount(model.parameters)],
+                 ['without embedding', formatCount(model.parameters_without_embedding)]];
+  if (training) {
+    const loss = last(training.loss);
+    if (isNumber(training.steps)) facts.push(['Steps', formatNumber(training.steps)]);
+    if (isNumber(training.tokens)) facts.push(['Tokens', formatCount(training.tokens)]);
+    if (isNumber(training.seconds)) facts.push(['Time', formatDuration(training.seconds)]);
+    if (training.validation) facts.push(['Validation loss', formatNumber(last(training.validation), 4)]);
+    else if (loss !== undefined) facts.push(['Last loss', formatNumber(loss, 4)]);
+  }
+  if (abc) {
+    const cells = abc.cells.flat().filter(Boolean);
+    facts.push(['ABCDigits', formatPercent(cells.reduce((sum, cell) => sum + cell.accuracy, 0) / cells.length, 1)]);
+  }
+  byId('facts').append(...facts.map(([name, value]) =>
+    element('div', {}, element('dt', {}, name), element('dd', {}, value))));
+}
+
+function drawTraining(data) {
+  show('training');
+  drawCurves(data.training);
+  const history = data.training.tiles;
+  if (history) drawTileHistory(history, data.model.layers, data.model.training_length);
+  for (const id of ['chart-windows', 'chart-accepts']) if (!history) byId(id).closest('figure').remove();
+}
+
+function drawAbcDigits(abc) {
+  show('retrieval');
+  byId('retrieval-note').textContent =
+    'Six digits are bound to each of 26 letters; one letter is asked at the end. ' + (abc.note || '');
+  drawRetrieval(abc);
+}
+
+function drawTiles(data) {
+  const tiles = data.tiles.filter((tile) => isNumber(tile.window) && isNumber(tile.accept));
+  if (!tiles.length) return;
+  show('tiles');
+  drawScatter(tiles, data.model.layers, data.model.training_length);
+  byId('table-tiles').append(table(['Tile', 'Layer', 'Head', 'w, tokens', 'r'], data.tiles.map((tile) =>
+    [`${tile.layer}.${tile.head}`, String(tile.layer), String(tile.head), formatWindow(tile.window),
+     isNumber(tile.accept) ? tile.accept.toFixed(3) : '–'])));
+}
+
+function drawSamples(samples) {
+  show('samples');
+  const slider = byId('sample-step');
+  slider.max = samples.length - 1;
+  slider.value = samples.length - 1;
+  const choose = () => {
+    const sample = samples[Number(slider.value)];
+    byId('sample-label').textContent = sample.step.toLocaleString('en');
+    slider.setAttribute('aria-valuetext', 'step ' + sample.step);
+    byId('sample-text').textContent = sample.text;
+  };
+  slider.addEventListener('input', choose);
+  slider.closest('.sample-head').classList.toggle('single', samples.length === 1);
+  choose();
+}
+
+function drawProvenance(data) {
+  show('provenance');
+  if (data.recipe) byId('recipe').textContent = data.recipe;
+  else byId('recipe-card').remove();
+  if (data.run) byId('machine').append(settings(data.run));
+  else byId('machine-card').remove();
+  byId('model').append(settings(data.model.config));
+}
+
+function drawLayersLegend(layers) {
+  for (const legend of document.querySelectorAll('.layers-legend')) {
+    const ramp = element('i', {class: 'ramp'});
+    const stops = Array.from({length: layers}, (_, layer) =>
+      `${layerColour(layer, layers)} ${100 * layer / layers}% ${100 * (layer + 1) / layers}%`);
+    ramp.style.background = `linear-gradient(to right, ${stops.join(', ')})`;
+    legend.replaceChildren('layer 0', ramp, String(layers - 1));
+  }
+}
+
+async function drawPage(data) {
+  drawIntro(data);
+  if (data.training) drawTraining(data);
+  if (data.abc_digits) drawAbcDigits(data.abc_digits);
+  if (data.relevance) {
+    show('relevance');
+    byId('relevance-note').textContent = data.relevance.note;
+    drawRelevance(data.relevance);
+  }
+  drawTiles(data);
+  if (data.samples && data.samples.length) drawSamples(data.samples);
+  drawProvenance(data);
+  byId('footer').textContent = `Tamis ${data.version} · everything is in this one file; nothing is loaded from elsewhere`;
+  const drawLegend = () => drawLayersLegend(data.model.layers);
+  drawLegend();
+  theme.listeners.push(drawLegend, () => charts.forEach((draw) => draw()));
+  await Promise.all(charts.map((draw) => draw()));
+}
+
+theme.apply(fragment().get('theme') || theme.remembered());
+theme.system.addEventListener('change', () => theme.apply(theme.chosen));
+byId('theme').addEventListener('click', () => theme.remember(theme.dark() ? 'light' : 'dark'));
+drawPage(JSON.parse(byId('data').textContent)).then(() => { document.documentElement.dataset.ready = 'true'; });
