@@ -1,0 +1,125 @@
+#include "tamis/ops/linear_cross_entropy/linear_cross_entropy_kernel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tamis/ops/linear_cross_entropy/linear_cross_entropy_kernel.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h, as Highway asks.
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tamis::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Highway's Exp turns NaN into 0; a loss must not hide one.
+template <class D, class V>
+HWY_INLINE V ExpOrNan(D d, V x) {
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+}
+
+/// Calls `work(d, n)` for every vector of the row, then with a tag of one lane for what is left.
+template <typename Real, class Work>
+HWY_INLINE void ForEachVector(int64_t columns, const Work& work) {
+  const hn::ScalableTag<Real> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t n = 0;
+  for (; n + lanes <= columns; n += lanes) work(d, n);
+  for (; n < columns; ++n) work(hn::CappedTag<Real, 1>(), n);
+}
+
+template <typename Real>
+HWY_INLINE Real Maximum(const Real* HWY_RESTRICT logits, int64_t columns) {
+  const hn::ScalableTag<Real> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  Real largest = logits[0];
+  int64_t n = 0;
+  if (columns >= lanes) {
+    auto running = hn::LoadU(d, logits);
+    for (n = lanes; n + lanes <= columns; n += lanes) running = hn::Max(running, hn::LoadU(d, logits + n));
+    largest = hn::GetLane(hn::MaxOfLanes(d, running));
+  }
+  for (; n < columns; ++n) largest = HWY_MAX(largest, logits[n]);
+  return largest;
+}
+
+template <typename Real>
+HWY_INLINE Real SumOfExp(const Real* HWY_RESTRICT logits, int64_t columns, Real maximum) {
+  const hn::ScalableTag<Real> d;
+  const hn::CappedTag<Real, 1> d1;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto sum = hn::Zero(d);
+  auto rest = hn::Zero(d1);
+  int64_t n = 0;
+  for (; n + lanes <= columns; n += lanes) {
+    sum = hn::Add(sum, ExpOrNan(d, hn::Sub(hn::LoadU(d, logits + n), hn::Set(d, maximum))));
+  }
+  for (; n < columns; ++n) {
+    rest = hn::Add(rest, ExpOrNan(d1, hn::Sub(hn::LoadU(d1, logits + n), hn::Set(d1, maximum))));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum)) + hn::GetLane(rest);
+}
+
+template <typename Real>
+void Statistics(const LogitBlock<Real>& block, Real* maximum_R, Real* sum_R) {
+  for (int64_t r = 0; r < block.rows; ++r) {
+    const Real* HWY_RESTRICT logits = block.data + r * block.stride;
+    maximum_R[r] = Maximum(logits, block.columns);
+    sum_R[r] = SumOfExp(logits, block.columns, maximum_R[r]);
+  }
+}
+
+template <typename Real>
+void Softmax(const LogitBlock<Real>& block, const Real* maximum_R, const Real* scale_R) {
+  for (int64_t r = 0; r < block.rows; ++r) {
+    Real* HWY_RESTRICT logits = block.data + r * block.stride;
+    ForEachVector<Real>(block.columns, [&](auto d, int64_t n) {
+      const auto e = hn::Exp(d, hn::Sub(hn::LoadU(d, logits + n), hn::Set(d, maximum_R[r])));
+      hn::StoreU(hn::Mul(e, hn::Set(d, scale_R[r])), d, logits + n);
+    });
+  }
+}
+
+// HWY_EXPORT takes plain functions only.
+void StatisticsF32(const LogitBlock<float>& b, float* maximum_R, float* sum_R) {
+  Statistics(b, maximum_R, sum_R);
+}
+void StatisticsF64(const LogitBlock<double>& b, double* maximum_R, double* sum_R) {
+  Statistics(b, maximum_R, sum_R);
+}
+void SoftmaxF32(const LogitBlock<float>& b, const float* maximum_R, const float* scale_R) {
+  Softmax(b, maximum_R, scale_R);
+}
+void SoftmaxF64(const LogitBlock<double>& b, const double* maximum_R, const double* scale_R) {
+  Softmax(b, maximum_R, scale_R);
+}
+
+}  // namespace tamis::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tamis::kernels {
+
+HWY_EXPORT(StatisticsF32);
+HWY_EXPORT(StatisticsF64);
+HWY_EXPORT(SoftmaxF32);
+HWY_EXPORT(SoftmaxF64);
+
+template <>
+void softmax_statistics(const LogitBlock<float>& logits, float* maximum_R, float* sum_R) {
+  HWY_DYNAMIC_DISPATCH(StatisticsF32)(logits, maximum_R, sum_R);
+}
+template <>
+void softmax_statistics(const LogitBlock<double>& logits, double* maximum_R, double* sum_R) {
+  HWY_DYNAMIC_DISPATCH(StatisticsF64)(logits, maximum_R, sum_R);
+}
+template <>
+void scaled_softmax(const LogitBlock<float>& logits, const float* maximum_R, const float* scale_R) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxF32)(logits, maximum_R, scale_R);
+}
+template <>
+void scaled_softmax(const LogitBlock<double>& logits, const double* maximum_R, const double* scale_R) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxF64)(logits, maximum_R, scale_R);
+}
+
+}  // namespace tamis::kernels
+#endif
