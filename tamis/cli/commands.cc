@@ -2,6 +2,14 @@
 
 namespace tamis::cli {
 
-void add_commands(CLI::App& app) { static_cast<void>(app); }
+void add_eval(CLI::App& app);
+void add_generate(CLI::App& app);
+void add_score(CLI::App& app);
+
+void add_commands(CLI::App& app) {
+  add_eval(app);
+  add_generate(app);
+  add_score(app);
+}
 
 }  // namespace tamis::cli

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+namespace tamis::eval {
+
+struct Interval {
+  double low = 0;
+  double high = 1;
+};
+
+/// Wilson's 95% interval of a probability from `hits` of `trials`, which stays sensible at 0 and at all; z = 1.96:
+///   (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
+inline Interval wilson_95(int64_t hits, int64_t trials) {
+  if (trials == 0) return {};
+  const double z = 1.959963984540054;
+  const double n = static_cast<double>(trials);
+  const double p = static_cast<double>(hits) / n;
+  const double centre = p + z * z / (2 * n);
+  const double spread = z * std::sqrt(p * (1 - p) / n + z * z / (4 * n * n));
+  const double scale = 1 / (1 + z * z / n);
+  return {std::fmax(0, (centre - spread) * scale), std::fmin(1, (centre + spread) * scale)};
+}
+
+}  // namespace tamis::eval

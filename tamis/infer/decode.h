@@ -1,0 +1,42 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tamis/models/model.h"
+
+namespace tamis::infer {
+
+/// Several sequences of equal length that a model reads together. No gradients.
+class Decoder {
+ public:
+  Decoder(const models::Model& model, int64_t sequences, const models::ForwardOptions& options);
+
+  /// Reads tokens_BT (int64, any device) in chunks of at most `chunk_tokens` tokens over all sequences, so that memory
+  /// does not grow with T beyond the decoding state; `visit(x_BCD, first)` gets each chunk's final x and the index in T
+  /// of its first token.
+  void read(const at::Tensor& tokens_BT, int64_t chunk_tokens,
+            const std::function<void(const at::Tensor& x_BCD, int64_t first)>& visit);
+
+  /// Reads tokens_BT likewise and returns the logits after the last token, float32 [B, N].
+  at::Tensor logits_after(const at::Tensor& tokens_BT, int64_t chunk_tokens);
+
+  /// Memory of all states together.
+  int64_t state_bytes() const;
+
+ private:
+  const models::Model& model_;
+  at::Tensor head_ND_;
+  std::vector<std::unique_ptr<models::DecodingState>> states_;
+  std::vector<models::DecodingState*> state_pointers_;
+};
+
+/// int64 [1, T].
+at::Tensor to_tensor(std::span<const int64_t> ids);
+
+}  // namespace tamis::infer

@@ -1,0 +1,79 @@
+#include "tamis/infer/generate.h"
+
+#include <ATen/ATen.h>
+
+#include "tamis/base/error.h"
+#include "tamis/base/terminal.h"
+#include "tamis/infer/decode.h"
+#include "tamis/infer/stop_filter.h"
+#include "tamis/text/utf8.h"
+
+namespace tamis::infer {
+namespace {
+
+std::span<const float> row(const at::Tensor& logits_1N) {
+  return {logits_1N.const_data_ptr<float>(), static_cast<size_t>(logits_1N.numel())};
+}
+
+}  // namespace
+
+const char* name_of(Generation::End end) {
+  switch (end) {
+    case Generation::End::kLength:
+      return "length";
+    case Generation::End::kStopString:
+      return "stop";
+    case Generation::End::kEndOfText:
+      return "end_of_text";
+  }
+  return "";
+}
+
+Generation generate(const LoadedModel& loaded, std::string_view prompt, const GenerateOptions& options,
+                    const std::function<void(std::string_view)>& on_text) {
+  check_sampling(options.sampling);
+  if (prompt.empty()) fail(ExitCode::kUsage, "generate: the prompt is empty; expected at least one character");
+  if (options.max_new_tokens < 1) {
+    fail(ExitCode::kUsage, "generate: max-new-tokens must be at least 1, but is {}", options.max_new_tokens);
+  }
+  StopFilter stop(options.stop);
+  text::Utf8Stream characters;
+  Generation generation;
+  const auto show = [&](const std::string& text) {
+    generation.text += text;
+    if (on_text && !text.empty()) on_text(text);
+  };
+
+  const double start = now_seconds();
+  const std::vector<int64_t> ids = loaded.tokenizer->encode(prompt);
+  generation.prompt_tokens = static_cast<int64_t>(ids.size());
+  Decoder decoder(*loaded.model, 1, {.expand_windows = options.expand_windows});
+  at::Tensor logits = decoder.logits_after(to_tensor(ids), options.prefill_tokens).cpu().contiguous();
+  const double prefilled = now_seconds();
+
+  while (true) {
+    const uint64_t position = ids.size() + generation.tokens.size();
+    const int64_t token = sample(row(logits), options.sampling, position);
+    generation.tokens.push_back(token);
+    if (token == loaded.tokenizer->end_of_text()) {
+      generation.end = Generation::End::kEndOfText;
+      break;
+    }
+    show(characters.push(stop.push(loaded.tokenizer->decode({&token, 1}))));
+    if (stop.stopped()) {
+      generation.end = Generation::End::kStopString;
+      break;
+    }
+    if (static_cast<int64_t>(generation.tokens.size()) == options.max_new_tokens) break;
+    logits = decoder.logits_after(to_tensor({&token, 1}), 1).cpu().contiguous();
+  }
+  show(characters.push(stop.finish()));
+  show(characters.finish());
+
+  generation.state_bytes = decoder.state_bytes();
+  generation.prefill_seconds = prefilled - start;
+  generation.decode_seconds = now_seconds() - prefilled;
+  return generation;
+}
+
+}  // namespace tamis::infer

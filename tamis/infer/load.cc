@@ -1,0 +1,45 @@
+#include "tamis/infer/load.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "tamis/base/error.h"
+#include "tamis/models/checkpoint.h"
+
+namespace tamis::infer {
+namespace {
+
+std::unique_ptr<models::Model> read_model(const std::filesystem::path& checkpoint, at::Device device) {
+  auto model = models::load_model(checkpoint);
+  if (device != at::kCPU) {
+    for (const models::Parameter& parameter : model->parameters()) {
+      parameter.tensor.set_data(parameter.tensor.detach().to(device));
+    }
+  }
+  return model;
+}
+
+}  // namespace
+
+LoadedModel load(const std::filesystem::path& path, at::Device device) {
+  LoadedModel loaded{.checkpoint = models::resolve_checkpoint(path), .model = nullptr, .tokenizer = nullptr};
+  loaded.tokenizer = text::load_tokenizer(loaded.checkpoint / "tokenizer.json");
+  loaded.model = read_model(loaded.checkpoint, device);
+  if (loaded.model->vocab_size() != loaded.tokenizer->vocab_size()) {
+    fail(ExitCode::kInput, "{}: the model has a vocabulary of {}, but its {} tokenizer one of {}",
+         loaded.checkpoint.string(), loaded.model->vocab_size(), loaded.tokenizer->name(),
+         loaded.tokenizer->vocab_size());
+  }
+  return loaded;
+}
+
+std::unique_ptr<models::Model> load_model(const std::filesystem::path& path, at::Device device) {
+  return read_model(models::resolve_checkpoint(path), device);
+}
+
+at::Device device_of(const models::Model& model) {
+  return model.head_weight().device();
+}
+
+}  // namespace tamis::infer

@@ -1,0 +1,86 @@
+#include "tamis/infer/score.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+#include "tamis/infer/decode.h"
+#include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "tamis/text/utf8.h"
+
+namespace tamis::infer {
+
+at::Tensor target_logprobs(const models::Model& model, const at::Tensor& tokens_BT, const at::Tensor& targets_BT,
+                           const ScoreOptions& options) {
+  const at::NoGradGuard no_gradients;
+  const at::Tensor head_ND = model.head_weight().to(at::kDouble);
+  const at::Tensor targets = targets_BT.to(head_ND.device());
+  at::Tensor logprobs_BT = at::empty(tokens_BT.sizes(), at::kDouble);
+  Decoder decoder(model, tokens_BT.size(0), {.expand_windows = options.expand_windows});
+  decoder.read(tokens_BT, options.chunk_tokens, [&](const at::Tensor& x_BCD, int64_t first) {
+    const int64_t chunk = x_BCD.size(1);
+    const at::Tensor loss_BC = ops::linear_cross_entropy(x_BCD.to(at::kDouble), head_ND,
+                                                         targets.narrow(1, first, chunk), {.reduction = "none"});
+    logprobs_BT.narrow(1, first, chunk).copy_(loss_BC.neg());
+  });
+  return logprobs_BT;
+}
+
+std::vector<double> score(const models::Model& model, std::span<const int64_t> ids, const ScoreOptions& options) {
+  if (ids.empty()) fail(ExitCode::kInput, "score: there are no tokens; expected at least one");
+  for (size_t t = 0; t < ids.size(); ++t) {
+    if (ids[t] < 0 || ids[t] >= model.vocab_size()) {
+      fail(ExitCode::kInput, "score: token {} is {}, but the model's vocabulary is 0..{}", t, ids[t],
+           model.vocab_size() - 1);
+    }
+  }
+  std::vector<double> logprobs(ids.size(), std::numeric_limits<double>::quiet_NaN());
+  if (ids.size() == 1) return logprobs;
+  const at::Tensor tokens_1T = to_tensor(ids);
+  const int64_t predicted = tokens_1T.size(1) - 1;
+  const at::Tensor found =
+      target_logprobs(model, tokens_1T.narrow(1, 0, predicted), tokens_1T.narrow(1, 1, predicted), options);
+  for (int64_t t = 0; t < predicted; ++t) {
+    logprobs[t + 1] = found.const_data_ptr<double>()[t];
+    if (!std::isfinite(logprobs[t + 1])) {
+      fail(ExitCode::kRuntime, "score: the log-probability of token {} is {}; the model has diverged", t + 1,
+           logprobs[t + 1]);
+    }
+  }
+  return logprobs;
+}
+
+std::vector<int64_t> read_ids(const std::filesystem::path& file, int64_t vocab_size) {
+  nlohmann::json list;
+  try {
+    list = nlohmann::json::parse(read_file(file));
+  } catch (const nlohmann::json::exception& error) {
+    fail(ExitCode::kInput, "{}: is not JSON: {}", file.string(), text::valid_utf8(error.what()));
+  }
+  if (!list.is_array()) {
+    fail(ExitCode::kInput, "{}: expected a JSON list of token ids, but it is of type {}", file.string(),
+         list.type_name());
+  }
+  if (list.empty()) fail(ExitCode::kInput, "{}: the list of token ids is empty; expected at least one", file.string());
+  std::vector<int64_t> ids;
+  for (const auto& entry : list) {
+    const size_t index = ids.size();
+    if (!entry.is_number_integer()) {
+      fail(ExitCode::kInput, "{}: entry {} is of type {}; expected an integer", file.string(), index,
+           entry.type_name());
+    }
+    const bool huge = entry.is_number_unsigned() && entry.get<uint64_t>() >= static_cast<uint64_t>(vocab_size);
+    if (huge || entry.get<int64_t>() < 0) {
+      fail(ExitCode::kInput, "{}: entry {} is {}, but the model's vocabulary is 0..{}", file.string(), index,
+           entry.dump(), vocab_size - 1);
+    }
+    ids.push_back(entry.get<int64_t>());
+  }
+  return ids;
+}
+
+}  // namespace tamis::infer
