@@ -13,7 +13,7 @@ namespace {
 using at::Tensor;
 
 Tensor gradient(const Tensor& y, const Tensor& x, const Tensor& g) {
-  return torch::autograd::grad({y}, {x}, {g})[0];
+  return torch::autograd::grad({y}, {x}, {g}, /*retain_graph=*/true)[0];
 }
 
 TEST(UnitRows, IsTheRowByItsLengthAndSoIsTheGradient) {

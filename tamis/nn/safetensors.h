@@ -25,9 +25,11 @@ class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
 
-  const std::vector<std::string>& names() const;  // in the file's order
+  const std::vector<std::string>& names() const;  // in the order of their data
   bool contains(const std::string& name) const;
-  /// A copy of its own. Throws ExitCode::kInput when the file has no such tensor.
+  /// These three throw ExitCode::kInput when the file has no such tensor. `tensor` makes a copy of its own.
+  at::IntArrayRef shape(const std::string& name) const;
+  at::ScalarType dtype(const std::string& name) const;
   at::Tensor tensor(const std::string& name) const;
   const std::map<std::string, std::string>& metadata() const;
 

@@ -1,0 +1,130 @@
+#include "tamis/models/checkpoint.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string>
+
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+#include "tamis/models/registry.h"
+#include "tamis/nn/safetensors.h"
+#include "tamis/nn/strict_json.h"
+
+namespace tamis::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfig = "config.json";
+constexpr const char* kTensors = "model.safetensors";
+constexpr const char* kCheckpoints = "checkpoints";
+constexpr std::string_view kStep = "step-";
+
+nlohmann::json read_config(const fs::path& path) {
+  const auto json = nn::parse_strict_json(read_file(path), path.string(), /*most_levels=*/8);
+  try {
+    return complete_config(json);
+  } catch (const Error& error) {  // what is a usage error in a recipe is a damaged file here
+    fail(ExitCode::kInput, "{}: {}", path.string(), error.what());
+  }
+}
+
+std::vector<at::Tensor> tensors_of(const Model& model) {
+  std::vector<at::Tensor> result;
+  for (const Parameter& parameter : model.parameters()) result.push_back(parameter.tensor.detach());
+  return result;
+}
+
+bool fits(at::IntArrayRef stored, at::IntArrayRef expected) {
+  const bool scalar = expected.empty() && stored == at::IntArrayRef{1};  // some frameworks have no 0-d parameters
+  return stored == expected || scalar;
+}
+
+/// Exactly the expected tensors, in their shapes; nothing is read or allocated yet.
+void check_tensors(const fs::path& directory, const nn::SafetensorsFile& file,
+                   const std::vector<nn::NamedTensor>& expected) {
+  for (const auto& [name, tensor] : expected) {
+    if (!file.contains(name)) {
+      fail(ExitCode::kInput, "{}: {} has no tensor \"{}\", which config.json asks for", directory.string(), kTensors,
+           name);
+    }
+    if (!fits(file.shape(name), tensor.sizes())) {
+      fail(ExitCode::kInput, "{}: {} is {} but config.json makes it {}; was it trained with another recipe?",
+           directory.string(), name, c10::str(file.shape(name)), c10::str(tensor.sizes()));
+    }
+    if (!at::isFloatingType(file.dtype(name))) {
+      fail(ExitCode::kInput, "{}: {} must be F32, F16 or BF16, but is {}", directory.string(), name,
+           c10::toString(file.dtype(name)));
+    }
+  }
+  for (const std::string& name : file.names()) {
+    const bool known = std::any_of(expected.begin(), expected.end(), [&](const auto& e) { return e.name == name; });
+    if (!known) {
+      fail(ExitCode::kInput, "{}: {} holds {}, which a model of config.json has not", directory.string(), kTensors,
+           nn::quoted(name));
+    }
+  }
+}
+
+bool is_checkpoint(const fs::path& path) {
+  return fs::is_regular_file(path / kConfig) && fs::is_regular_file(path / kTensors);
+}
+
+/// N of a directory called step-N.
+std::optional<uint64_t> step_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.starts_with(kStep)) return std::nullopt;
+  uint64_t step = 0;
+  const char* const end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + kStep.size(), end, step);
+  return error == std::errc() && rest == end ? std::optional(step) : std::nullopt;
+}
+
+std::optional<fs::path> newest_checkpoint(const fs::path& checkpoints) {
+  std::optional<fs::path> newest;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(checkpoints, none)) {
+    const auto step = step_of(entry.path());
+    if (!step || !is_checkpoint(entry.path())) continue;
+    if (!newest || *step > *step_of(*newest)) newest = entry.path();
+  }
+  return newest;
+}
+
+}  // namespace
+
+void save_model(const Model& model, const fs::path& directory) {
+  FileWriter config(directory / kConfig);
+  config.write(model.config().dump(2) + "\n");
+  config.close();
+  nn::write_safetensors(directory / kTensors, model.checkpoint_tensors(tensors_of(model)), {{"format", "pt"}});
+}
+
+std::unique_ptr<Model> load_model(const fs::path& directory) {
+  const nlohmann::json config = read_config(directory / kConfig);
+  const nn::SafetensorsFile file(directory / kTensors);
+  const Architecture& architecture = find_architecture(config);
+  const auto shapes = architecture.make(config, {.seed = std::nullopt, .device = at::kMeta});
+  check_tensors(directory, file, shapes->checkpoint_tensors(tensors_of(*shapes)));
+
+  auto model = architecture.make(config, {});
+  for (const auto& [name, tensor] : model->checkpoint_tensors(tensors_of(*model))) {
+    tensor.copy_(file.tensor(name).view(tensor.sizes()));
+  }
+  return model;
+}
+
+fs::path resolve_checkpoint(const fs::path& path) {
+  const std::string expected =
+      "a checkpoint directory (config.json, model.safetensors) or a run with checkpoints/step-N";
+  if (!fs::exists(path)) fail(ExitCode::kInput, "{}: does not exist; expected {}", path.string(), expected);
+  if (!fs::is_directory(path)) fail(ExitCode::kInput, "{}: is a file; expected {}", path.string(), expected);
+  if (is_checkpoint(path)) return path;
+  if (const auto newest = newest_checkpoint(path / kCheckpoints)) return *newest;
+  fail(ExitCode::kInput, "{}: holds no checkpoint; expected {}", path.string(), expected);
+}
+
+}  // namespace tamis::models
