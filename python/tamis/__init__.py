@@ -1,0 +1,140 @@
+"""Tamis operators for PyTorch.
+
+`import tamis` loads libtamis_ops.so, which registers `torch.ops.tamis.*` with autograd; the functions below are the
+same operators with names, defaults and documentation. The library is looked for in the file that the environment
+variable TAMIS_OPS_LIBRARY names, beside this package, and in `build/release/` of the source tree.
+"""
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Literal, Optional
+
+import torch
+from torch import Tensor
+
+__all__ = ["linear_cross_entropy", "screening"]
+
+_LIBRARY = "libtamis_ops.so"
+
+
+def _find_library() -> Path:
+    named = os.environ.get("TAMIS_OPS_LIBRARY")
+    package = Path(__file__).resolve().parent
+    places = [Path(named)] if named else [package / _LIBRARY, package.parents[1] / "build" / "release" / _LIBRARY]
+    for place in places:
+        if place.is_file():
+            return place
+    looked = ", ".join(str(place) for place in places)
+    raise ImportError(
+        f"tamis: {_LIBRARY} is missing (looked for {looked}); build it with `make python`, or name it in TAMIS_OPS_LIBRARY"
+    )
+
+
+def _version(text: str) -> tuple[str, ...]:
+    return tuple(text.split(".")[:2])
+
+
+def _load_library() -> None:
+    """Registers the operators, unless something else in this process has loaded them already."""
+    if hasattr(torch.ops.tamis, "screening"):
+        return
+    path = _find_library()
+    try:
+        torch.ops.load_library(path)
+        built_for = ctypes.CDLL(str(path)).tamis_torch_version
+    except (OSError, AttributeError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ImportError(
+            f"tamis: {path} does not load into torch {torch.__version__}; build it for this torch with `make python` ({reason})"
+        ) from None
+    built_for.restype = ctypes.c_char_p
+    version = built_for().decode()
+    if _version(version) != _version(torch.__version__):
+        raise ImportError(
+            f"tamis: {path} was built for torch {version}, but this is torch {torch.__version__}; "
+            "build it for this torch with `make python`"
+        )
+
+
+_load_library()
+
+
+def screening(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    s_w: Tensor,
+    s_r: Tensor,
+    *,
+    gate: Optional[Tensor] = None,
+    mipe_threshold: float = 256.0,
+    key_start: int = 0,
+    expand_beyond: Optional[float] = None,
+    tanh_norm: bool = True,
+    position: Literal["mipe", "none"] = "mipe",
+    document: Optional[Tensor] = None,
+) -> Tensor:
+    """Screening: every key is accepted or rejected on its own; keys do not compete ("Screening Is Enough").
+
+    With window w = exp(s_w) + 1 in tokens and acceptance width r = sigmoid(s_r) of each head, and q, k, v brought to
+    unit length, q and k rotated by MiPE:
+
+        s_ij = q_i . k_j                                       in [-1, 1]
+        a_ij = max(1 - (1 - s_ij) / r, 0)^2                    Trim
+        m_ij = (cos(pi (i - j) / w) + 1) / 2 if 0 <= i - j < w, else 0
+        u_i  = TanhNorm(sum_j a_ij m_ij v_j) * tanh(SiLU(gate_i))
+
+    Args:
+        q: [B, T_q, H, K], raw projections of the last T_q of T_k positions.
+        k: [B, T_k, H, K].
+        v: [B, T_k, H, V].
+        s_w, s_r: [H], float32 or float64.
+        gate: [B, T_q, H, V]; left out, nothing is gated.
+        mipe_threshold: w_th in tokens; heads with a longer window are not rotated.
+        key_start: absolute position of the first key.
+        expand_beyond: every window longer than this becomes infinite (window expansion at inference).
+        tanh_norm: False leaves TanhNorm out.
+        position: "mipe", or "none" for no rotation.
+        document: integers [B, T_k]; a query sees only the keys of its own document.
+
+    Returns:
+        [B, T_q, H, V] in the dtype of v (float32, float64 or bfloat16). Differentiable once in q, k, v, gate, s_w, s_r.
+    """
+    return torch.ops.tamis.screening(
+        q,
+        k,
+        v,
+        s_w,
+        s_r,
+        gate=gate,
+        mipe_threshold=mipe_threshold,
+        key_start=key_start,
+        expand_beyond=expand_beyond,
+        tanh_norm=tanh_norm,
+        position=position,
+        document=document,
+    )
+
+
+def linear_cross_entropy(
+    x: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    *,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+    ignore_index: int = -100,
+) -> Tensor:
+    """Vocabulary head and loss in one, without the T x N logits: logsumexp_n(x_t . weight_n) - x_t . weight_target.
+
+    Args:
+        x: [..., D]; a learned scale of the logits is multiplied into x beforehand.
+        weight: [N, D], the vocabulary head, in the dtype of x (float32, float64 or bfloat16).
+        target: int64 [...], in [0, N) or ignore_index.
+        reduction: "mean" over the counted targets (0 when there is none), "sum", or "none".
+        ignore_index: targets with this value count nothing and get no gradient.
+
+    Returns:
+        A float32 (float64) number in nats, or [...] with reduction "none". Differentiable once in x and weight.
+    """
+    return torch.ops.tamis.linear_cross_entropy(x, weight, target, reduction=reduction, ignore_index=ignore_index)

@@ -1,0 +1,239 @@
+"""The operators inside PyTorch: registration (torch.library.opcheck), gradients, the example of docs/python.md.
+
+Run: make python. Prints one line per check and `N passed, N failed`; exits nonzero on failure.
+"""
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Callable
+
+PYTHON = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(PYTHON))
+
+import torch  # noqa: E402
+from torch.autograd import gradcheck  # noqa: E402
+from torch.library import opcheck  # noqa: E402
+
+import tamis  # noqa: E402
+
+CHECKS: dict[str, Callable[[], None]] = {}
+
+
+def check(function: Callable[[], None]) -> Callable[[], None]:
+    CHECKS[function.__name__] = function
+    return function
+
+
+# ---- inputs
+
+
+def head_inputs(*leading: int, words: int = 11, width: int = 5, dtype: torch.dtype = torch.float32, grad: bool = True,
+                ignored: int = -100):  # fmt: skip
+    torch.manual_seed(0)
+    x = torch.randn(*leading, width, dtype=dtype, requires_grad=grad)
+    weight = torch.randn(words, width, dtype=dtype, requires_grad=grad)
+    target = torch.randint(words, leading)
+    target.view(-1)[:1] = ignored
+    return x, weight, target
+
+
+def screening_inputs(queries: int = 6, keys: int = 6, dtype: torch.dtype = torch.float32, grad: bool = True):
+    torch.manual_seed(0)
+    heads, key_dim, value_dim = 2, 4, 3
+
+    def random(*shape: int):
+        return torch.randn(*shape, dtype=dtype, requires_grad=grad)
+
+    scalars = torch.float64 if dtype == torch.float64 else torch.float32
+    s_w = torch.tensor([0.7, 1.6], dtype=scalars, requires_grad=grad)
+    s_r = torch.tensor([0.3, 3.0], dtype=scalars, requires_grad=grad)
+    return (random(2, queries, heads, key_dim), random(2, keys, heads, key_dim), random(2, keys, heads, value_dim),
+            s_w, s_r), random(2, queries, heads, value_dim)  # fmt: skip
+
+
+DOCUMENT = torch.tensor([[0, 0, 0, 1, 1, 1], [0, 1, 1, 1, 2, 2]])
+SCREENING_OPTIONS = [
+    {},
+    {"mipe_threshold": 4.0, "key_start": 100},
+    {"expand_beyond": 3.0},
+    {"tanh_norm": False, "position": "none"},
+    {"document": DOCUMENT},
+]
+
+
+# ---- torch.library.opcheck: schema, autograd registration, fake tensors, ahead-of-time dispatch with dynamic shapes
+
+
+@check
+def opcheck_linear_cross_entropy():
+    for reduction, dtype in itertools.product(["mean", "sum", "none"], [torch.float32, torch.bfloat16, torch.float64]):
+        opcheck(torch.ops.tamis.linear_cross_entropy, head_inputs(2, 3, dtype=dtype), {"reduction": reduction})
+    opcheck(torch.ops.tamis.linear_cross_entropy, head_inputs(7, grad=False, ignored=3), {"ignore_index": 3})
+    opcheck(torch.ops.tamis.linear_cross_entropy, head_inputs(0))
+
+
+@check
+def opcheck_linear_cross_entropy_backward():
+    x, weight, target = head_inputs(2, 3, grad=False)
+    for reduction, grad in {"mean": torch.tensor(2.0), "sum": torch.tensor(2.0), "none": torch.randn(2, 3)}.items():
+        opcheck(torch.ops.tamis.linear_cross_entropy_backward, (grad, x, weight, target), {"reduction": reduction})
+    for wanted in itertools.product([False, True], repeat=2):
+        options = dict(zip(["x_gradient", "weight_gradient"], wanted))
+        opcheck(torch.ops.tamis.linear_cross_entropy_backward, (torch.tensor(1.0), x, weight, target), options)
+        opcheck(torch.ops.tamis._linear_cross_entropy_with_gradients, (x, weight, target), options)
+
+
+@check
+def opcheck_screening():
+    for options in SCREENING_OPTIONS:
+        inputs, gate = screening_inputs()
+        opcheck(torch.ops.tamis.screening, inputs, options)
+        opcheck(torch.ops.tamis.screening, inputs, {"gate": gate, **options})
+    for dtype in [torch.bfloat16, torch.float64]:
+        inputs, gate = screening_inputs(queries=2, dtype=dtype)
+        opcheck(torch.ops.tamis.screening, inputs, {"gate": gate})
+
+
+@check
+def opcheck_screening_backward():
+    for options in SCREENING_OPTIONS:
+        inputs, gate = screening_inputs(grad=False)
+        opcheck(torch.ops.tamis.screening_backward, (torch.randn_like(gate), *inputs), {"gate": gate, **options})
+    inputs, gate = screening_inputs(queries=2, grad=False)
+    opcheck(torch.ops.tamis.screening_backward, (torch.randn_like(gate), *inputs))
+
+
+# ---- gradients against finite differences, values against plain torch
+
+
+@check
+def gradients_of_linear_cross_entropy():
+    for reduction in ["mean", "sum", "none"]:
+        x, weight, target = head_inputs(2, 3, dtype=torch.float64)
+        assert gradcheck(lambda x, w: tamis.linear_cross_entropy(x, w, target, reduction=reduction), (x, weight))
+
+
+@check
+def gradients_of_screening():
+    for options in SCREENING_OPTIONS:
+        inputs, gate = screening_inputs(dtype=torch.float64)
+        assert gradcheck(lambda *x: tamis.screening(*x[:5], gate=x[5], **options), (*inputs, gate))
+
+
+@check
+def linear_cross_entropy_equals_torch():
+    x, weight, target = head_inputs(3, 50, words=1000, width=16)
+    ours = tamis.linear_cross_entropy(x, weight, target)
+    plain = torch.nn.functional.cross_entropy((x @ weight.t()).flatten(0, 1), target.flatten())
+    torch.testing.assert_close(ours, plain)
+    for found, expected in zip(torch.autograd.grad(ours, (x, weight)), torch.autograd.grad(plain, (x, weight))):
+        torch.testing.assert_close(found, expected)
+
+
+@check
+def kept_graph_gives_the_same_gradient_twice():
+    x, weight, target = head_inputs(4)
+    loss = tamis.linear_cross_entropy(x, weight, target) * 3
+    first = torch.autograd.grad(loss, (x, weight), retain_graph=True)
+    again = torch.autograd.grad(loss, (x, weight))
+    assert all(torch.equal(a, b) for a, b in zip(first, again))
+
+
+@check
+def second_derivative_is_refused():
+    x, weight, target = head_inputs(4)
+    for reduction in ["mean", "none"]:
+        loss = tamis.linear_cross_entropy(x, weight, target, reduction=reduction).sum()
+        try:
+            (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
+            gradient.sum().backward()
+        except RuntimeError as error:
+            assert "linear_cross_entropy" in str(error), error
+        else:
+            raise AssertionError("a second derivative came out")
+
+
+# ---- the package
+
+
+@check
+def example_of_the_documentation():
+    text = (PYTHON.parent / "docs" / "python.md").read_text()
+    example = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    assert example, "docs/python.md holds no example"
+    done = run_python(example.group(1))
+    assert done.returncode == 0 and re.match(r"loss \d+\.\d+, gradient", done.stdout), done.stdout + done.stderr
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
+    variables = {**os.environ, "PYTHONPATH": str(PYTHON), **environment}
+    return subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True)
+
+
+def import_error(library: Path) -> str:
+    """The message of the ImportError that `import tamis` raises with this library file."""
+    code = "try:\n import tamis\nexcept ImportError as error:\n print(error)"
+    done = run_python(code, TAMIS_OPS_LIBRARY=str(library))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@check
+def missing_library_is_one_clear_line():
+    message = import_error(Path("/nowhere/libtamis_ops.so"))
+    assert message.count("\n") == 0 and "/nowhere/libtamis_ops.so" in message and "make python" in message, message
+
+
+@check
+def foreign_library_is_one_clear_line():
+    message = import_error(Path(__file__))
+    assert message.count("\n") == 0 and "does not load" in message and "make python" in message, message
+
+
+@check
+def library_for_another_torch_is_one_clear_line():
+    ours = torch.__version__.split("+")[0].encode()
+    other = re.sub(rb"\d", b"1", ours)
+    with tempfile.TemporaryDirectory() as directory:
+        library = Path(directory) / "libtamis_ops.so"
+        library.write_bytes(tamis._find_library().read_bytes().replace(ours + b"\0", other + b"\0"))
+        message = import_error(library)
+    assert message.count("\n") == 0 and f"was built for torch {other.decode()}" in message, message
+
+
+@check
+def library_is_loaded_once():
+    code = (
+        "import torch\n"
+        "import tamis\n"
+        "path = tamis._find_library()\n"
+        "torch.ops.load_library(path)\n"
+        "import importlib\n"
+        "importlib.reload(tamis)\n"
+        "print('fine')"
+    )
+    done = run_python(code)
+    assert done.stdout.strip() == "fine", done.stderr
+
+
+def main() -> int:
+    failed = 0
+    for name, function in CHECKS.items():
+        try:
+            function()
+            print(f"passed {name}", flush=True)
+        except Exception:
+            failed += 1
+            print(f"FAILED {name}\n{traceback.format_exc()}", flush=True)
+    print(f"{len(CHECKS) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
