@@ -17,16 +17,6 @@ HWY_INLINE V ExpOrNan(D d, V x) {
   return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
 }
 
-/// Calls `work(d, n)` for every vector of the row, then with a tag of one lane for what is left.
-template <typename Real, class Work>
-HWY_INLINE void ForEachVector(int64_t columns, const Work& work) {
-  const hn::ScalableTag<Real> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t n = 0;
-  for (; n + lanes <= columns; n += lanes) work(d, n);
-  for (; n < columns; ++n) work(hn::CappedTag<Real, 1>(), n);
-}
-
 template <typename Real>
 HWY_INLINE Real Maximum(const Real* HWY_RESTRICT logits, int64_t columns) {
   const hn::ScalableTag<Real> d;
@@ -42,6 +32,7 @@ HWY_INLINE Real Maximum(const Real* HWY_RESTRICT logits, int64_t columns) {
   return largest;
 }
 
+/// sum_n exp(z_n - maximum)
 template <typename Real>
 HWY_INLINE Real SumOfExp(const Real* HWY_RESTRICT logits, int64_t columns, Real maximum) {
   const hn::ScalableTag<Real> d;
@@ -68,14 +59,22 @@ void Statistics(const LogitBlock<Real>& block, Real* maximum_R, Real* sum_R) {
   }
 }
 
+template <class D, typename Real>
+HWY_INLINE void ScaledExp(D d, Real maximum, Real scale, Real* logits) {
+  const auto e = hn::Exp(d, hn::Sub(hn::LoadU(d, logits), hn::Set(d, maximum)));
+  hn::StoreU(hn::Mul(e, hn::Set(d, scale)), d, logits);
+}
+
 template <typename Real>
 void Softmax(const LogitBlock<Real>& block, const Real* maximum_R, const Real* scale_R) {
+  const hn::ScalableTag<Real> d;
+  const hn::CappedTag<Real, 1> d1;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t r = 0; r < block.rows; ++r) {
     Real* HWY_RESTRICT logits = block.data + r * block.stride;
-    ForEachVector<Real>(block.columns, [&](auto d, int64_t n) {
-      const auto e = hn::Exp(d, hn::Sub(hn::LoadU(d, logits + n), hn::Set(d, maximum_R[r])));
-      hn::StoreU(hn::Mul(e, hn::Set(d, scale_R[r])), d, logits + n);
-    });
+    int64_t n = 0;
+    for (; n + lanes <= block.columns; n += lanes) ScaledExp(d, maximum_R[r], scale_R[r], logits + n);
+    for (; n < block.columns; ++n) ScaledExp(d1, maximum_R[r], scale_R[r], logits + n);
   }
 }
 
