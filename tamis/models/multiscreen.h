@@ -1,11 +1,15 @@
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "tamis/models/model.h"
 #include "tamis/models/multiscreen_config.h"
 #include "tamis/models/multiscreen_layer.h"
+#include "tamis/models/multiscreen_state.h"
 #include "tamis/models/registry.h"
 
 namespace tamis::models {
@@ -20,6 +24,9 @@ std::unique_ptr<Model> make_multiscreen(const nlohmann::json& complete_config, c
 ///   dx   = exp(s_O) (screening(x W_Q, x W_K, x W_V) * tanh(SiLU(x W_G))) W_O      per layer and head
 ///
 /// `hidden` returns exp(s_F) x and `head_weight` Wbar. No final norm, no biases.
+///
+/// Decoding casts the weights once, when a state is made; states that are alive at the same time share one copy.
+/// Several threads may make states and decode at once. Do not train on while states are alive.
 class Multiscreen final : public Model {
  public:
   Multiscreen(const MultiscreenConfig& config, const Start& start);
@@ -52,12 +59,21 @@ class Multiscreen final : public Model {
   void initialise(uint64_t seed);
   TileWeights tile_weights(const Layer& layer, at::ScalarType dtype) const;
   at::Tensor embedded(const at::Tensor& tokens_BT) const;
+  std::shared_ptr<const MultiscreenWeights> decoding_weights(at::ScalarType dtype) const;
 
   MultiscreenConfig config_;
   nlohmann::json json_;
   at::Tensor embed_;      // W_E [N, D]
   at::Tensor s_E_, s_F_;  // []
   std::vector<Layer> layers_;
+
+  /// What the living states share, with the parameters' storage and version when they were cast.
+  struct SharedWeights {
+    std::vector<std::pair<const void*, int64_t>> source;
+    std::weak_ptr<const MultiscreenWeights> weights;
+  };
+  mutable std::mutex decoding_mutex_;
+  mutable std::map<at::ScalarType, SharedWeights> decoding_;
 };
 
 }  // namespace tamis::models

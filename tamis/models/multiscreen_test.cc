@@ -9,36 +9,16 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/random.h"
+#include "tamis/models/testing.h"
 
 namespace tamis::models {
 namespace {
 
 using at::Tensor;
 using nlohmann::json;
-
-json small_config(const json& change = json::object()) {
-  json config = {{"vocab_size", 37}, {"hidden_size", 24}, {"num_hidden_layers", 3},       {"num_attention_heads", 4},
-                 {"key_dim", 6},     {"value_dim", 10},   {"max_position_embeddings", 32}};
-  config.update(change);
-  return complete_config(config);
-}
-
-Tensor random_tokens(int64_t B, int64_t T, int64_t N, uint64_t seed) {
-  const Tensor tokens = at::empty({B, T}, at::kLong);
-  Random random({seed});
-  for (int64_t i = 0; i < B * T; ++i) tokens.data_ptr<int64_t>()[i] = static_cast<int64_t>(random.below(N));
-  return tokens;
-}
-
-/// Moves the learned scalars away from their round initial values.
-void disturb(const Model& model) {
-  const at::NoGradGuard no_grad;
-  Random random({5});
-  for (const Parameter& parameter : model.parameters()) {
-    if (parameter.tensor.dim() > 1) continue;
-    for (Tensor element : parameter.tensor.view(-1).unbind()) element += 0.3 * random.normal();
-  }
-}
+using testing::disturb;
+using testing::random_tokens;
+using testing::small_config;
 
 struct Gradients {
   Tensor loss;
@@ -116,7 +96,7 @@ Tensor paper_logits(const MultiscreenConfig& c, const Named& w, const Tensor& to
   return w.at("s_F").exp() * x.matmul(wbar.t());
 }
 
-class Ablation : public testing::TestWithParam<json> {};
+class Ablation : public ::testing::TestWithParam<json> {};
 
 TEST_P(Ablation, IsThePapersModel) {
   const json config = small_config(GetParam());
@@ -177,8 +157,8 @@ TEST_P(Ablation, RecomputationKeepsEveryBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Multiscreen, Ablation,
-                         testing::Values(json::object(), json{{"position", "none"}}, json{{"tanh_norm", false}},
-                                         json{{"gate", false}}, json{{"fixed_r", 0.5}}, json{{"fixed_r", 1.0}}));
+                         ::testing::Values(json::object(), json{{"position", "none"}}, json{{"tanh_norm", false}},
+                                           json{{"gate", false}}, json{{"fixed_r", 0.5}}, json{{"fixed_r", 1.0}}));
 
 TEST(Multiscreen, StartsAsInThePaper) {
   const auto model = make_model(complete_config({{"psi", 8}, {"vocab_size", 500}}), 7);
