@@ -5,11 +5,13 @@ namespace tamis::cli {
 void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_score(CLI::App& app);
+void add_train(CLI::App& app);
 
 void add_commands(CLI::App& app) {
   add_eval(app);
   add_generate(app);
   add_score(app);
+  add_train(app);
 }
 
 }  // namespace tamis::cli

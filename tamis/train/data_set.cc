@@ -1,0 +1,123 @@
+#include "tamis/train/data_set.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+#include "tamis/base/random.h"
+#include "tamis/data/abc_digits.h"
+#include "tamis/data/mix.h"
+#include "tamis/data/text_file.h"
+
+namespace tamis::train {
+namespace {
+
+constexpr uint64_t kFirstValidationIndex = uint64_t{1} << 62;  // training counts from 0
+
+/// Sources of one recipe draw independently.
+uint64_t source_seed(const Recipe& recipe, const std::string& name) {
+  return Random({static_cast<uint64_t>(recipe.train.seed), checksum(name)}).next();
+}
+
+std::string checksum_of(const std::vector<int32_t>& tokens) {
+  const std::string_view bytes(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(tokens[0]));
+  return fmt::format("{:016x}", checksum(bytes));
+}
+
+data::Example window(const std::vector<int32_t>& tokens, int64_t start, int64_t length) {
+  const auto first = tokens.begin() + start;
+  return {.tokens = {first, first + length}, .targets = {first + 1, first + 1 + length}};
+}
+
+class Opener {
+ public:
+  Opener(const Recipe& recipe, const text::Tokenizer& tokenizer)
+      : recipe_(recipe), tokenizer_(tokenizer), length_(recipe.train.length) {}
+
+  DataSet open() {
+    std::vector<data::MixPart> parts;
+    for (const SourceRecipe& source : recipe_.data.sources) {
+      parts.push_back({source.kind == "text" ? open_text(source) : open_abc_digits(source), source.weight});
+    }
+    const auto seed = static_cast<uint64_t>(recipe_.train.seed);
+    data_.training = std::make_unique<data::MixSource>(std::move(parts), seed);
+    return std::move(data_);
+  }
+
+ private:
+  int64_t validation_examples() const {
+    const int64_t tokens = recipe_.train.validate_tokens;
+    return tokens == 0 ? 0 : std::max<int64_t>(tokens / length_, 1);
+  }
+
+  std::unique_ptr<data::Source> open_abc_digits(const SourceRecipe& source) {
+    data::AbcDigitsOptions options = source.abc_digits;
+    options.seed = source_seed(recipe_, source.name);
+    auto opened = std::make_unique<data::AbcDigitsSource>(options);
+    opened->example(0, length_);  // throws when it is too short
+    ValidationSet validation{source.name, {}};
+    for (int64_t i = 0; i < validation_examples(); ++i) {
+      validation.examples.push_back(opened->example(kFirstValidationIndex + i, length_));
+    }
+    if (!validation.examples.empty()) data_.validation.push_back(std::move(validation));
+    return opened;
+  }
+
+  std::unique_ptr<data::Source> open_text(const SourceRecipe& source) {
+    data::TextFileOptions options;
+    options.files.assign(source.files.begin(), source.files.end());
+    options.validation_fraction = source.validation_fraction;
+    options.seed = source_seed(recipe_, source.name);
+    auto training = std::make_unique<data::TextFileSource>(tokenizer_, options);
+    training->example(0, length_);  // throws when it is too short
+    data_.checksums[source.name] = checksum_of(training->tokens());
+    if (source.validation_fraction > 0 && validation_examples() > 0) {
+      options.split = data::Split::kValidation;
+      const data::TextFileSource held_out(tokenizer_, options);
+      held_out.example(0, length_);
+      data_.validation.push_back({source.name, cover(held_out.tokens())});
+    }
+    return training;
+  }
+
+  std::vector<data::Example> cover(const std::vector<int32_t>& tokens) const {
+    const int64_t last_start = static_cast<int64_t>(tokens.size()) - 1 - length_;
+    const int64_t count = std::min(validation_examples(), last_start / length_ + 1);
+    std::vector<data::Example> examples;
+    for (int64_t i = 0; i < count; ++i) {
+      examples.push_back(window(tokens, i * last_start / std::max<int64_t>(count - 1, 1), length_));
+    }
+    return examples;
+  }
+
+  const Recipe& recipe_;
+  const text::Tokenizer& tokenizer_;
+  const int64_t length_;
+  DataSet data_;
+};
+
+}  // namespace
+
+std::unique_ptr<text::Tokenizer> open_tokenizer(const std::string& name) {
+  return name == "byte" ? text::make_byte_tokenizer() : text::load_tokenizer(name);
+}
+
+Batch make_batch(const std::vector<data::Example>& examples) {
+  const auto rows = static_cast<int64_t>(examples.size());
+  const auto length = static_cast<int64_t>(examples.front().tokens.size());
+  Batch batch{at::empty({rows, length}, at::kLong), at::empty({rows, length}, at::kLong)};
+  for (int64_t row = 0; row < rows; ++row) {
+    std::copy_n(examples[row].tokens.data(), length, batch.tokens_BT.mutable_data_ptr<int64_t>() + row * length);
+    std::copy_n(examples[row].targets.data(), length, batch.targets_BT.mutable_data_ptr<int64_t>() + row * length);
+  }
+  return batch;
+}
+
+DataSet open_data(const Recipe& recipe, const text::Tokenizer& tokenizer) {
+  return Opener(recipe, tokenizer).open();
+}
+
+}  // namespace tamis::train

@@ -1,0 +1,95 @@
+#include "tamis/train/data_set.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tamis/train/testing.h"
+
+namespace tamis::train {
+namespace {
+
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::TemporaryDirectory;
+
+Recipe text_recipe(const std::filesystem::path& file) {
+  Recipe recipe;
+  recipe.train.length = 8;
+  recipe.train.validate_tokens = 1000;
+  recipe.data.sources = {{.name = "letters", .kind = "text", .files = {file.string()}, .validation_fraction = 0.25}};
+  return recipe;
+}
+
+DataSet open(const Recipe& recipe) {
+  return open_data(recipe, *text::make_byte_tokenizer());
+}
+
+std::string counting_text(int64_t size) {
+  std::string text;
+  while (static_cast<int64_t>(text.size()) < size) text += static_cast<char>('0' + text.size() / 10 % 10);
+  return text;
+}
+
+TEST(DataSet, ValidationWindowsCoverTheLastPartOfAText) {
+  const TemporaryDirectory directory;
+  const std::string text = counting_text(400);
+  const DataSet data = open(text_recipe(directory.write("text", text)));
+  ASSERT_EQ(data.validation.size(), 1);
+  const auto& examples = data.validation[0].examples;
+  ASSERT_EQ(examples.size(), 12);  // 100 tokens hold 12 windows of 8 and a target
+  EXPECT_EQ(examples.front().tokens[0], text[300]);
+  EXPECT_EQ(examples.back().targets[7], text[399]);
+  EXPECT_EQ(data.training->example(3, 8).tokens.size(), 8);
+}
+
+TEST(DataSet, ValidationTokensAreAtMostWhatIsAsked) {
+  const TemporaryDirectory directory;
+  Recipe recipe = text_recipe(directory.write("text", counting_text(400)));
+  recipe.train.validate_tokens = 24;
+  EXPECT_EQ(open(recipe).validation.at(0).examples.size(), 3);
+  recipe.train.validate_tokens = 0;
+  EXPECT_TRUE(open(recipe).validation.empty());
+}
+
+TEST(DataSet, ChecksumTellsTextsApart) {
+  const TemporaryDirectory directory;
+  const auto one = open(text_recipe(directory.write("text", counting_text(400)))).checksums;
+  const auto two = open(text_recipe(directory.write("text", counting_text(200) + counting_text(200)))).checksums;
+  EXPECT_EQ(one.count("letters"), 1);
+  EXPECT_NE(one, two);
+}
+
+TEST(DataSet, BadTextsAreInputErrors) {
+  const TemporaryDirectory directory;
+  const auto [missing_code, missing] = error_of([&] { open(text_recipe(directory.path() / "missing")); });
+  EXPECT_EQ(missing_code, ExitCode::kInput);
+  EXPECT_THAT(missing, HasSubstr("missing"));
+  const auto [empty_code, empty] = error_of([&] { open(text_recipe(directory.write("empty", ""))); });
+  EXPECT_EQ(empty_code, ExitCode::kInput);
+  EXPECT_THAT(empty, HasSubstr("is empty"));
+  const auto [short_code, short_text] = error_of([&] { open(text_recipe(directory.write("short", "12345678"))); });
+  EXPECT_EQ(short_code, ExitCode::kInput);
+  EXPECT_THAT(short_text, HasSubstr("holds 6 tokens, but a sequence of 8 needs 9"));
+  const auto [directory_code, ignored] = error_of([&] { open(text_recipe(directory.path())); });
+  EXPECT_EQ(directory_code, ExitCode::kInput);
+}
+
+TEST(DataSet, SourcesOfOneKindDrawIndependently) {
+  Recipe recipe;
+  recipe.train.length = 64;
+  recipe.train.validate_tokens = 64;
+  recipe.data.sources = {{.name = "a", .kind = "abc_digits"}, {.name = "b", .kind = "abc_digits"}};
+  const DataSet data = open(recipe);
+  ASSERT_EQ(data.validation.size(), 2);
+  EXPECT_NE(data.validation[0].examples[0].tokens, data.validation[1].examples[0].tokens);
+}
+
+TEST(Batch, HoldsTheExamplesRowByRow) {
+  const Batch batch =
+      make_batch({{.tokens = {1, 2}, .targets = {2, data::kIgnore}}, {.tokens = {3, 4}, .targets = {4, 5}}});
+  EXPECT_TRUE(at::equal(batch.tokens_BT, at::tensor({1, 2, 3, 4}, at::kLong).view({2, 2})));
+  EXPECT_TRUE(at::equal(batch.targets_BT, at::tensor({2, -100, 4, 5}, at::kLong).view({2, 2})));
+}
+
+}  // namespace
+}  // namespace tamis::train

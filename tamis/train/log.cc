@@ -1,0 +1,39 @@
+#include "tamis/train/log.h"
+
+#include <string>
+#include <system_error>
+
+#include "tamis/base/error.h"
+
+namespace tamis::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Cuts the file behind its last whole record of a step up to `step`; returns its path.
+const fs::path& cut_back(const fs::path& path, int64_t step) {
+  if (!fs::exists(path)) return path;
+  const std::string text = read_file(path);
+  size_t keep = 0;
+  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', keep)) {
+    const auto record = nlohmann::json::parse(text.begin() + keep, text.begin() + end, nullptr, /*exceptions=*/false);
+    if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) break;
+    if (record["step"] > step) break;
+    keep = end + 1;
+  }
+  std::error_code error;
+  fs::resize_file(path, keep, error);
+  if (error) fail(ExitCode::kStorage, "{}: cannot cut back to step {}: {}", path.string(), step, error.message());
+  return path;
+}
+
+}  // namespace
+
+Log::Log(const fs::path& path, int64_t step) : file_(cut_back(path, step), FileWriter::Mode::kAppend) {}
+
+void Log::write(const nlohmann::json& record) {
+  using nlohmann::json;
+  file_.write(record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace tamis::train

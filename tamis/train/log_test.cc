@@ -1,0 +1,38 @@
+#include "tamis/train/log.h"
+
+#include <gtest/gtest.h>
+
+#include "tamis/train/testing.h"
+
+namespace tamis::train {
+namespace {
+
+using testing::TemporaryDirectory;
+
+TEST(Log, AppendsOneLinePerRecord) {
+  const TemporaryDirectory directory;
+  Log log(directory.path() / "log.jsonl", 0);
+  log.write({{"type", "train"}, {"step", 1}});
+  log.write({{"type", "sample"}, {"step", 1}, {"text", "no \xff UTF-8"}});
+  EXPECT_EQ(read_file(directory.path() / "log.jsonl"),
+            "{\"step\":1,\"type\":\"train\"}\n{\"step\":1,\"text\":\"no \xef\xbf\xbd UTF-8\",\"type\":\"sample\"}\n");
+}
+
+TEST(Log, IsCutBackToTheStep) {
+  const TemporaryDirectory directory;
+  const auto path = directory.write("log.jsonl", "{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"x\":1}\n{\"step\":3}\n");
+  Log(path, 2).write({{"step", 3}, {"again", true}});
+  EXPECT_EQ(read_file(path), "{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"x\":1}\n{\"again\":true,\"step\":3}\n");
+}
+
+TEST(Log, UnfinishedAndDamagedLinesAreDropped) {
+  const TemporaryDirectory directory;
+  for (const char* end : {"{\"step\":2", "{\"st\n{\"step\":2}\n", "\n", "17\n", "{\"step\":\"2\"}\n"}) {
+    const auto path = directory.write("log.jsonl", std::string("{\"step\":1}\n") + end);
+    Log(path, 9);
+    EXPECT_EQ(read_file(path), "{\"step\":1}\n");
+  }
+}
+
+}  // namespace
+}  // namespace tamis::train

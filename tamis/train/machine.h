@@ -1,0 +1,27 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace tamis::train {
+
+/// The machine and the software, for run.json: processor, its instruction set as torch uses it, cores, memory, system,
+/// and the versions of Tamis, LibTorch and the compiler.
+nlohmann::json describe_machine();
+
+/// The arguments of this process.
+std::vector<std::string> command_line();
+
+/// Floating-point operations per second of at::matmul on square matrices of `dtype` with the current number of threads:
+/// the best of several, in about 0.3 s. What MFU is measured against.
+double measure_matmul_flops(at::ScalarType dtype, at::Device device);
+
+/// Memory of this process now, in bytes.
+int64_t resident_bytes();
+
+}  // namespace tamis::train

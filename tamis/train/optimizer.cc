@@ -1,0 +1,107 @@
+#include "tamis/train/optimizer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace tamis::train {
+namespace {
+
+constexpr int64_t kBlock = 1 << 14;  // elements summed by one thread in one go
+
+double sum_of_squares(const float* x, int64_t count) {
+  constexpr int64_t kLanes = 16;  // independent sums: the compiler turns them into vectors
+  double sums[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += static_cast<double>(x[i + lane]) * x[i + lane];
+  }
+  for (; i < count; ++i) sums[0] += static_cast<double>(x[i]) * x[i];
+  double sum = 0.0;
+  for (const double lane : sums) sum += lane;
+  return sum;
+}
+
+bool all_finite(const at::Tensor& tensor) {
+  return !tensor.defined() || at::isfinite(tensor.detach()).all().item<bool>();
+}
+
+}  // namespace
+
+double learning_rate(const TrainRecipe& train, int64_t step) {
+  if (step < train.warmup_steps)
+    return train.lr * static_cast<double>(step + 1) / static_cast<double>(train.warmup_steps);
+  if (train.schedule == "constant") return train.lr;
+  const int64_t left = std::max<int64_t>(train.steps - 1 - train.warmup_steps, 1);
+  const double done = std::min(1.0, static_cast<double>(step - train.warmup_steps) / static_cast<double>(left));
+  return train.min_lr + (train.lr - train.min_lr) * 0.5 * (1.0 + std::cos(std::numbers::pi * done));
+}
+
+double global_norm(std::span<const at::Tensor> tensors) {
+  double total = 0.0;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    const at::Tensor flat = tensor.detach().cpu().contiguous();
+    const float* x = flat.const_data_ptr<float>();
+    const int64_t count = flat.numel();
+    std::vector<double> blocks((count + kBlock - 1) / kBlock);
+    at::parallel_for(0, static_cast<int64_t>(blocks.size()), 1, [&](int64_t first, int64_t last) {
+      for (int64_t block = first; block < last; ++block) {
+        blocks[block] = sum_of_squares(x + block * kBlock, std::min(kBlock, count - block * kBlock));
+      }
+    });
+    for (const double block : blocks) total += block;
+  }
+  return std::sqrt(total);
+}
+
+std::string first_non_finite(std::span<const models::Parameter> parameters) {
+  for (const auto& [name, tensor] : parameters) {
+    if (!all_finite(tensor)) return "parameter " + name;
+  }
+  for (const auto& [name, tensor] : parameters) {
+    if (!all_finite(tensor.grad())) return "gradient of " + name;
+  }
+  return "";
+}
+
+AdamW::AdamW(std::vector<models::Parameter> parameters, const TrainRecipe& train)
+    : parameters_(std::move(parameters)),
+      beta1_(train.betas[0]),
+      beta2_(train.betas[1]),
+      eps_(train.eps),
+      weight_decay_(train.weight_decay) {
+  for (const auto& [name, tensor] : parameters_) {
+    first_moments_.push_back(at::zeros_like(tensor, at::MemoryFormat::Contiguous).detach());
+    second_moments_.push_back(at::zeros_like(tensor, at::MemoryFormat::Contiguous).detach());
+  }
+}
+
+void AdamW::step(int64_t step, double lr, double gradient_scale) {
+  // The kernel divides the gradients by grad_scale, and counts steps from 1.
+  std::optional<at::Tensor> divisor;
+  const at::TensorOptions scalar = at::TensorOptions(parameters_.front().tensor.device()).dtype(at::kFloat);
+  if (gradient_scale != 1.0) divisor = at::full({}, 1.0 / gradient_scale, scalar);
+  const at::Tensor count = at::full({}, static_cast<double>(step + 1), scalar);
+  for (const bool matrices : {false, true}) {
+    std::vector<at::Tensor> values, gradients, first, second, counts;
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const at::Tensor& tensor = parameters_[i].tensor;
+      if (!tensor.grad().defined() || (tensor.dim() >= 2) != matrices) continue;
+      values.push_back(tensor.detach());
+      gradients.push_back(tensor.grad().contiguous());
+      first.push_back(first_moments_[i]);
+      second.push_back(second_moments_[i]);
+      counts.push_back(count);
+    }
+    if (values.empty()) continue;
+    at::_fused_adamw_(values, gradients, first, second, {}, counts, lr, beta1_, beta2_, matrices ? weight_decay_ : 0.0,
+                      eps_, /*amsgrad=*/false, /*maximize=*/false, divisor);
+  }
+  for (const auto& [name, tensor] : parameters_) tensor.mutable_grad().reset();
+}
+
+}  // namespace tamis::train

@@ -1,0 +1,121 @@
+#include "tamis/train/optimizer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+namespace tamis::train {
+namespace {
+
+models::Parameter parameter(const std::string& name, const at::Tensor& values, const at::Tensor& gradient) {
+  at::Tensor leaf = values.clone().set_requires_grad(true);
+  leaf.mutable_grad() = gradient.clone();
+  return {name, leaf};
+}
+
+TEST(LearningRate, WarmsUpThenStays) {
+  const TrainRecipe train{.steps = 100, .lr = 0.0625, .warmup_steps = 4};
+  EXPECT_DOUBLE_EQ(learning_rate(train, 0), 0.0625 / 4);
+  EXPECT_DOUBLE_EQ(learning_rate(train, 2), 0.0625 * 3 / 4);
+  EXPECT_DOUBLE_EQ(learning_rate(train, 3), 0.0625);
+  EXPECT_DOUBLE_EQ(learning_rate(train, 99), 0.0625);
+}
+
+TEST(LearningRate, CosineGoesFromThePeakToTheLeast) {
+  const TrainRecipe train{.steps = 105, .lr = 1.0, .warmup_steps = 4, .schedule = "cosine", .min_lr = 0.1};
+  EXPECT_DOUBLE_EQ(learning_rate(train, 3), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(train, 4), 1.0);
+  EXPECT_NEAR(learning_rate(train, 54), 0.55, 1e-12);
+  EXPECT_NEAR(learning_rate(train, 104), 0.1, 1e-12);
+}
+
+TEST(LearningRate, WithoutWarmUpStartsAtThePeak) {
+  EXPECT_EQ(learning_rate({.lr = 0.5, .warmup_steps = 0}, 0), 0.5);
+}
+
+/// AdamW as Loshchilov and Hutter define it, in float64.
+struct ExactAdamW {
+  at::Tensor value, first, second;
+  void step(const at::Tensor& g, int64_t n, const TrainRecipe& train, double lr, double decay) {
+    const auto [beta1, beta2] = train.betas;
+    value = value * (1 - lr * decay);
+    first = beta1 * first + (1 - beta1) * g;
+    second = beta2 * second + (1 - beta2) * g * g;
+    const at::Tensor unbiased = second / (1 - std::pow(beta2, n + 1));
+    value = value - lr / (1 - std::pow(beta1, n + 1)) * first / (unbiased.sqrt() + train.eps);
+  }
+};
+
+TEST(AdamW, FollowsTheDefinition) {
+  const TrainRecipe train{.weight_decay = 0.1};
+  at::manual_seed(1);
+  const at::Tensor matrix = at::randn({17, 33}), vector = at::randn({5});
+  AdamW optimizer({parameter("matrix", matrix, matrix), parameter("vector", vector, vector)}, train);
+  const auto zeros = [](const at::Tensor& like) { return at::zeros_like(like, at::kDouble); };
+  ExactAdamW exact_matrix{matrix.to(at::kDouble), zeros(matrix), zeros(matrix)};
+  ExactAdamW exact_vector{vector.to(at::kDouble), zeros(vector), zeros(vector)};
+  for (int64_t n = 0; n < 5; ++n) {
+    const at::Tensor matrix_gradient = at::randn({17, 33}), vector_gradient = at::randn({5});
+    optimizer.parameters()[0].tensor.mutable_grad() = matrix_gradient;
+    optimizer.parameters()[1].tensor.mutable_grad() = vector_gradient;
+    exact_matrix.step(0.5 * matrix_gradient.to(at::kDouble), n, train, 0.01, 0.1);
+    exact_vector.step(0.5 * vector_gradient.to(at::kDouble), n, train, 0.01, 0.0);  // no decay but on matrices
+    optimizer.step(n, 0.01, /*gradient_scale=*/0.5);
+    EXPECT_FALSE(optimizer.parameters()[0].tensor.grad().defined());
+  }
+  const auto error = [&](size_t i, const ExactAdamW& exact) {
+    return (optimizer.parameters()[i].tensor - exact.value).abs().max().item<double>();
+  };
+  EXPECT_LT(error(0, exact_matrix), 2e-6);
+  EXPECT_LT(error(1, exact_vector), 2e-6);
+}
+
+TEST(AdamW, SameBitsForOneAndMoreThreads) {
+  const auto run = [](int threads) {
+    const int before = at::get_num_threads();
+    at::set_num_threads(threads);
+    at::manual_seed(3);
+    AdamW optimizer({parameter("w", at::randn({1001, 333}), at::randn({1001, 333}))}, {});
+    optimizer.step(0, 0.1);
+    optimizer.parameters()[0].tensor.mutable_grad() = at::randn({1001, 333});
+    optimizer.step(1, 0.1);
+    at::set_num_threads(before);
+    return optimizer.parameters()[0].tensor.detach();
+  };
+  EXPECT_TRUE(at::equal(run(1), run(2)));
+}
+
+TEST(GlobalNorm, IsRightAndTheSameForAnyNumberOfThreads) {
+  at::manual_seed(2);
+  const std::vector<at::Tensor> tensors = {at::randn({1000, 77}), at::Tensor(), at::randn({3}),
+                                           at::randn({40, 30}).t()};
+  double exact = 0;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.defined()) exact += tensor.to(at::kDouble).pow(2).sum().item<double>();
+  }
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  const double one = global_norm(tensors);
+  at::set_num_threads(3);
+  const double three = global_norm(tensors);
+  at::set_num_threads(before);
+  EXPECT_NEAR(one, std::sqrt(exact), 1e-9);
+  EXPECT_EQ(one, three);
+}
+
+TEST(FirstNonFinite, NamesParametersBeforeGradients) {
+  const double inf = INFINITY;
+  std::vector<models::Parameter> parameters = {parameter("a", at::ones({3}), at::full({3}, NAN)),
+                                               parameter("b", at::ones({2, 2}), at::ones({2, 2}))};
+  EXPECT_EQ(first_non_finite(parameters), "gradient of a");
+  parameters[1] = parameter("b", at::full({2, 2}, inf), at::ones({2, 2}));
+  EXPECT_EQ(first_non_finite(parameters), "parameter b");
+  parameters = {parameter("a", at::ones({3}), at::ones({3}))};
+  EXPECT_EQ(first_non_finite(parameters), "");
+}
+
+}  // namespace
+}  // namespace tamis::train

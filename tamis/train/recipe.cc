@@ -1,0 +1,283 @@
+#include "tamis/train/recipe.h"
+
+#include <algorithm>
+
+#include "tamis/base/error.h"
+#include "tamis/base/names.h"
+#include "tamis/models/model.h"
+#include "tamis/train/data_set.h"
+#include "tamis/train/recipe_fields.h"
+#include "tamis/train/toml.h"
+
+namespace tamis::train {
+namespace {
+
+using nlohmann::json;
+
+/// Reads one table of the document into a struct, key by key, and then refuses what no key asked for.
+class TableReader {
+ public:
+  TableReader(const TomlDocument& document, std::string path, const json& table)
+      : document_(document), path_(std::move(path)), table_(table) {
+    if (!table_.is_object()) fail_at(path_, "{} must be a table", path_);
+  }
+
+  template <typename T>
+  void operator()(const std::string& key, T& value, const Allowed& allowed) {
+    known_.push_back(key);
+    if (table_.contains(key)) read(key, table_[key], value, allowed);
+  }
+
+  /// A key that somebody else reads.
+  void accept(const std::string& key) { known_.push_back(key); }
+
+  void refuse_other_keys() const {
+    for (const auto& [key, value] : table_.items()) {
+      if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+      fail_at(path_ + "." + key, "{}", unknown_name("key of [" + path_ + "]", key, known_));
+    }
+  }
+
+  template <typename... Args>
+  [[noreturn]] void fail_at(const std::string& path, fmt::format_string<Args...> text, Args&&... args) const {
+    throw Error(ExitCode::kUsage, document_.position(path) + ": " + fmt::format(text, std::forward<Args>(args)...));
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& key, const std::string& expected, const json& value) const {
+    fail_at(path_ + "." + key, "{}.{} must be {}, but is {}", path_, key, expected, value.dump());
+  }
+
+  static std::string range(const char* kind, const Allowed& allowed) {
+    constexpr double kMost = std::numeric_limits<double>::max();
+    if (allowed.least == -kMost) return kind;
+    if (allowed.most == kMost) return fmt::format("{} of at least {}", kind, allowed.least);
+    return fmt::format("{} from {} to {}", kind, allowed.least, allowed.most);
+  }
+
+  static bool inside(double value, const Allowed& allowed) { return value >= allowed.least && value <= allowed.most; }
+
+  void read(const std::string& key, const json& from, bool& value, const Allowed&) const {
+    if (!from.is_boolean()) refuse(key, "true or false", from);
+    value = from.get<bool>();
+  }
+
+  void read(const std::string& key, const json& from, int64_t& value, const Allowed& allowed) const {
+    if (!from.is_number_integer() || !inside(from.get<double>(), allowed)) {
+      refuse(key, range("a whole number", allowed), from);
+    }
+    value = from.get<int64_t>();
+  }
+
+  void read(const std::string& key, const json& from, double& value, const Allowed& allowed) const {
+    if (!from.is_number() || !inside(from.get<double>(), allowed)) refuse(key, range("a number", allowed), from);
+    value = from.get<double>();
+  }
+
+  void read(const std::string& key, const json& from, std::string& value, const Allowed& allowed) const {
+    if (!from.is_string()) refuse(key, "a string", from);
+    value = from.get<std::string>();
+    const auto& choices = allowed.choices;
+    if (!choices.empty() && std::find(choices.begin(), choices.end(), value) == choices.end()) {
+      fail_at(path_ + "." + key, "{}", unknown_name(path_ + "." + key, value, choices));
+    }
+  }
+
+  template <typename T>
+  void read(const std::string& key, const json& from, std::array<T, 2>& pair, const Allowed& allowed) const {
+    if (!from.is_array() || from.size() != 2) refuse(key, "a list of two numbers", from);
+    for (size_t i = 0; i < 2; ++i) read(key, from[i], pair[i], allowed);
+  }
+
+  /// One string stands for a list of one.
+  void read(const std::string& key, const json& from, std::vector<std::string>& list, const Allowed& allowed) const {
+    if (!from.is_array() && !from.is_string()) refuse(key, "a list of strings", from);
+    list.clear();
+    for (const json& item : from.is_array() ? from : json::array({from})) read(key, item, list.emplace_back(), allowed);
+  }
+
+  const TomlDocument& document_;
+  const std::string path_;
+  const json& table_;
+  std::vector<std::string> known_;
+};
+
+/// The recipe being read, with what its checks need to say where something stands.
+class RecipeReader {
+ public:
+  explicit RecipeReader(const TomlDocument& document) : document_(document) {}
+
+  Recipe read() {
+    const std::vector<std::string> tables = {"model", "data", "train", "run"};
+    for (const auto& [key, value] : document_.values.items()) {
+      if (std::find(tables.begin(), tables.end(), key) == tables.end()) refuse(key, unknown_name("table", key, tables));
+      if (!value.is_object()) refuse(key, fmt::format("[{}] must be a table", key));
+    }
+    read_table("train", recipe_.train);
+    read_table("run", recipe_.run);
+    read_data();
+    resolve_train();
+    resolve_model();
+    if (recipe_.run.dir.empty()) {
+      recipe_.run.dir = (std::filesystem::path("runs") / std::filesystem::path(document_.name).stem()).string();
+    }
+    return std::move(recipe_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& path, const std::string& text) const {
+    throw Error(ExitCode::kUsage, document_.position(path) + ": " + text);
+  }
+
+  json table(const std::string& name) const { return document_.values.value(name, json::object()); }
+  bool given(const std::string& table_name, const std::string& key) const { return table(table_name).contains(key); }
+
+  template <typename T>
+  void read_table(const std::string& name, T& values) const {
+    const json from = table(name);
+    TableReader reader(document_, name, from);
+    visit_fields(values, reader);
+    reader.refuse_other_keys();
+  }
+
+  void read_data() {
+    const json from = table("data");
+    TableReader reader(document_, "data", from);
+    reader("tokenizer", recipe_.data.tokenizer, Allowed{});
+    const json sources = from.value("sources", json::object());
+    if (!sources.is_object() || sources.empty()) {
+      refuse("data.sources", "expected at least one table [data.sources.NAME] with kind = \"text\" or \"abc_digits\"");
+    }
+    for (const auto& [name, values] : sources.items()) read_source(name, values);
+    reader.accept("sources");
+    reader.refuse_other_keys();
+  }
+
+  void read_source(const std::string& name, const json& values) {
+    const std::string path = "data.sources." + name;
+    TableReader reader(document_, path, values);
+    if (!values.contains("kind")) refuse(path, path + ": kind is missing; give \"text\" or \"abc_digits\"");
+    SourceRecipe source;
+    source.name = name;
+    visit_fields(source, reader);
+    reader.refuse_other_keys();
+    if (source.kind == "text" && source.files.empty()) {
+      refuse(path + ".files", fmt::format("{0}: no text; name it here, or with --set {0}.files=FILE", path));
+    }
+    recipe_.data.sources.push_back(std::move(source));
+  }
+
+  void resolve_train() {
+    TrainRecipe& train = recipe_.train;
+    if (train.batch_size == 0) {
+      train.batch_size = train.batch_tokens / train.length;
+      if (train.batch_size == 0) {
+        refuse("train.batch_tokens", fmt::format("train.batch_tokens = {} holds no sequence of train.length = {}",
+                                                 train.batch_tokens, train.length));
+      }
+    } else if (given("train", "batch_tokens") && train.batch_tokens / train.length != train.batch_size) {
+      refuse("train.batch_size",
+             fmt::format("train.batch_size = {} and train.batch_tokens = {} disagree at train.length = {}; give one",
+                         train.batch_size, train.batch_tokens, train.length));
+    }
+    train.batch_tokens = train.batch_size * train.length;
+    if (train.batch_size % train.accumulation != 0) {
+      refuse("train.accumulation", fmt::format("train.accumulation = {} must divide the {} sequences of a step",
+                                               train.accumulation, train.batch_size));
+    }
+    if (train.min_lr > train.lr) {
+      refuse("train.min_lr", fmt::format("train.min_lr = {} must be at most train.lr = {}", train.min_lr, train.lr));
+    }
+  }
+
+  void resolve_model() {
+    json model = table("model");
+    const int64_t vocab_size = open_tokenizer(recipe_.data.tokenizer)->vocab_size();
+    if (!model.contains("vocab_size")) model["vocab_size"] = vocab_size;
+    if (!model.contains("max_position_embeddings")) model["max_position_embeddings"] = recipe_.train.length;
+    try {
+      recipe_.model = models::complete_config(model);
+    } catch (const Error& error) {
+      refuse(model_key(model, error.what()), error.what());
+    }
+    if (recipe_.model["vocab_size"] < vocab_size) {
+      refuse("model.vocab_size", fmt::format("model.vocab_size is {}, but the tokenizer has {} tokens",
+                                             recipe_.model["vocab_size"].dump(), vocab_size));
+    }
+  }
+
+  /// The path of the [model] key that an error text quotes first.
+  static std::string model_key(const json& model, const std::string& text) {
+    std::string path = "model";
+    size_t first = std::string::npos;
+    for (const auto& [key, value] : model.items()) {
+      const size_t at = text.find("\"" + key + "\"");
+      if (at >= first) continue;
+      first = at;
+      path = "model." + key;
+    }
+    return path;
+  }
+
+  const TomlDocument& document_;
+  Recipe recipe_;
+};
+
+}  // namespace
+
+/// Collects what visit_fields shows.
+struct JsonWriter {
+  json& table;
+  template <typename T>
+  void operator()(const std::string& key, const T& value, const Allowed&) const {
+    table[key] = value;
+  }
+};
+
+Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides) {
+  TomlDocument document = read_toml(file);
+  for (const std::string& assignment : overrides) override_value(document, assignment);
+  return RecipeReader(document).read();
+}
+
+json to_json(const Recipe& recipe) {
+  Recipe copy = recipe;  // visit_fields reads and writes
+  json values = {{"model", recipe.model}, {"data", {{"tokenizer", recipe.data.tokenizer}}}};
+  visit_fields(copy.train, JsonWriter{values["train"]});
+  visit_fields(copy.run, JsonWriter{values["run"]});
+  for (SourceRecipe& source : copy.data.sources) {
+    visit_fields(source, JsonWriter{values["data"]["sources"][source.name]});
+  }
+  return values;
+}
+
+std::string first_difference(const json& before, const json& now) {
+  static const std::vector<std::string> kPace = {"/run/dir",
+                                                 "/train/threads",
+                                                 "/train/save_every",
+                                                 "/train/keep",
+                                                 "/train/log_every",
+                                                 "/train/validate_every",
+                                                 "/train/validate_tokens",
+                                                 "/train/sample_every",
+                                                 "/train/sample_prompt",
+                                                 "/train/sample_tokens",
+                                                 "/train/sample_temperature"};
+  const json old_values = before.flatten();
+  const json new_values = now.flatten();
+  json all = old_values;
+  all.update(new_values);
+  for (const auto& [path, ignored] : all.items()) {
+    const json was = old_values.value(path, json());
+    const json is = new_values.value(path, json());
+    if (was == is || std::find(kPace.begin(), kPace.end(), path) != kPace.end()) continue;
+    if (path == "/train/steps" && now["train"]["schedule"] == "constant") continue;
+    std::string key = path.substr(1);
+    std::replace(key.begin(), key.end(), '/', '.');
+    return fmt::format("{} was {}, is {}", key, was.is_null() ? "absent" : was.dump(),
+                       is.is_null() ? "absent" : is.dump());
+  }
+  return "";
+}
+
+}  // namespace tamis::train

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tamis/data/abc_digits.h"
+
+namespace tamis::train {
+
+/// [data.sources.NAME]: where training sequences come from.
+struct SourceRecipe {
+  std::string name;                        // NAME
+  std::string kind;                        // "abc_digits" or "text"; required
+  double weight = 1.0;                     // share of the sequences, relative to the other sources
+  std::vector<std::string> files = {};     // text: plain text files, read as one text
+  double validation_fraction = 0.1;        // text: the last part of it, kept for validation
+  data::AbcDigitsOptions abc_digits = {};  // abc_digits: its keys are named as there; seed comes from train.seed
+};
+
+/// [data]
+struct DataRecipe {
+  std::string tokenizer = "byte";     // "byte", or the path of a tokenizer.json
+  std::vector<SourceRecipe> sources;  // at least one, ordered by name
+};
+
+/// [train]
+struct TrainRecipe {
+  int64_t steps = 1000;                       // optimizer steps of the whole run
+  int64_t length = 256;                       // tokens of a training sequence
+  int64_t batch_size = 0;                     // sequences of a step, all micro-batches together; 0: from batch_tokens
+  int64_t batch_tokens = 4096;                // tokens of a step, rounded down to whole sequences
+  int64_t accumulation = 1;                   // micro-batches of a step; divides the number of sequences
+  double lr = 0.0625;                         // peak learning rate
+  std::array<double, 2> betas = {0.9, 0.95};  // AdamW
+  double eps = 1e-8;                          // AdamW
+  double weight_decay = 0.0;                  // AdamW, on matrices only
+  int64_t warmup_steps = 100;                 // step n, from 0, uses lr (n + 1) / warmup_steps; 0: no warm-up
+  std::string schedule = "constant";          // after the warm-up: "constant", or "cosine" down to min_lr
+  double min_lr = 0.0;                        // learning rate of the last step under "cosine"
+  double clip = 0.0;                          // longest gradient allowed (2-norm over all tensors); 0: no clipping
+  std::string precision = "float32";          // of matrix products and screening: "float32" or "bfloat16"
+  bool recompute = false;                     // recompute activations in the backward pass: less memory, more time
+  int64_t seed = 1;                           // of the initial weights and of the data
+  int64_t threads = 0;                        // of the processor; 0: all
+  int64_t save_every = 500;                   // steps between checkpoints
+  int64_t keep = 3;                           // newest checkpoints kept; 0: all
+  int64_t log_every = 10;                     // steps between records of log.jsonl
+  int64_t validate_every = 500;               // steps between validations; 0: only at the end
+  int64_t validate_tokens = 65536;            // most tokens of each source in a validation; 0: no validation
+  int64_t sample_every = 500;                 // steps between samples; 0: only at the end
+  std::string sample_prompt = "";             // text that samples continue; empty: no samples
+  int64_t sample_tokens = 64;                 // length of a sample
+  double sample_temperature = 0.0;            // 0 picks the likeliest token
+};
+
+/// [run]
+struct RunRecipe {
+  std::string dir;  // run directory; empty: runs/<name of the recipe file>
+};
+
+/// A training run, whole. Two runs of equal recipes on equal machines give the same bits.
+struct Recipe {
+  nlohmann::json model = nlohmann::json::object();  // [model]: a complete configuration (models::complete_config)
+  DataRecipe data;
+  TrainRecipe train;
+  RunRecipe run;
+};
+
+/// Reads a recipe, applies `overrides` (`train.lr=0.0625`) and fills in all that is left open: batch_size, run.dir, and
+/// in [model] the tokenizer's vocab_size and max_position_embeddings = train.length. Every key is checked: an unknown
+/// one, a wrong type or a value out of range throws ExitCode::kUsage with file:line and, for names, the nearest known
+/// one.
+Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides = {});
+
+/// Every key with its value, as the TOML file has them; reading it back gives the same recipe.
+nlohmann::json to_json(const Recipe& recipe);
+
+/// The first key by which a run's results would differ from those begun with `before` (both from to_json), as
+/// `train.lr was 0.03, is 0.05`; empty when the run can go on. What only sets the pace (saving, logging, threads) may
+/// change, and so may train.steps while the schedule does not depend on it.
+std::string first_difference(const nlohmann::json& before, const nlohmann::json& now);
+
+}  // namespace tamis::train

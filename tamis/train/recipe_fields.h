@@ -1,0 +1,80 @@
+#pragma once
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tamis/train/recipe.h"
+
+namespace tamis::train {
+
+/// What a value may be: numbers (each one of a list) in [least, most], strings among `choices` when there are any.
+struct Allowed {
+  double least = -std::numeric_limits<double>::max();
+  double most = std::numeric_limits<double>::max();
+  std::vector<std::string> choices = {};
+};
+
+inline constexpr double kMostSteps = 1e12;  // keeps every product of sizes within 64 bits
+inline constexpr double kMostTokens = 1 << 30;
+
+/// The keys of each table, once: `visit(key, value, allowed)` for reading, writing and comparing.
+template <typename Visitor>
+void visit_fields(SourceRecipe& source, Visitor&& visit) {
+  visit("kind", source.kind, Allowed{.choices = {"abc_digits", "text"}});
+  visit("weight", source.weight, Allowed{.least = 1e-6, .most = 1e6});
+  if (source.kind == "text") {
+    visit("files", source.files, Allowed{});
+    visit("validation_fraction", source.validation_fraction, Allowed{.least = 0.0, .most = 0.9});
+  } else {
+    data::AbcDigitsOptions& abc_digits = source.abc_digits;
+    const Allowed digits{.least = 1, .most = 18}, letters{.least = 1, .most = data::kAbcDigitsLetters};
+    const Allowed share{.least = 0.0, .most = 1.0};
+    visit("digits_min", abc_digits.digits_min, digits);
+    visit("digits_max", abc_digits.digits_max, digits);
+    visit("letters_min", abc_digits.letters_min, letters);
+    visit("letters_max", abc_digits.letters_max, letters);
+    visit("few_letters_share", abc_digits.few_letters_share, share);
+    visit("few_letters_max", abc_digits.few_letters_max, letters);
+    visit("paper_form_share", abc_digits.paper_form_share, share);
+    visit("skewed_share", abc_digits.skewed_share, share);
+    visit("answers_only", abc_digits.answers_only, Allowed{});
+  }
+}
+
+template <typename Visitor>
+void visit_fields(TrainRecipe& train, Visitor&& visit) {
+  visit("steps", train.steps, Allowed{.least = 1, .most = kMostSteps});
+  visit("length", train.length, Allowed{.least = 1, .most = kMostTokens});
+  visit("batch_size", train.batch_size, Allowed{.least = 0, .most = kMostTokens});
+  visit("batch_tokens", train.batch_tokens, Allowed{.least = 1, .most = kMostTokens});
+  visit("accumulation", train.accumulation, Allowed{.least = 1, .most = kMostTokens});
+  visit("lr", train.lr, Allowed{.least = 0.0});
+  visit("betas", train.betas, Allowed{.least = 0.0, .most = 1.0 - 1e-12});
+  visit("eps", train.eps, Allowed{.least = 0.0});
+  visit("weight_decay", train.weight_decay, Allowed{.least = 0.0});
+  visit("warmup_steps", train.warmup_steps, Allowed{.least = 0, .most = kMostSteps});
+  visit("schedule", train.schedule, Allowed{.choices = {"constant", "cosine"}});
+  visit("min_lr", train.min_lr, Allowed{.least = 0.0});
+  visit("clip", train.clip, Allowed{.least = 0.0});
+  visit("precision", train.precision, Allowed{.choices = {"float32", "bfloat16"}});
+  visit("recompute", train.recompute, Allowed{});
+  visit("seed", train.seed, Allowed{.least = 0});
+  visit("threads", train.threads, Allowed{.least = 0, .most = 4096});
+  visit("save_every", train.save_every, Allowed{.least = 1, .most = kMostSteps});
+  visit("keep", train.keep, Allowed{.least = 0, .most = kMostSteps});
+  visit("log_every", train.log_every, Allowed{.least = 1, .most = kMostSteps});
+  visit("validate_every", train.validate_every, Allowed{.least = 0, .most = kMostSteps});
+  visit("validate_tokens", train.validate_tokens, Allowed{.least = 0, .most = kMostTokens});
+  visit("sample_every", train.sample_every, Allowed{.least = 0, .most = kMostSteps});
+  visit("sample_prompt", train.sample_prompt, Allowed{});
+  visit("sample_tokens", train.sample_tokens, Allowed{.least = 1, .most = kMostTokens});
+  visit("sample_temperature", train.sample_temperature, Allowed{.least = 0.0});
+}
+
+template <typename Visitor>
+void visit_fields(RunRecipe& run, Visitor&& visit) {
+  visit("dir", run.dir, Allowed{});
+}
+
+}  // namespace tamis::train

@@ -1,0 +1,148 @@
+#include "tamis/train/recipe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tamis/base/files.h"
+#include "tamis/train/recipe_fields.h"
+#include "tamis/train/testing.h"
+#include "tamis/train/toml.h"
+
+namespace tamis::train {
+namespace {
+
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::kTinyRecipe;
+using testing::TemporaryDirectory;
+
+TEST(Recipe, FillsInWhatIsLeftOpen) {
+  const TemporaryDirectory directory;
+  const Recipe recipe = load_recipe(directory.write("tiny.toml", kTinyRecipe));
+  EXPECT_EQ(recipe.run.dir, "runs/tiny");
+  EXPECT_EQ(recipe.train.batch_tokens, 256);
+  EXPECT_EQ(recipe.model["vocab_size"], 257);
+  EXPECT_EQ(recipe.model["max_position_embeddings"], 64);
+  EXPECT_EQ(recipe.model["model_type"], "multiscreen");
+  EXPECT_EQ(recipe.data.sources.at(0).name, "digits");
+}
+
+TEST(Recipe, ResolvedRecipeReadsBackTheSame) {
+  const TemporaryDirectory directory;
+  const Recipe recipe = load_recipe(directory.write("tiny.toml", kTinyRecipe));
+  const Recipe again = load_recipe(directory.write("config.toml", to_toml(to_json(recipe))));
+  EXPECT_EQ(to_json(recipe), to_json(again));
+}
+
+TEST(Recipe, PsiIsAllAModelNeeds) {
+  const TemporaryDirectory directory;
+  const std::string text = "[model]\npsi = 8\n[data.sources.a]\nkind = \"abc_digits\"\n";
+  const Recipe recipe = load_recipe(directory.write("psi.toml", text));
+  EXPECT_EQ(recipe.model["hidden_size"], 64);
+  EXPECT_EQ(recipe.model["num_hidden_layers"], 8);
+}
+
+TEST(Recipe, OverridesAreTypedLikeTheFile) {
+  const TemporaryDirectory directory;
+  const auto file = directory.write("tiny.toml", kTinyRecipe);
+  const std::vector<std::string> overrides = {"train.lr=0.0625", "run.dir=runs/other", "train.recompute=true",
+                                              "data.sources.plays.kind=text", "data.sources.plays.files=a.txt"};
+  const Recipe recipe = load_recipe(file, overrides);
+  EXPECT_EQ(recipe.train.lr, 0.0625);
+  EXPECT_EQ(recipe.run.dir, "runs/other");
+  EXPECT_TRUE(recipe.train.recompute);
+  EXPECT_THAT(recipe.data.sources.at(1).files, ::testing::ElementsAre("a.txt"));
+}
+
+struct BadRecipe {
+  std::string add;       // appended to the tiny recipe, which ends inside [train] at line 17
+  std::string override;  // or --set
+  std::string expected;
+};
+
+class BadRecipes : public ::testing::TestWithParam<BadRecipe> {};
+
+TEST_P(BadRecipes, NameTheLineAndTheKey) {
+  const TemporaryDirectory directory;
+  const auto file = directory.write("tiny.toml", kTinyRecipe + GetParam().add);
+  std::vector<std::string> overrides;
+  if (!GetParam().override.empty()) overrides.push_back(GetParam().override);
+  const auto [code, text] = error_of([&] { load_recipe(file, overrides); });
+  EXPECT_EQ(code, ExitCode::kUsage);
+  EXPECT_THAT(text, HasSubstr(GetParam().expected));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadRecipes,
+    ::testing::Values(
+        BadRecipe{"stesp = 3\n", "", "tiny.toml:18: unknown key of [train] \"stesp\"; did you mean \"steps\"?"},
+        BadRecipe{"[tarin]\nlr = 1\n", "", "tiny.toml:18: unknown table \"tarin\"; did you mean \"train\"?"},
+        BadRecipe{"clip = \"no\"\n", "", "tiny.toml:18: train.clip must be a number of at least 0, but is \"no\""},
+        BadRecipe{"seed = 1.5\n", "", "tiny.toml:18: train.seed must be a whole number of at least 0, but is 1.5"},
+        BadRecipe{"recompute = 1\n", "", "train.recompute must be true or false, but is 1"},
+        BadRecipe{"betas = [0.9]\n", "", "train.betas must be a list of two numbers, but is [0.9]"},
+        BadRecipe{"betas = [0.9, 1.0]\n", "", "train.betas must be a number from 0 to"},
+        BadRecipe{"eps = nan\n", "", "tiny.toml:18: train.eps must be a number of at least 0"},
+        BadRecipe{"schedule = \"cosin\"\n", "", "unknown train.schedule \"cosin\"; did you mean \"cosine\"?"},
+        BadRecipe{"min_lr = 0.5\n", "", "tiny.toml:18: train.min_lr = 0.5 must be at most train.lr = 0.03"},
+        BadRecipe{"accumulation = 3\n", "", "tiny.toml:18: train.accumulation = 3 must divide the 4 sequences"},
+        BadRecipe{"batch_tokens = 640\n", "", "train.batch_size = 4 and train.batch_tokens = 640 disagree"},
+        BadRecipe{"seed = 2020-01-01\n", "", "train.seed is a date or time"},
+        BadRecipe{"seed =\n", "", "tiny.toml:18: "},
+        BadRecipe{"[data]\ntokeniser = \"byte\"\n", "",
+                  "tiny.toml:19: unknown key of [data] \"tokeniser\"; did you mean"},
+        BadRecipe{"[data.sources.b]\n", "", "tiny.toml:18: data.sources.b: kind is missing"},
+        BadRecipe{"[data.sources.b]\nkind = \"text\"\n", "", "data.sources.b: no text"},
+        BadRecipe{"[data.sources.b]\nkind = \"text\"\nletters_min = 3\n", "", "tiny.toml:20: unknown key"},
+        BadRecipe{"", "train.stesp=3", "--set train.stesp=3: unknown key of [train] \"stesp\""},
+        BadRecipe{"", "train.lr=fast", "--set train.lr=fast: train.lr must be a number"},
+        BadRecipe{"", "train.lr", "--set train.lr: expected key=value"},
+        BadRecipe{"", "train.lr.x=1", "there is no table around \"x\""},
+        BadRecipe{"", "train=1", "--set train=1: [train] must be a table"},
+        BadRecipe{"", "model.hiden_size=8", "--set model.hiden_size=8: unknown model key \"hiden_size\"; did you mean"},
+        BadRecipe{"", "model.hidden_size=-8", "--set model.hidden_size=-8: model: \"hidden_size\" must be"},
+        BadRecipe{"", "model.vocab_size=100", "model.vocab_size is 100, but the tokenizer has 257 tokens"}));
+
+TEST(Recipe, MissingFileIsAnInputError) {
+  const auto [code, text] = error_of([] { load_recipe("/nowhere/recipe.toml"); });
+  EXPECT_EQ(code, ExitCode::kInput);
+  EXPECT_THAT(text, HasSubstr("/nowhere/recipe.toml"));
+}
+
+TEST(Recipe, OnlyDifferencesThatMatterAreDifferences) {
+  const TemporaryDirectory directory;
+  const auto file = directory.write("tiny.toml", kTinyRecipe);
+  const auto with = [&](std::string assignment) { return to_json(load_recipe(file, std::vector{assignment})); };
+  const auto plain = to_json(load_recipe(file));
+  EXPECT_EQ(first_difference(plain, plain), "");
+  EXPECT_EQ(first_difference(plain, with("train.save_every=1")), "");
+  EXPECT_EQ(first_difference(plain, with("run.dir=elsewhere")), "");
+  EXPECT_EQ(first_difference(plain, with("train.steps=60")), "");
+  EXPECT_EQ(first_difference(with("train.schedule=cosine"), with("train.schedule=cosine")), "");
+  EXPECT_EQ(first_difference(plain, with("train.lr=0.5")), "train.lr was 0.03, is 0.5");
+  EXPECT_EQ(first_difference(plain, with("model.fixed_r=0.5")), "model.fixed_r was absent, is 0.5");
+  EXPECT_EQ(first_difference(plain, with("data.sources.digits.digits_max=3")),
+            "data.sources.digits.digits_max was 6, is 3");
+  auto longer = with("train.schedule=cosine");
+  longer["train"]["steps"] = 60;
+  EXPECT_EQ(first_difference(with("train.schedule=cosine"), longer), "train.steps was 6, is 60");
+}
+
+TEST(Recipe, EveryKeyIsDocumented) {
+  const std::string page = read_file("docs/training.md");
+  const auto expect_documented = [&](const std::string& key, const auto&, const Allowed&) {
+    EXPECT_THAT(page, HasSubstr("`" + key + "`"));
+  };
+  TrainRecipe train;
+  RunRecipe run;
+  SourceRecipe text, digits;
+  text.kind = "text";
+  digits.kind = "abc_digits";
+  visit_fields(train, expect_documented);
+  visit_fields(run, expect_documented);
+  visit_fields(text, expect_documented);
+  visit_fields(digits, expect_documented);
+}
+
+}  // namespace
+}  // namespace tamis::train

@@ -1,0 +1,187 @@
+#include "tamis/train/run_directory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tamis/models/checkpoint.h"
+#include "tamis/train/testing.h"
+#include "tamis/train/trainer.h"
+#include "tamis/train/training_checkpoint.h"
+
+namespace tamis::train {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::TemporaryDirectory;
+
+/// A run directory with real checkpoints after 1, 2, ..., n steps.
+class SavedRun {
+ public:
+  explicit SavedRun(int64_t steps)
+      : recipe_(load_recipe(temporary_.write("tiny.toml", testing::kTinyRecipe))),
+        model_(models::make_model(recipe_.model, 1)),
+        data_(open_data(recipe_, *tokenizer_)),
+        trainer_(recipe_, *model_, *data_.training),
+        directory_(temporary_.path() / "run") {
+    for (int64_t step = 0; step < steps; ++step) {
+      trainer_.step(step);
+      save_training_checkpoint(directory_.checkpoint(step + 1), *model_, trainer_.optimizer(), *tokenizer_,
+                               {.step = step + 1, .tokens = 256 * (step + 1), .recipe = to_json(recipe_)});
+    }
+  }
+
+  const RunDirectory& directory() const { return directory_; }
+  const Recipe& recipe() const { return recipe_; }
+  const models::Model& model() const { return *model_; }
+  Trainer& trainer() { return trainer_; }
+
+ private:
+  TemporaryDirectory temporary_;
+  Recipe recipe_;
+  std::unique_ptr<text::Tokenizer> tokenizer_ = text::make_byte_tokenizer();
+  std::unique_ptr<models::Model> model_;
+  DataSet data_;
+  Trainer trainer_;
+  RunDirectory directory_;
+};
+
+void overwrite(const fs::path& file, const std::string& bytes) {
+  std::ofstream(file, std::ios::binary) << bytes;
+}
+
+TEST(RunDirectory, FindsTheNewestCheckpoint) {
+  const SavedRun run(3);
+  EXPECT_THAT(run.directory().saved_steps(), ElementsAre(3, 2, 1));
+  const auto newest = run.directory().newest_intact();
+  EXPECT_EQ(newest.step, 3);
+  EXPECT_TRUE(newest.damaged.empty());
+  EXPECT_EQ(read_training_state(run.directory().checkpoint(3)).tokens, 768);
+}
+
+TEST(RunDirectory, AnyDamagedFileIsNoticed) {
+  const SavedRun run(2);
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json",
+                           "optimizer.safetensors", "trainer.json"}) {
+    SCOPED_TRACE(name);
+    const fs::path file = run.directory().checkpoint(2) / name;
+    const std::string intact = read_file(file);
+    std::string flipped = intact;
+    flipped[flipped.size() / 2] = static_cast<char>(flipped[flipped.size() / 2] ^ 1);
+    for (const std::string& damaged : {flipped, intact.substr(0, intact.size() / 2), std::string()}) {
+      overwrite(file, damaged);
+      const auto newest = run.directory().newest_intact();
+      EXPECT_EQ(newest.step, 1);
+      ASSERT_EQ(newest.damaged.size(), 1);
+      EXPECT_THAT(newest.damaged[0].reason, HasSubstr(name));
+    }
+    fs::remove(file);
+    EXPECT_EQ(run.directory().newest_intact().step, 1);
+    overwrite(file, intact);
+    EXPECT_EQ(run.directory().newest_intact().step, 2);
+  }
+}
+
+TEST(RunDirectory, NoIntactCheckpointIsNoCheckpoint) {
+  const SavedRun run(2);
+  for (const int64_t step : {1, 2}) fs::remove(run.directory().checkpoint(step) / "config.json");
+  EXPECT_EQ(run.directory().newest_intact().step, std::nullopt);
+  EXPECT_EQ(run.directory().newest_intact().damaged.size(), 2);
+}
+
+TEST(RunDirectory, ACheckpointThatIsAFileOrEmptyIsDamaged) {
+  const SavedRun run(1);
+  std::ofstream(run.directory().checkpoint(7)) << "no directory";
+  fs::create_directory(run.directory().checkpoint(8));
+  const auto newest = run.directory().newest_intact();
+  EXPECT_EQ(newest.step, 1);
+  ASSERT_EQ(newest.damaged.size(), 2);
+  EXPECT_THAT(newest.damaged[0].reason, HasSubstr("trainer.json"));
+  EXPECT_EQ(newest.damaged[1].reason, "is not a directory");
+}
+
+TEST(RunDirectory, DamagedCheckpointsAreSetAsideNotRemoved) {
+  const SavedRun run(2);
+  const fs::path aside = run.directory().set_aside(2);
+  EXPECT_EQ(aside.filename(), "step-2.damaged");
+  EXPECT_TRUE(fs::exists(aside / "model.safetensors"));
+  EXPECT_THAT(run.directory().saved_steps(), ElementsAre(1));
+  fs::create_directory(run.directory().checkpoint(2));
+  EXPECT_EQ(run.directory().set_aside(2).filename(), "step-2.damaged.1");
+}
+
+TEST(RunDirectory, KeepsTheNewestCheckpoints) {
+  const SavedRun run(4);
+  run.directory().remove_old_checkpoints(0);
+  EXPECT_THAT(run.directory().saved_steps(), ElementsAre(4, 3, 2, 1));
+  run.directory().remove_old_checkpoints(2);
+  EXPECT_THAT(run.directory().saved_steps(), ElementsAre(4, 3));
+}
+
+TEST(RunDirectory, RestoredOptimizerHasTheSameBits) {
+  SavedRun run(2);
+  AdamW restored(run.model().parameters(), run.recipe().train);
+  restore_optimizer(run.directory().checkpoint(2), run.model(), restored);
+  const AdamW& original = run.trainer().optimizer();
+  for (size_t i = 0; i < original.parameters().size(); ++i) {
+    EXPECT_TRUE(at::equal(restored.first_moments()[i], original.first_moments()[i]));
+    EXPECT_TRUE(at::equal(restored.second_moments()[i], original.second_moments()[i]));
+  }
+}
+
+TEST(RunDirectory, OptimizerOfAnotherShapeIsRefused) {
+  const SavedRun run(1);
+  auto config = run.recipe().model;
+  config["hidden_size"] = 24;
+  const auto other = models::make_model(config, 1);
+  AdamW optimizer(other->parameters(), run.recipe().train);
+  const auto [code, text] = error_of([&] { restore_optimizer(run.directory().checkpoint(1), *other, optimizer); });
+  EXPECT_EQ(code, ExitCode::kInput);
+  EXPECT_THAT(text, HasSubstr("optimizer.safetensors: exp_avg."));
+  EXPECT_THAT(text, HasSubstr("but the model needs ["));
+}
+
+TEST(RunDirectory, IsHeldByOneProcessAlone) {
+  const TemporaryDirectory temporary;
+  const RunDirectory held(temporary.path() / "run");
+  const auto [code, text] = error_of([&] { RunDirectory(temporary.path() / "run"); });
+  EXPECT_EQ(code, ExitCode::kRuntime);
+  EXPECT_THAT(text, HasSubstr("in use by another process"));
+}
+
+TEST(RunDirectory, RefusesADirectoryOfSomethingElse) {
+  const TemporaryDirectory temporary;
+  temporary.write("thesis.tex", "precious");
+  const auto [code, text] = error_of([&] { RunDirectory{temporary.path()}; });
+  EXPECT_EQ(code, ExitCode::kUsage);
+  EXPECT_THAT(text, HasSubstr("holds files, but no run"));
+}
+
+TEST(RunDirectory, DescribesItself) {
+  const SavedRun run(1);
+  const double measured = run.directory().describe(run.recipe(), at::kCPU, 0, 1234);
+  EXPECT_GT(measured, 1e8);
+  EXPECT_EQ(run.directory().describe(run.recipe(), at::kCPU, 1, 1234),
+            measured);  // the same machine: not measured again
+  const auto described = nlohmann::json::parse(read_file(run.directory().path() / "run.json"));
+  EXPECT_EQ(described["parameters"], 1234);
+  EXPECT_EQ(described["resumed"].at(0).at("step"), 1);
+  EXPECT_FALSE(described["machine"]["libtorch"].get<std::string>().empty());
+  EXPECT_FALSE(described["command"].empty());
+  EXPECT_EQ(to_json(load_recipe(run.directory().path() / "config.toml")), to_json(run.recipe()));
+}
+
+TEST(MoveRunAside, FindsAFreeName) {
+  const TemporaryDirectory temporary;
+  const fs::path path = temporary.path() / "run";
+  EXPECT_EQ(move_run_aside(path), "");
+  for (const char* expected : {"run.1", "run.2"}) {
+    RunDirectory{path};
+    EXPECT_EQ(move_run_aside(path).filename(), expected);
+  }
+}
+
+}  // namespace
+}  // namespace tamis::train

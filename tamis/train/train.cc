@@ -1,0 +1,295 @@
+#include "tamis/train/train.h"
+
+#include <ATen/Parallel.h>
+
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "tamis/base/error.h"
+#include "tamis/base/random.h"
+#include "tamis/base/terminal.h"
+#include "tamis/infer/generate.h"
+#include "tamis/models/checkpoint.h"
+#include "tamis/train/log.h"
+#include "tamis/train/machine.h"
+#include "tamis/train/recipe.h"
+#include "tamis/train/run_directory.h"
+#include "tamis/train/stop_signals.h"
+#include "tamis/train/trainer.h"
+#include "tamis/train/training_checkpoint.h"
+
+namespace tamis::train {
+namespace {
+
+using nlohmann::json;
+
+bool is_due(int64_t step, int64_t every) {
+  return every > 0 && step % every == 0;
+}
+
+/// Numbers between two records of the log.
+struct Interval {
+  double loss_sum = 0.0;
+  int64_t steps = 0;
+  int64_t tokens = 0;
+  double seconds = 0.0;
+};
+
+class Run {
+ public:
+  Run(const TrainOptions& options, std::FILE* messages)
+      : device_(options.device),
+        recipe_(load_recipe(options.recipe, options.overrides)),
+        messages_(messages),
+        progress_(messages) {
+    const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+    at::set_num_threads(static_cast<int>(recipe_.train.threads > 0 ? recipe_.train.threads : cores));
+    loaded_.tokenizer = open_tokenizer(recipe_.data.tokenizer);
+    data_ = open_data(recipe_, *loaded_.tokenizer);
+    if (options.fresh) {
+      const auto aside = move_run_aside(recipe_.run.dir);
+      if (!aside.empty()) say("{}: the earlier run is now {}", recipe_.run.dir, aside.string());
+    }
+    directory_.emplace(recipe_.run.dir);
+  }
+
+  json go() {
+    open();
+    if (state_.step >= recipe_.train.steps) {
+      say("{}: finished: {} of {} steps are done; raise train.steps to go on, or use --fresh to begin anew",
+          recipe_.run.dir, state_.step, recipe_.train.steps);
+      return summary();
+    }
+    const StopSignals signals;
+    start();
+    while (state_.step < recipe_.train.steps) {
+      keeping_checkpoint([&] { one_step(); });
+      const TrainRecipe& train = recipe_.train;
+      const bool last = state_.step == train.steps;
+      const bool stopping = signals.received() != 0;
+      const bool save_now = last || stopping || is_due(state_.step, train.save_every);
+      const bool validate_now = last || is_due(state_.step, train.validate_every);
+      const bool sample_now = last || is_due(state_.step, train.sample_every);
+      if (save_now || is_due(state_.step, train.log_every)) log_interval();
+      if (save_now || validate_now || sample_now) keeping_checkpoint([&] { trainer_->check_parameters(state_.step); });
+      if (validate_now) validate();
+      if (sample_now) sample();
+      if (save_now) save();
+      if (stopping && !last) stop(signals.received());
+    }
+    progress_.clear();
+    return summary();
+  }
+
+ private:
+  template <typename... Args>
+  void say(fmt::format_string<Args...> text, Args&&... args) {
+    progress_.clear();
+    fmt::print(messages_, "{}\n", fmt::format(text, std::forward<Args>(args)...));
+    std::fflush(messages_);
+  }
+
+  /// Finds the newest intact checkpoint, checks that it belongs to this recipe, and makes the trainer.
+  void open() {
+    const RunDirectory::Newest newest = directory_->newest_intact();
+    for (const auto& [step, reason] : newest.damaged)
+      say("{}: damaged: {}", directory_->checkpoint(step).string(), reason);
+    if (!newest.step && !newest.damaged.empty()) {
+      fail(ExitCode::kInput, "{}: none of its {} checkpoints is intact; begin anew with --fresh, which keeps them",
+           recipe_.run.dir, newest.damaged.size());
+    }
+    if (newest.step) {
+      resume(directory_->checkpoint(*newest.step));
+      for (const auto& [step, reason] : newest.damaged) {
+        say("{}: kept as {}", recipe_.run.dir, directory_->set_aside(step).string());
+      }
+    } else {
+      make_trainer(models::make_model(recipe_.model, recipe_.train.seed));
+    }
+    state_.recipe = to_json(recipe_);
+    state_.checksums = data_.checksums;
+  }
+
+  void resume(const std::filesystem::path& checkpoint) {
+    state_ = read_training_state(checkpoint);
+    const std::string difference = first_difference(state_.recipe, to_json(recipe_));
+    if (!difference.empty()) {
+      fail(ExitCode::kUsage, "{}: belongs to another recipe: {}; choose another run.dir, or --fresh to begin anew",
+           recipe_.run.dir, difference);
+    }
+    for (const auto& [source, checksum] : data_.checksums) {
+      if (state_.checksums[source] == checksum) continue;
+      fail(ExitCode::kInput, "{}: the text of data.sources.{} is not the one this run began with", recipe_.run.dir,
+           source);
+    }
+    auto model = models::load_model(checkpoint);
+    const std::string mismatch = first_difference({{"model", model->config()}}, {{"model", recipe_.model}});
+    if (!mismatch.empty()) {
+      fail(ExitCode::kInput, "{}: does not fit the recipe: {}", checkpoint.string(), mismatch);
+    }
+    make_trainer(std::move(model));
+    restore_optimizer(checkpoint, *loaded_.model, trainer_->optimizer());
+  }
+
+  void make_trainer(std::unique_ptr<models::Model> model) {
+    for (const auto& [name, tensor] : model->parameters()) tensor.set_data(tensor.detach().to(device_));
+    loaded_.model = std::move(model);
+    trainer_.emplace(recipe_, *loaded_.model, *data_.training);
+  }
+
+  void start() {
+    int64_t parameters = 0;
+    for (const auto& [name, tensor] : trainer_->optimizer().parameters()) parameters += tensor.numel();
+    const TrainRecipe& train = recipe_.train;
+    say("{}: {} parameters, {} steps of {} x {} tokens, {}, {} threads{}", recipe_.run.dir,
+        format_count(static_cast<double>(parameters)), train.steps, train.batch_size, train.length, train.precision,
+        at::get_num_threads(), state_.step > 0 ? fmt::format("; resuming after step {}", state_.step) : "");
+    matmul_flops_ = directory_->describe(recipe_, device_, state_.step, parameters);
+    log_.emplace(directory_->log(), state_.step);
+    first_step_ = state_.step;
+    first_seconds_ = state_.seconds;
+  }
+
+  void one_step() {
+    const double before = now_seconds();
+    const StepResult result = trainer_->step(state_.step);
+    const double seconds = now_seconds() - before;
+    state_.step += 1;
+    state_.tokens += result.tokens;
+    state_.seconds += seconds;
+    last_ = result;
+    interval_.loss_sum += result.loss;
+    interval_.steps += 1;
+    interval_.tokens += result.tokens;
+    interval_.seconds += seconds;
+    show_progress();
+  }
+
+  /// Calls `work`; when it throws, the error also says where the run can be taken up.
+  template <typename Work>
+  void keeping_checkpoint(const Work& work) const try {
+    work();
+  } catch (const Error& error) {
+    const std::vector<int64_t> saved = directory_->saved_steps();
+    const std::string kept = saved.empty() ? "no checkpoint was saved before"
+                                           : "last good checkpoint: " + directory_->checkpoint(saved.front()).string();
+    throw Error(error.code(), fmt::format("{}: {}; {}", recipe_.run.dir, error.what(), kept));
+  }
+
+  void show_progress() {
+    const double done = static_cast<double>(state_.step - first_step_);
+    const double seconds = state_.seconds - first_seconds_;
+    const double left = static_cast<double>(recipe_.train.steps - state_.step);
+    progress_.update(
+        fmt::format("{} {}/{}  loss {:.4f}  lr {:.3g}  {} tok/s  {} left  {}",
+                    progress_bar(static_cast<double>(state_.step), static_cast<double>(recipe_.train.steps)),
+                    state_.step, recipe_.train.steps, last_.loss, last_.lr, format_count(tokens_per_second(interval_)),
+                    format_duration(seconds / done * left), format_bytes(static_cast<double>(resident_bytes()))));
+  }
+
+  static double tokens_per_second(const Interval& interval) {
+    return static_cast<double>(interval.tokens) / std::max(interval.seconds, 1e-9);
+  }
+
+  void log_interval() {
+    const double speed = tokens_per_second(interval_);
+    const double flops = 3.0 * loaded_.model->flops_per_token(recipe_.train.length);
+    log_->write({{"type", "train"},
+                 {"step", state_.step},
+                 {"loss", interval_.loss_sum / static_cast<double>(interval_.steps)},
+                 {"lr", last_.lr},
+                 {"grad_norm", last_.gradient_norm},
+                 {"tokens", state_.tokens},
+                 {"seconds", state_.seconds},
+                 {"tokens_per_second", speed},
+                 {"mfu", speed * flops / matmul_flops_},
+                 {"memory_bytes", resident_bytes()}});
+    log_tiles();
+    loss_ = interval_.loss_sum / static_cast<double>(interval_.steps);
+    interval_ = {};
+  }
+
+  /// Windows and acceptance widths as [layer][head]; an infinite window is null.
+  void log_tiles() {
+    json windows = json::array(), accepts = json::array();
+    for (const auto& tile : loaded_.model->tiles()) {
+      windows[tile.layer][tile.head] = tile.window;
+      accepts[tile.layer][tile.head] = tile.accept;
+    }
+    if (!windows.empty()) {
+      log_->write({{"type", "tiles"}, {"step", state_.step}, {"windows", windows}, {"accepts", accepts}});
+    }
+  }
+
+  void validate() {
+    for (const ValidationSet& validation : data_.validation) {
+      const double loss = trainer_->validation_loss(validation);
+      validation_[validation.name] = loss;
+      log_->write({{"type", "validation"}, {"step", state_.step}, {"source", validation.name}, {"loss", loss}});
+      say("step {}: validation loss {:.4f} on {}", state_.step, loss, validation.name);
+    }
+  }
+
+  void sample() {
+    const TrainRecipe& train = recipe_.train;
+    if (train.sample_prompt.empty()) return;
+    infer::GenerateOptions options;
+    options.max_new_tokens = train.sample_tokens;
+    options.sampling.temperature = train.sample_temperature;
+    options.sampling.seed = Random({static_cast<uint64_t>(train.seed), static_cast<uint64_t>(state_.step)}).next();
+    const std::string text = infer::generate(loaded_, train.sample_prompt, options).text;
+    log_->write({{"type", "sample"}, {"step", state_.step}, {"prompt", train.sample_prompt}, {"text", text}});
+    say("step {}: sample:\n{}{}", state_.step, train.sample_prompt, text);
+  }
+
+  void save() {
+    log_->sync();
+    save_training_checkpoint(directory_->checkpoint(state_.step), *loaded_.model, trainer_->optimizer(),
+                             *loaded_.tokenizer, state_);
+    directory_->remove_old_checkpoints(recipe_.train.keep);
+  }
+
+  [[noreturn]] void stop(int signal) {
+    progress_.clear();
+    const bool interrupted = signal == SIGINT;
+    fail(interrupted ? ExitCode::kInterrupt : ExitCode::kTerminate,
+         "{}: stopped by {} and saved after step {} of {}; the same command goes on", recipe_.run.dir,
+         interrupted ? "SIGINT" : "SIGTERM", state_.step, recipe_.train.steps);
+  }
+
+  json summary() const {
+    return {{"run", recipe_.run.dir},    {"checkpoint", directory_->checkpoint(state_.step).string()},
+            {"steps", state_.step},      {"tokens", state_.tokens},
+            {"seconds", state_.seconds}, {"loss", loss_ ? json(*loss_) : json()},
+            {"validation", validation_}};
+  }
+
+  at::Device device_;
+  Recipe recipe_;
+  std::FILE* messages_;
+  ProgressLine progress_;
+  infer::LoadedModel loaded_;
+  DataSet data_;
+  std::optional<RunDirectory> directory_;
+  std::optional<Trainer> trainer_;
+  std::optional<Log> log_;
+  TrainingState state_;
+  double matmul_flops_ = 1.0;
+  int64_t first_step_ = 0;
+  double first_seconds_ = 0.0;
+  Interval interval_;
+  StepResult last_;
+  std::optional<double> loss_;
+  json validation_ = json::object();
+};
+
+}  // namespace
+
+json train(const TrainOptions& options, std::FILE* messages) {
+  return Run(options, messages).go();
+}
+
+}  // namespace tamis::train

@@ -1,0 +1,88 @@
+#include "tamis/train/trainer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tamis/base/error.h"
+#include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
+
+namespace tamis::train {
+namespace {
+
+int64_t count_targets(const std::vector<data::Example>& examples) {
+  int64_t count = 0;
+  for (const data::Example& example : examples) {
+    count += static_cast<int64_t>(example.targets.size()) -
+             std::count(example.targets.begin(), example.targets.end(), data::kIgnore);
+  }
+  return count;
+}
+
+[[noreturn]] void fail_diverged(int64_t step, double loss, const std::string& culprit) {
+  fail(ExitCode::kDiverged,
+       "step {}: diverged: loss {}, first non-finite tensor: {}; try a smaller train.lr or train.clip", step, loss,
+       culprit.empty() ? "the loss itself" : culprit);
+}
+
+}  // namespace
+
+Trainer::Trainer(const Recipe& recipe, const models::Model& model, const data::Source& source)
+    : recipe_(recipe.train), model_(model), source_(source), optimizer_(model_.parameters(), recipe.train) {}
+
+at::Tensor Trainer::loss_sum(const Batch& batch) const {
+  const models::ForwardOptions options{.compute_dtype = recipe_.precision == "bfloat16" ? at::kBFloat16 : at::kFloat,
+                                       .recompute = recipe_.recompute};
+  const at::Device device = optimizer_.parameters().front().tensor.device();
+  const at::Tensor x_BTD = model_.hidden(batch.tokens_BT.to(device), options).to(options.compute_dtype);
+  const at::Tensor head_ND = model_.head_weight().to(options.compute_dtype);
+  return ops::linear_cross_entropy(x_BTD, head_ND, batch.targets_BT.to(device),
+                                   {.reduction = "sum", .ignore_index = data::kIgnore});
+}
+
+StepResult Trainer::step(int64_t step) {
+  std::vector<data::Example> examples;
+  for (int64_t row = 0; row < recipe_.batch_size; ++row) {
+    examples.push_back(source_.example(step * recipe_.batch_size + row, recipe_.length));
+  }
+  // One mean over the whole step, however many micro-batches it is cut into.
+  const auto counted = static_cast<double>(std::max<int64_t>(count_targets(examples), 1));
+  const int64_t rows = recipe_.batch_size / recipe_.accumulation;
+  StepResult result{.lr = learning_rate(recipe_, step), .tokens = recipe_.batch_size * recipe_.length};
+  for (auto first = examples.begin(); first != examples.end(); first += rows) {
+    const at::Tensor loss = loss_sum(make_batch({first, first + rows})) / counted;
+    loss.backward();
+    result.loss += loss.item<double>();
+  }
+
+  std::vector<at::Tensor> gradients;
+  for (const auto& [name, tensor] : optimizer_.parameters()) gradients.push_back(tensor.grad());
+  result.gradient_norm = global_norm(gradients);
+  if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm)) {
+    fail_diverged(step + 1, result.loss, first_non_finite(optimizer_.parameters()));
+  }
+  const bool too_long = recipe_.clip > 0 && result.gradient_norm > recipe_.clip;
+  optimizer_.step(step, result.lr, too_long ? recipe_.clip / result.gradient_norm : 1.0);
+  return result;
+}
+
+void Trainer::check_parameters(int64_t step) const {
+  const std::string culprit = first_non_finite(optimizer_.parameters());
+  if (!culprit.empty())
+    fail(ExitCode::kDiverged, "step {}: diverged: {} is not finite; try a smaller train.lr", step, culprit);
+}
+
+double Trainer::validation_loss(const ValidationSet& validation) const {
+  const at::NoGradGuard no_grad;
+  const int64_t rows = recipe_.batch_size / recipe_.accumulation;
+  const auto count = static_cast<int64_t>(validation.examples.size());
+  double sum = 0.0;
+  for (int64_t first = 0; first < count; first += rows) {
+    const auto begin = validation.examples.begin() + first;
+    sum += loss_sum(make_batch({begin, begin + std::min(rows, count - first)})).item<double>();
+  }
+  return sum / static_cast<double>(std::max<int64_t>(count_targets(validation.examples), 1));
+}
+
+}  // namespace tamis::train

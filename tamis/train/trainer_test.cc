@@ -1,0 +1,99 @@
+#include "tamis/train/trainer.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tamis/train/testing.h"
+
+namespace tamis::train {
+namespace {
+
+using testing::error_of;
+using ::testing::HasSubstr;
+
+/// A trainer on the tiny recipe, changed by `overrides`.
+struct Tiny {
+  explicit Tiny(std::vector<std::string> overrides = {})
+      : recipe(load_recipe(directory.write("tiny.toml", testing::kTinyRecipe), overrides)),
+        model(models::make_model(recipe.model, recipe.train.seed)),
+        data(open_data(recipe, *text::make_byte_tokenizer())),
+        trainer(recipe, *model, *data.training) {}
+
+  std::vector<double> losses(int64_t steps) {
+    std::vector<double> result;
+    for (int64_t step = 0; step < steps; ++step) result.push_back(trainer.step(step).loss);
+    return result;
+  }
+
+  testing::TemporaryDirectory directory;
+  Recipe recipe;
+  std::unique_ptr<models::Model> model;
+  DataSet data;
+  Trainer trainer;
+};
+
+double largest_difference(const models::Model& a, const models::Model& b) {
+  double largest = 0;
+  for (size_t i = 0; i < a.parameters().size(); ++i) {
+    const at::Tensor difference = (a.parameters()[i].tensor - b.parameters()[i].tensor).abs().max();
+    largest = std::max(largest, difference.item<double>());
+  }
+  return largest;
+}
+
+TEST(Trainer, LearnsAndValidates) {
+  Tiny tiny({"train.batch_size=16", "train.steps=60"});
+  const double before = tiny.trainer.validation_loss(tiny.data.validation.at(0));
+  EXPECT_NEAR(before, std::log(257.0), 0.5);
+  const std::vector<double> losses = tiny.losses(60);
+  EXPECT_LT(losses.back(), 0.7 * losses.front());
+  EXPECT_LT(tiny.trainer.validation_loss(tiny.data.validation.at(0)), 0.7 * before);
+}
+
+TEST(Trainer, SameRecipeSameBits) {
+  Tiny one, two;
+  EXPECT_EQ(one.losses(4), two.losses(4));
+  EXPECT_EQ(largest_difference(*one.model, *two.model), 0.0);
+  Tiny other({"train.seed=2"});
+  EXPECT_NE(one.losses(1), other.losses(1));
+}
+
+TEST(Trainer, AccumulationIsTheSameStepUpToRounding) {
+  Tiny whole, parts({"train.accumulation=4"});
+  const auto expected = whole.losses(3), got = parts.losses(3);
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-4);
+}
+
+TEST(Trainer, RecomputationGivesTheSameStep) {
+  Tiny kept, recomputed({"train.recompute=true"});
+  EXPECT_EQ(kept.losses(3), recomputed.losses(3));
+}
+
+TEST(Trainer, Bfloat16StaysNearFloat32) {
+  Tiny float32, bfloat16({"train.precision=bfloat16"});
+  EXPECT_NEAR(bfloat16.losses(1)[0], float32.losses(1)[0], 0.02);
+}
+
+TEST(Trainer, ClipsLongGradients) {
+  Tiny free, clipped({"train.clip=0.001"});
+  EXPECT_EQ(free.trainer.step(0).gradient_norm, clipped.trainer.step(0).gradient_norm);
+  EXPECT_GT(free.trainer.optimizer().first_moments()[0].norm().item<double>(),
+            10 * clipped.trainer.optimizer().first_moments()[0].norm().item<double>());
+}
+
+TEST(Trainer, DivergenceNamesTheTensor) {
+  Tiny tiny;
+  const auto& parameter = tiny.trainer.optimizer().parameters()[2];
+  tiny.trainer.check_parameters(0);
+  parameter.tensor.detach().fill_(NAN);
+  const auto [code, text] = error_of([&] { tiny.trainer.step(0); });
+  EXPECT_EQ(code, ExitCode::kDiverged);
+  EXPECT_THAT(text, HasSubstr("first non-finite tensor: parameter " + parameter.name));
+  const auto [check_code, check] = error_of([&] { tiny.trainer.check_parameters(7); });
+  EXPECT_EQ(check_code, ExitCode::kDiverged);
+  EXPECT_THAT(check, HasSubstr("step 7: diverged: parameter " + parameter.name));
+}
+
+}  // namespace
+}  // namespace tamis::train
