@@ -2,7 +2,8 @@
 
 add_library(tamis_options INTERFACE)
 target_include_directories(tamis_options INTERFACE ${PROJECT_SOURCE_DIR})
-target_compile_options(tamis_options INTERFACE -Wall -Wextra -Wno-unknown-pragmas)
+target_compile_options(tamis_options INTERFACE -Wall -Wextra -Wno-unknown-pragmas
+                                               -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(tamis_options INTERFACE -Wno-restrict)  # GCC 12 sees ghosts in std::string (PR 105651)
 endif()

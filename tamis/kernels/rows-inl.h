@@ -91,32 +91,61 @@ HWY_INLINE bool AllZero(const Real* HWY_RESTRICT x, int64_t padded_size) {
 
 inline constexpr double kMinNorm = 1e-12;  // denominator max(|x|, eps)
 
+/// Lanes of float64 and the same number of lanes of a row's type: unit vectors are made in float64 and rounded once,
+/// because Trim amplifies every error of a similarity.
+using WideTag = hn::CappedTag<double, kLanes / 2>;
+
+template <typename Real>
+HWY_INLINE hn::Vec<WideTag> LoadWide(const Real* HWY_RESTRICT x) {
+  const WideTag wide;
+  if constexpr (sizeof(Real) == 8) {
+    return hn::LoadU(wide, x);
+  } else {
+    return hn::PromoteTo(wide, hn::LoadU(hn::Rebind<Real, WideTag>(), x));
+  }
+}
+
+template <typename Real>
+HWY_INLINE void StoreWide(hn::Vec<WideTag> x, Real* HWY_RESTRICT out) {
+  if constexpr (sizeof(Real) == 8) {
+    hn::StoreU(x, WideTag(), out);
+  } else {
+    const hn::Rebind<Real, WideTag> narrow;
+    hn::StoreU(hn::DemoteTo(narrow, x), narrow, out);
+  }
+}
+
+template <typename Real>
+HWY_INLINE double WideDot(const Real* HWY_RESTRICT x, const Real* HWY_RESTRICT y, int64_t padded_size) {
+  const WideTag wide;
+  auto sum = hn::Zero(wide);
+  for (int64_t i = 0; i < padded_size; i += hn::MaxLanes(wide)) sum = hn::MulAdd(LoadWide(x + i), LoadWide(y + i), sum);
+  return hn::GetLane(hn::SumOfLanes(wide, sum));
+}
+
 /// x <- x / max(|x|, eps); returns that denominator, or infinity for a zero row, which stays zero.
 template <typename Real>
-HWY_INLINE Real Normalize(Real* HWY_RESTRICT x, int64_t padded_size) {
-  const Real squared = Dot(x, x, padded_size);
+HWY_INLINE double Normalize(Real* HWY_RESTRICT x, int64_t padded_size) {
+  const double squared = WideDot(x, x, padded_size);
   if (squared == 0) return HUGE_VAL;
-  const Real norm = squared > static_cast<Real>(kMinNorm * kMinNorm) ? std::sqrt(squared) : static_cast<Real>(kMinNorm);
-  const LaneTag<Real> d;
-  const auto denominator = hn::Set(d, norm);
-  for (int64_t i = 0; i < padded_size; i += hn::MaxLanes(d)) {
-    hn::StoreU(hn::Div(hn::LoadU(d, x + i), denominator), d, x + i);
-  }
+  const double norm = squared > kMinNorm * kMinNorm ? std::sqrt(squared) : kMinNorm;
+  const WideTag wide;
+  const auto inverse = hn::Set(wide, 1 / norm);
+  for (int64_t i = 0; i < padded_size; i += hn::MaxLanes(wide)) StoreWide(hn::Mul(LoadWide(x + i), inverse), x + i);
   return norm;
 }
 
 /// Turns the gradient dx of the unit row into the gradient of the raw one: (dx - x (x . dx)) / |x|. The denominator is
 /// what Normalize returned: infinite for a zero row, which gets no gradient.
 template <typename Real>
-HWY_INLINE void NormalizeBackward(const Real* HWY_RESTRICT x, Real denominator, Real* HWY_RESTRICT dx,
+HWY_INLINE void NormalizeBackward(const Real* HWY_RESTRICT x, double denominator, Real* HWY_RESTRICT dx,
                                   int64_t padded_size) {
-  const LaneTag<Real> d;
-  const bool clipped = denominator <= static_cast<Real>(kMinNorm);
-  const auto along = hn::Set(d, clipped ? Real{0} : Dot(x, dx, padded_size));
-  const auto divisor = hn::Set(d, denominator);
-  for (int64_t i = 0; i < padded_size; i += hn::MaxLanes(d)) {
-    const auto across = hn::NegMulAdd(hn::LoadU(d, x + i), along, hn::LoadU(d, dx + i));
-    hn::StoreU(hn::Div(across, divisor), d, dx + i);
+  const WideTag wide;
+  const bool clipped = denominator <= kMinNorm;
+  const auto along = hn::Set(wide, clipped ? 0.0 : WideDot(x, dx, padded_size));
+  const auto inverse = hn::Set(wide, 1 / denominator);
+  for (int64_t i = 0; i < padded_size; i += hn::MaxLanes(wide)) {
+    StoreWide(hn::Mul(hn::NegMulAdd(LoadWide(x + i), along, LoadWide(dx + i)), inverse), dx + i);
   }
 }
 

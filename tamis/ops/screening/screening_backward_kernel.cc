@@ -29,11 +29,11 @@ struct BackwardScratch {
 
 /// Remembers the accepted keys of one query in a panel.
 template <typename Real>
-HWY_INLINE int64_t Remember(uint64_t accepted, const Real* HWY_RESTRICT trim, int64_t panel, int64_t count,
-                            Real* HWY_RESTRICT accepted_trim, int32_t* HWY_RESTRICT accepted_key) {
+HWY_INLINE int64_t Remember(uint64_t accepted, const Real* HWY_RESTRICT shortfall, int64_t panel, int64_t count,
+                            Real* HWY_RESTRICT accepted_shortfall, int32_t* HWY_RESTRICT accepted_key) {
   for (; accepted != 0; accepted &= accepted - 1, ++count) {
     const int64_t l = std::countr_zero(accepted);
-    accepted_trim[count] = trim[l];
+    accepted_shortfall[count] = shortfall[l];
     accepted_key[count] = static_cast<int32_t>(panel + l);
   }
   return count;
@@ -41,7 +41,7 @@ HWY_INLINE int64_t Remember(uint64_t accepted, const Real* HWY_RESTRICT trim, in
 
 /// From the gradient of out = tanh(|h|)/|h| h * G, G = tanh(SiLU(gate)), to dh; writes dgate.
 template <typename Real>
-HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t query, Real norm, Real factor,
+HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t query, double norm, double factor,
                                const Real* HWY_RESTRICT h, Real* HWY_RESTRICT dh, Real* HWY_RESTRICT gate) {
   const LaneTag<Real> d;
   const ScreeningWalk<Real>& walk = backward.walk;
@@ -52,9 +52,9 @@ HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t 
     const auto one = hn::Set(d, Real{1});
     for (int64_t at = 0; at < width; at += hn::MaxLanes(d)) {
       const auto g = hn::LoadU(d, gate + at), dout = hn::LoadU(d, dh + at);
-      const auto u = hn::Mul(hn::LoadU(d, h + at), hn::Set(d, factor));
+      const auto u = hn::Mul(hn::LoadU(d, h + at), hn::Set(d, static_cast<Real>(factor)));
       const auto sigmoid = Sigmoid(d, g);
-      const auto G = hn::Tanh(d, hn::Mul(g, sigmoid));
+      const auto G = PreciseTanh(d, hn::Mul(g, sigmoid));
       // dG/dg = (1 - G^2) sigmoid (1 + g (1 - sigmoid))
       const auto silu_slope = hn::Mul(sigmoid, hn::MulAdd(g, hn::Sub(one, sigmoid), one));
       const auto slope = hn::Mul(hn::NegMulAdd(G, G, one), silu_slope);
@@ -65,19 +65,20 @@ HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t 
   }
   if (!walk.head.tanh_norm || norm == 0) return;  // u = h; at h = 0 TanhNorm has gradient 1
   // u = f h, f = tanh(n) / n: dh = f du + f'(n) / n (h . du) h, f'(n) = (1 - tanh(n)^2 - f) / n.
-  const Real tanh_norm = factor * norm;
-  const Real along = Dot(h, dh, width) * ((1 - tanh_norm * tanh_norm - factor) / norm) / norm;
+  const double tanh_norm = factor * norm;
+  const double along = WideDot(h, dh, width) * ((1 - tanh_norm * tanh_norm - factor) / norm) / norm;
   for (int64_t at = 0; at < width; at += hn::MaxLanes(d)) {
-    const auto scaled = hn::Mul(hn::Set(d, factor), hn::LoadU(d, dh + at));
-    hn::StoreU(hn::MulAdd(hn::Set(d, along), hn::LoadU(d, h + at), scaled), d, dh + at);
+    const auto scaled = hn::Mul(hn::Set(d, static_cast<Real>(factor)), hn::LoadU(d, dh + at));
+    hn::StoreU(hn::MulAdd(hn::Set(d, static_cast<Real>(along)), hn::LoadU(d, h + at), scaled), d, dh + at);
   }
 }
 
 /// The accepted pairs of one query, 16 at a time.
 template <typename Real>
 HWY_INLINE void PairsBackward(ScreeningBackward<Real>& backward, int64_t query, int64_t count,
-                              Real* HWY_RESTRICT accepted_trim, int32_t* HWY_RESTRICT accepted_key, const Slots& slots,
-                              const Real* HWY_RESTRICT q, const Real* HWY_RESTRICT dh, Real* HWY_RESTRICT dq) {
+                              Real* HWY_RESTRICT accepted_shortfall, int32_t* HWY_RESTRICT accepted_key,
+                              const Slots& slots, const Real* HWY_RESTRICT q, const Real* HWY_RESTRICT dh,
+                              Real* HWY_RESTRICT dq) {
   const LaneTag<Real> d;
   const ScreeningWalk<Real>& walk = backward.walk;
   const ScreeningHead<Real>& head = walk.head;
@@ -89,13 +90,13 @@ HWY_INLINE void PairsBackward(ScreeningBackward<Real>& backward, int64_t query, 
 
   for (int64_t start = 0; start < count; start += kTileKeys) {
     const int64_t pairs = std::min(kTileKeys, count - start);
-    HWY_ALIGN Real trim[kTileKeys] = {}, softmask[kTileKeys] = {}, slope[kTileKeys] = {}, dweight[kTileKeys] = {};
+    HWY_ALIGN Real shortfall[kTileKeys] = {}, softmask[kTileKeys] = {}, slope[kTileKeys] = {}, dweight[kTileKeys] = {};
     HWY_ALIGN Real weight[kTileKeys], ds[kTileKeys];
     int64_t slot[kTileKeys];
     for (int64_t e = 0; e < pairs; ++e) {
       const int64_t key = accepted_key[start + e];
       slot[e] = slots(key);
-      trim[e] = accepted_trim[start + e];
+      shortfall[e] = accepted_shortfall[start + e];
       softmask[e] = *SoftmaskOf(head, query - key);
       if (head.softmask_slope != nullptr) {
         slope[e] = head.softmask_slope[kMaskPadding + head.span - 1 - (query - key)];
@@ -103,13 +104,14 @@ HWY_INLINE void PairsBackward(ScreeningBackward<Real>& backward, int64_t query, 
       dweight[e] = Dot(dh, walk.ring.values + slot[e] * value_width, value_width);
     }
     for (int64_t x = 0; x < kTileKeys; x += hn::MaxLanes(d)) {
-      const auto t = hn::Load(d, trim + x), m = hn::Load(d, softmask + x), dw = hn::Load(d, dweight + x);
+      const auto short_x = hn::Load(d, shortfall + x), t = hn::Max(hn::Sub(one, short_x), zero);
+      const auto m = hn::Load(d, softmask + x), dw = hn::Load(d, dweight + x);
       const auto a = hn::Mul(t, t), da = hn::Mul(dw, m);
       hn::Store(hn::Mul(a, m), d, weight + x);
-      // a = t^2, t = 1 - (1 - s) / r: da/ds = 2 t / r, da/ds_r = 2 t (1 - t) (1 - r).
+      // a = t^2, t = 1 - (1 - s) / r: da/ds = 2 t / r, da/ds_r = 2 t (1 - r) (1 - s) / r.
       const auto da_t = hn::Mul(da, t);
       hn::Store(hn::Mul(hn::Add(da_t, da_t), hn::Set(d, head.inverse_r)), d, ds + x);
-      accept_sum = hn::MulAdd(da_t, hn::Sub(one, t), accept_sum);
+      accept_sum = hn::MulAdd(da_t, short_x, accept_sum);
       softmask_sum = hn::MulAdd(hn::Mul(dw, a), hn::Load(d, slope + x), softmask_sum);
     }
     for (int64_t e = 0; e < pairs; ++e) {
@@ -140,7 +142,7 @@ HWY_INLINE void FinishQuery(const ScreeningBackward<Real>& backward, const Rotor
   const ScreeningWalk<Real>& walk = backward.walk;
   const int64_t K = walk.head.key_dim, index = query - walk.query_origin;
   LoadRow(walk.q, index, K, row);
-  const Real denominator = Normalize(row, padded(K));
+  const double denominator = Normalize(row, padded(K));
   rotor.rotate_back(dq);
   NormalizeBackward(row, denominator, dq, padded(K));
   StoreRow(dq, K, backward.dq, index);
@@ -155,14 +157,14 @@ HWY_INLINE void FinishKey(const ScreeningBackward<Real>& backward, const Rotor& 
   Real* dvalue = sums + padded(K);
   if (!AllZero(sums, padded(K))) {
     LoadRow(walk.k, index, K, key_row);
-    const Real denominator = Normalize(key_row, padded(K));
+    const double denominator = Normalize(key_row, padded(K));
     rotor.rotate_back(sums);
     NormalizeBackward(key_row, denominator, sums, padded(K));
   }
   StoreRow(sums, K, backward.dk, index);
   if (!AllZero(dvalue, padded(V))) {
     LoadRow(walk.v, index, V, value_row);
-    const Real denominator = Normalize(value_row, padded(V));
+    const double denominator = Normalize(value_row, padded(V));
     NormalizeBackward(value_row, denominator, dvalue, padded(V));
   }
   StoreRow(dvalue, V, backward.dv, index);
@@ -194,7 +196,7 @@ void Backward(ScreeningBackward<Real>& backward) {
   const int64_t key_width = padded(walk.head.key_dim), value_width = padded(walk.head.value_dim);
   const int64_t capacity = accepted_capacity(walk.head.span);
   BackwardScratch<Real> scratch(walk);
-  HWY_ALIGN Real norm[kBlockQueries], factor[kBlockQueries];
+  HWY_ALIGN double norm[kBlockQueries], factor[kBlockQueries];
   Verdicts<Real> verdicts;
   int64_t accepted_count[kBlockQueries];
   int64_t packed = walk.packed, retired = walk.packed;
@@ -214,19 +216,19 @@ void Backward(ScreeningBackward<Real>& backward) {
         const uint64_t accepted = verdicts.accepted[i];
         if (accepted == 0) continue;
         AddAccepted(walk, accepted, verdicts.weight + i * kPanelKeys, panel, slots, scratch.h + i * value_width);
-        accepted_count[i] = Remember(accepted, verdicts.trim + i * kPanelKeys, panel, accepted_count[i],
-                                     backward.accepted_trim + i * capacity, backward.accepted_key + i * capacity);
+        accepted_count[i] = Remember(accepted, verdicts.shortfall + i * kPanelKeys, panel, accepted_count[i],
+                                     backward.accepted_shortfall + i * capacity, backward.accepted_key + i * capacity);
       }
     }
     TanhNormFactors(scratch.h, count, value_width, norm, factor);
-    if (!walk.head.tanh_norm) std::fill(factor, factor + count, Real{1});
+    if (!walk.head.tanh_norm) std::fill(factor, factor + count, 1.0);
 
     std::fill(scratch.dq, scratch.dq + count * key_width, Real{0});
     Rotor rotor(walk.head.mipe_step, first);
     for (int64_t i = 0; i < count; ++i, rotor.advance()) {
       Real *dh = scratch.dh + i * value_width, *dq = scratch.dq + i * key_width;
       FinishBackward(backward, first + i, norm[i], factor[i], scratch.h + i * value_width, dh, scratch.gate_row);
-      PairsBackward(backward, first + i, accepted_count[i], backward.accepted_trim + i * capacity,
+      PairsBackward(backward, first + i, accepted_count[i], backward.accepted_shortfall + i * capacity,
                     backward.accepted_key + i * capacity, slots, scratch.q + i * key_width, dh, dq);
       FinishQuery(backward, rotor, first + i, dq, scratch.key_row);
     }

@@ -194,7 +194,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(const Tensor
     work.walk.scratch = memory.take(kernels::backward_scratch(K, V));
     work.sums = memory.take(capacity * sums_width);
     std::fill_n(work.sums, capacity * sums_width, Real{0});
-    work.accepted_trim = memory.take(block * kernels::accepted_capacity(span));
+    work.accepted_shortfall = memory.take(block * kernels::accepted_capacity(span));
     work.accepted_key = memory.template take<int32_t>(block * kernels::accepted_capacity(span));
     const int64_t index = index_of(stretch);
     if (stretch.first > problem.T_k - problem.T_q) {

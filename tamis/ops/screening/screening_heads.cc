@@ -26,7 +26,7 @@ PreparedHead<Real> prepare_head(double s_w, double s_r, int64_t key_dim, int64_t
   constants.key_dim = key_dim;
   constants.value_dim = value_dim;
   constants.width = width;
-  constants.span = width >= static_cast<double>(keys) ? keys : static_cast<int64_t>(std::ceil(width));
+  constants.span = width < static_cast<double>(keys) ? static_cast<int64_t>(std::ceil(width)) : keys;
   constants.span = std::max<int64_t>(constants.span, 1);
   constants.inverse_r = static_cast<Real>(std::min(1 + std::exp(-s_r), 1e30));
   constants.one_minus_r = static_cast<Real>(1 / (1 + std::exp(s_r)));

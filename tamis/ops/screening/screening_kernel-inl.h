@@ -13,7 +13,7 @@
 #include <bit>
 #include <cmath>
 
-#include "hwy/contrib/math/math-inl.h"
+#include "tamis/kernels/math-inl.h"
 #include "tamis/kernels/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -133,17 +133,17 @@ HWY_INLINE const Real* SoftmaskOf(const ScreeningHead<Real>& head, int64_t dista
   return head.softmask + kMaskPadding + head.span - 1 - distance;
 }
 
-/// One panel's verdicts: for query i, bit l of accepted[i] says that key panel + l counts; then trim[i * 64 + l] is
-/// 1 - (1 - s) / r and weight[i * 64 + l] is Trim times Softmask.
+/// One panel's verdicts: for query i, bit l of accepted[i] says that key panel + l counts; then shortfall[i * 64 + l]
+/// is (1 - s) / r and weight[i * 64 + l] is Trim times Softmask.
 template <typename Real>
 struct Verdicts {
   uint64_t accepted[kBlockQueries];
-  HWY_ALIGN Real trim[kBlockQueries * kPanelKeys];
+  HWY_ALIGN Real shortfall[kBlockQueries * kPanelKeys];
   HWY_ALIGN Real weight[kBlockQueries * kPanelKeys];
 };
 
-/// Eq. (8)-(11) for a group of queries and one tile of keys. kKeepTrim: the backward pass wants 1 - (1 - s) / r too.
-template <bool kKeepTrim, typename Real>
+/// Eq. (8)-(11) for a group of queries and one tile of keys. kKeepShortfall: the backward pass wants (1 - s) / r too.
+template <bool kKeepShortfall, typename Real>
 HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT q, int64_t first_query,
                            int64_t query, const Real* HWY_RESTRICT tile, int64_t key, int64_t offset,
                            Verdicts<Real>& verdicts) {
@@ -154,18 +154,26 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
   const ScreeningHead<Real>& head = walk.head;
   const int64_t K = head.key_dim, width = padded(K);
 
-  hn::Vec<LaneTag<Real>> s[kGroup][kVectors];
+  // Two chains of half the dimensions each: half the rounding of one long chain, which Trim would amplify by 1/r.
+  hn::Vec<LaneTag<Real>> s[kGroup][kVectors], rest[kGroup][kVectors];
   for (int64_t g = 0; g < kGroup; ++g) {
-    for (int64_t x = 0; x < kVectors; ++x) s[g][x] = hn::Zero(d);
+    for (int64_t x = 0; x < kVectors; ++x) s[g][x] = rest[g][x] = hn::Zero(d);
   }
   const Real* HWY_RESTRICT rows = q + query * width;
-  for (int64_t dim = 0; dim < K; ++dim) {
-    hn::Vec<LaneTag<Real>> keys[kVectors];
-    for (int64_t x = 0; x < kVectors; ++x) keys[x] = hn::LoadU(d, tile + dim * kTileKeys + x * kWidth);
-    for (int64_t g = 0; g < kGroup; ++g) {
-      const auto component = hn::Set(d, rows[g * width + dim]);
-      for (int64_t x = 0; x < kVectors; ++x) s[g][x] = hn::MulAdd(component, keys[x], s[g][x]);
+  const auto add_products = [&](int64_t first, int64_t last, auto& sums) HWY_ATTR {
+    for (int64_t dim = first; dim < last; ++dim) {
+      hn::Vec<LaneTag<Real>> keys[kVectors];
+      for (int64_t x = 0; x < kVectors; ++x) keys[x] = hn::LoadU(d, tile + dim * kTileKeys + x * kWidth);
+      for (int64_t g = 0; g < kGroup; ++g) {
+        const auto component = hn::Set(d, rows[g * width + dim]);
+        for (int64_t x = 0; x < kVectors; ++x) sums[g][x] = hn::MulAdd(component, keys[x], sums[g][x]);
+      }
     }
+  };
+  add_products(0, K / 2, s);
+  add_products(K / 2, K, rest);
+  for (int64_t g = 0; g < kGroup; ++g) {
+    for (int64_t x = 0; x < kVectors; ++x) s[g][x] = hn::Add(s[g][x], rest[g][x]);
   }
 
   const auto zero = hn::Zero(d), one = hn::Set(d, Real{1}), inverse_r = hn::Set(d, head.inverse_r);
@@ -174,8 +182,8 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
     const Real* softmask = SoftmaskOf(head, i - key);
     uint64_t bits = 0;
     for (int64_t x = 0; x < kVectors; ++x) {
-      const auto short_of_one = hn::Max(hn::Sub(one, s[g][x]), zero);                // rounding: s is at most 1
-      const auto trim = hn::Max(hn::NegMulAdd(short_of_one, inverse_r, one), zero);  // (9)
+      const auto shortfall = hn::Mul(hn::Max(hn::Sub(one, s[g][x]), zero), inverse_r);  // rounding: s is at most 1
+      const auto trim = hn::Max(hn::Sub(one, shortfall), zero);                         // (9)
       const auto weight = hn::Mul(hn::Mul(trim, trim), hn::LoadU(d, softmask + x * kWidth));  // (11)
       auto counts = hn::Gt(weight, zero);  // false for NaN, which only keys outside the window can bring in here
       if (walk.document != nullptr) {
@@ -194,7 +202,7 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
       bits |= static_cast<uint64_t>(bytes[0] | (bytes[1] << 8)) << (x * kWidth);
       const int64_t at = (query + g) * kPanelKeys + offset + x * kWidth;
       hn::Store(weight, d, verdicts.weight + at);
-      if constexpr (kKeepTrim) hn::Store(trim, d, verdicts.trim + at);
+      if constexpr (kKeepShortfall) hn::Store(shortfall, d, verdicts.shortfall + at);
     }
     verdicts.accepted[query + g] |= bits << offset;
   }
@@ -202,7 +210,7 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
 
 /// Screens the keys [panel, panel + 64) for `count` queries from `first_query` on, and brings in every value that one
 /// of them accepts.
-template <bool kKeepTrim, typename Real>
+template <bool kKeepShortfall, typename Real>
 HWY_INLINE void ScreenPanel(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT q, int64_t first_query,
                             int64_t count, int64_t panel, const Slots& slots, Verdicts<Real>& verdicts) {
   constexpr int64_t kVectors = kTileKeys / hn::MaxLanes(LaneTag<Real>());
@@ -212,7 +220,7 @@ HWY_INLINE void ScreenPanel(const ScreeningWalk<Real>& walk, const Real* HWY_RES
   for (int64_t key = panel; key < std::min(panel + kPanelKeys, last_key); key += kTileKeys) {
     const Real* tile = walk.ring.tiles + slots(key) / kTileKeys * K * kTileKeys;
     for (int64_t query = 0; query < count; query += kGroup) {
-      ScreenTile<kKeepTrim>(walk, q, first_query, query, tile, key, key - panel, verdicts);
+      ScreenTile<kKeepShortfall>(walk, q, first_query, query, tile, key, key - panel, verdicts);
     }
   }
   uint64_t wanted = 0;
@@ -266,26 +274,17 @@ HWY_INLINE int64_t FirstVisibleTile(const ScreeningWalk<Real>& walk, int64_t fir
 
 /// |h| of `count` rows and tanh(|h|) / |h|, 1 at h = 0.                                        (13), (14)
 template <typename Real>
-HWY_INLINE void TanhNormFactors(const Real* HWY_RESTRICT h, int64_t count, int64_t width, Real* HWY_RESTRICT norm,
-                                Real* HWY_RESTRICT factor) {
-  const LaneTag<Real> d;
-  for (int64_t i = 0; i < count; ++i) norm[i] = std::sqrt(Dot(h + i * width, h + i * width, width));
-  std::fill(norm + count, norm + kBlockQueries, Real{0});
+HWY_INLINE void TanhNormFactors(const Real* HWY_RESTRICT h, int64_t count, int64_t width, double* HWY_RESTRICT norm,
+                                double* HWY_RESTRICT factor) {
+  const WideTag d;
+  for (int64_t i = 0; i < count; ++i) norm[i] = std::sqrt(WideDot(h + i * width, h + i * width, width));
+  std::fill(norm + count, norm + kBlockQueries, 0.0);
+  const auto one = hn::Set(d, 1.0);
   for (int64_t i = 0; i < count; i += hn::MaxLanes(d)) {
     const auto n = hn::LoadU(d, norm + i);
     const auto at_zero = hn::Eq(n, hn::Zero(d));
-    const auto ratio = hn::Div(hn::Tanh(d, n), hn::IfThenElse(at_zero, hn::Set(d, Real{1}), n));
-    hn::StoreU(hn::IfThenElse(at_zero, hn::Set(d, Real{1}), ratio), d, factor + i);
+    hn::StoreU(hn::IfThenElse(at_zero, one, hn::Div(PreciseTanh(d, n), hn::IfThenElse(at_zero, one, n))), d, factor + i);
   }
-}
-
-/// sigmoid(x); exp stays within its range.
-template <class D, class V>
-HWY_INLINE V Sigmoid(D d, V x) {
-  using Real = hn::TFromD<D>;
-  const auto one = hn::Set(d, Real{1});
-  const auto exponent = hn::Min(hn::Neg(x), hn::Set(d, sizeof(Real) == 8 ? Real{700} : Real{88}));
-  return hn::Div(one, hn::Add(one, hn::Exp(d, exponent)));
 }
 
 }  // namespace tamis::kernels::HWY_NAMESPACE

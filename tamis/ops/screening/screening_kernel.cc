@@ -11,16 +11,16 @@ namespace tamis::kernels::HWY_NAMESPACE {
 
 /// out = u * tanh(SiLU(gate)), u = factor * h.                                                (14), (17), (18)
 template <typename Real>
-void Finish(const ScreeningWalk<Real>& walk, int64_t query, Real factor, Real* HWY_RESTRICT h,
+void Finish(const ScreeningWalk<Real>& walk, int64_t query, double factor, Real* HWY_RESTRICT h,
             Real* HWY_RESTRICT gate) {
   const LaneTag<Real> d;
   const int64_t row = query - walk.query_origin, width = padded(walk.head.value_dim);
   if (walk.gate.data != nullptr) LoadRow(walk.gate, row, walk.head.value_dim, gate);
   for (int64_t at = 0; at < width; at += hn::MaxLanes(d)) {
-    auto u = hn::Mul(hn::LoadU(d, h + at), hn::Set(d, factor));
+    auto u = hn::Mul(hn::LoadU(d, h + at), hn::Set(d, static_cast<Real>(factor)));
     if (walk.gate.data != nullptr) {
       const auto g = hn::LoadU(d, gate + at);
-      u = hn::Mul(u, hn::Tanh(d, hn::Mul(g, Sigmoid(d, g))));
+      u = hn::Mul(u, PreciseTanh(d, hn::Mul(g, Sigmoid(d, g))));
     }
     hn::StoreU(u, d, h + at);
   }
@@ -33,7 +33,7 @@ void Forward(const ScreeningWalk<Real>& walk) {
   Real* q = walk.scratch;
   Real* h = q + kBlockQueries * key_width;
   Real* gate = h + kBlockQueries * value_width + key_width;
-  HWY_ALIGN Real norm[kBlockQueries], factor[kBlockQueries];
+  HWY_ALIGN double norm[kBlockQueries], factor[kBlockQueries];
   Verdicts<Real> verdicts;
   int64_t packed = walk.packed;
 
@@ -55,7 +55,7 @@ void Forward(const ScreeningWalk<Real>& walk) {
     if (walk.head.tanh_norm) {
       TanhNormFactors(h, count, value_width, norm, factor);
     } else {
-      std::fill(factor, factor + count, Real{1});
+      std::fill(factor, factor + count, 1.0);
     }
     for (int64_t i = 0; i < count; ++i) Finish(walk, first + i, factor[i], h + i * value_width, gate);
   }

@@ -91,11 +91,11 @@ template <typename Real>
 struct ScreeningBackward {
   ScreeningWalk<Real> walk;
   Rows dq, dk, dv, dgate;
-  Real* halo = nullptr;             // [span - 1][...], row 0 is key first - span + 1; null: the head's first walk
-  Real* tail = nullptr;             // [span - 1][...], row 0 is key last - span + 1; null: the head's last walk
-  Real* sums = nullptr;             // [capacity][...], zero before and after
-  Real* accepted_trim = nullptr;    // [block][accepted_capacity(span)]
-  int32_t* accepted_key = nullptr;  // [block][accepted_capacity(span)]
+  Real* halo = nullptr;                // [span - 1][...], row 0 is key first - span + 1; null: the head's first walk
+  Real* tail = nullptr;                // [span - 1][...], row 0 is key last - span + 1; null: the head's last walk
+  Real* sums = nullptr;                // [capacity][...], zero before and after
+  Real* accepted_shortfall = nullptr;  // [block][accepted_capacity(span)]
+  int32_t* accepted_key = nullptr;     // [block][accepted_capacity(span)]
   // Results, summed over pairs: gradients of s_w through the softmask, of mipe_step, and of s_r.
   double d_softmask = 0;
   double d_mipe_step = 0;

@@ -1,0 +1,253 @@
+#include "tamis/ops/screening/screening_state.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <istream>
+#include <limits>
+#include <ostream>
+#include <vector>
+
+#include "tamis/base/error.h"
+#include "tamis/ops/parallel.h"
+#include "tamis/ops/screening/screening_heads.h"
+#include "tamis/ops/screening/screening_kernel.h"
+
+namespace tamis::ops {
+namespace {
+
+using at::Tensor;
+using kernels::padded;
+
+/// One head's store. While `capacity` is below `final_capacity` keys only ever append; then the ring goes round.
+struct HeadStore {
+  double s_w = 0, s_r = 0;
+  int64_t block = kernels::kBlockQueries;
+  int64_t final_capacity = 0;
+  int64_t capacity = 0;
+  PreparedHead<float> head;
+  std::vector<float> tiles, values;
+  std::vector<uint8_t> ready;
+
+  int64_t bytes() const {
+    return static_cast<int64_t>((tiles.capacity() + values.capacity() + head.softmask.capacity()) * sizeof(float) +
+                                ready.capacity());
+  }
+};
+
+template <typename T>
+void write_numbers(std::ostream& out, const T* numbers, size_t count) {
+  out.write(reinterpret_cast<const char*>(numbers), static_cast<std::streamsize>(count * sizeof(T)));
+}
+
+template <typename T>
+void read_numbers(std::istream& in, T* numbers, size_t count) {
+  in.read(reinterpret_cast<char*>(numbers), static_cast<std::streamsize>(count * sizeof(T)));
+  if (!in) fail(ExitCode::kInput, "screening state: ends too early; was it saved completely?");
+}
+
+constexpr std::array<char, 8> kMagic = {'T', 'A', 'M', 'I', 'S', 'S', 'C', '1'};
+
+}  // namespace
+
+struct ScreeningState::Impl {
+  int64_t key_dim = 0, value_dim = 0;
+  ScreeningStateOptions options;
+  int64_t position = 0;
+  std::vector<HeadStore> heads;
+
+  /// Makes room for the keys up to position `last` in head `h`.
+  void grow(HeadStore& store, int64_t last) const {
+    if (store.capacity == store.final_capacity || last <= store.capacity) return;
+    const int64_t wanted = padded(std::max({last, 2 * store.capacity, int64_t{64}}));
+    store.capacity = std::min(store.final_capacity, wanted);
+    store.tiles.resize(static_cast<size_t>(store.capacity * key_dim));
+    store.values.resize(static_cast<size_t>(store.capacity * padded(value_dim)));
+    store.ready.resize(static_cast<size_t>(store.capacity), 1);
+    store.head = prepare_head<float>(store.s_w, store.s_r, key_dim, value_dim, store.capacity, options.mipe_threshold,
+                                     options.expand_beyond, options.position == "mipe", options.tanh_norm,
+                                     /*derivative=*/false);
+  }
+
+  /// The chunk's queries against the store of head `h`, row `b` of the tensors.
+  void walk(int64_t b, int64_t h, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& gate,
+            const Tensor& out, WalkMemory<float>& memory) {
+    HeadStore& store = heads[h];
+    const int64_t chunk = q.size(1);
+    grow(store, position + chunk);
+    kernels::ScreeningWalk<float> walk;
+    walk.head = store.head.constants;
+    walk.head.softmask = store.head.softmask.empty() ? nullptr : store.head.softmask.data();
+    walk.ring = {store.capacity, store.tiles.data(), store.values.data(), store.ready.data(), nullptr};
+    walk.q = rows_of(q, b, h);
+    walk.k = rows_of(k, b, h);
+    walk.v = rows_of(v, b, h);
+    if (gate.defined()) walk.gate = rows_of(gate, b, h);
+    walk.out = rows_of(out, b, h);
+    walk.query_origin = walk.key_origin = walk.first = walk.packed = position;
+    walk.last = position + chunk;
+    walk.block = store.block;
+    walk.store_all_values = true;
+    walk.scratch = memory.take(kernels::forward_scratch(key_dim, value_dim));
+    kernels::screening_forward(walk);
+  }
+
+  /// Pairs that a chunk of one head looks at, to decide whether threads are worth waking.
+  int64_t pairs(int64_t chunk) const {
+    int64_t sum = 0;
+    for (const HeadStore& store : heads) sum += chunk * (std::min(position, store.final_capacity) + chunk + 64);
+    return sum;
+  }
+};
+
+ScreeningState::ScreeningState(const Tensor& s_w_H, const Tensor& s_r_H, int64_t key_dim, int64_t value_dim,
+                               const Options& options)
+    : impl_(std::make_unique<Impl>()) {
+  TORCH_CHECK_VALUE(s_w_H.dim() == 1 && s_w_H.sizes() == s_r_H.sizes(),
+                    "screening state: s_w and s_r must hold one number per head, but have the shapes ", s_w_H.sizes(),
+                    " and ", s_r_H.sizes());
+  TORCH_CHECK_VALUE(key_dim >= 2 && value_dim >= 1, "screening state: K must be at least 2 and V at least 1, but are ",
+                    key_dim, " and ", value_dim);
+  impl_->key_dim = key_dim;
+  impl_->value_dim = value_dim;
+  impl_->options = options;
+  const Tensor s_w = s_w_H.detach().cpu().to(at::kDouble).contiguous();
+  const Tensor s_r = s_r_H.detach().cpu().to(at::kDouble).contiguous();
+  for (int64_t h = 0; h < s_w.size(0); ++h) {
+    HeadStore store;
+    store.s_w = s_w.const_data_ptr<double>()[h];
+    store.s_r = s_r.const_data_ptr<double>()[h];
+    const double width = screening_width(store.s_w, options.expand_beyond);
+    constexpr double kEndless = 1e12;  // a window that no sequence fills
+    const bool bounded = width < kEndless;
+    store.block = width <= 64 ? kernels::kBlockQueries / 2 : kernels::kBlockQueries;
+    store.final_capacity = bounded ? kernels::ring_capacity(static_cast<int64_t>(std::ceil(width)), store.block)
+                                   : std::numeric_limits<int64_t>::max() / 2;
+    impl_->heads.push_back(std::move(store));
+  }
+}
+
+ScreeningState::ScreeningState(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ScreeningState::~ScreeningState() = default;
+ScreeningState::ScreeningState(ScreeningState&&) noexcept = default;
+ScreeningState& ScreeningState::operator=(ScreeningState&&) noexcept = default;
+
+Tensor ScreeningState::step(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& gate) {
+  ScreeningState* self = this;
+  return step({&self, 1}, q, k, v, gate);
+}
+
+Tensor ScreeningState::step(std::span<ScreeningState* const> states, const Tensor& q_in, const Tensor& k_in,
+                            const Tensor& v_in, const std::optional<Tensor>& gate_in) {
+  const auto B = static_cast<int64_t>(states.size());
+  TORCH_CHECK_VALUE(B > 0, "screening state: step needs at least one state");
+  const int64_t H = static_cast<int64_t>(states[0]->impl_->heads.size());
+  const int64_t K = states[0]->impl_->key_dim, V = states[0]->impl_->value_dim;
+  TORCH_CHECK_VALUE(q_in.dim() == 4 && q_in.size(1) >= 1 && q_in.sizes() == at::IntArrayRef({B, q_in.size(1), H, K}),
+                    "screening state: q must have the shape [", B, ", C >= 1, ", H, ", ", K, "], but has ",
+                    q_in.sizes());
+  const int64_t C = q_in.size(1);
+  const auto check = [&](const char* name, const Tensor& x, int64_t width) {
+    TORCH_CHECK_VALUE(x.sizes() == at::IntArrayRef({B, C, H, width}), "screening state: ", name,
+                      " must have the shape [", B, ", ", C, ", ", H, ", ", width, "], but has ", x.sizes());
+    TORCH_CHECK_VALUE(x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) &&
+                          x.scalar_type() == q_in.scalar_type(),
+                      "screening state: ", name, " must be float32 or bfloat16 on the CPU, the same for all, but is ",
+                      x.scalar_type(), " on ", x.device());
+  };
+  check("q", q_in, K);
+  check("k", k_in, K);
+  check("v", v_in, V);
+  if (gate_in) check("gate", *gate_in, V);
+  for (const ScreeningState* state : states) {
+    TORCH_CHECK_VALUE(static_cast<int64_t>(state->impl_->heads.size()) == H && state->impl_->key_dim == K &&
+                          state->impl_->value_dim == V,
+                      "screening state: the states of one step must be of the same layer");
+  }
+
+  const Tensor q = with_adjacent_rows(q_in), k = with_adjacent_rows(k_in), v = with_adjacent_rows(v_in);
+  const Tensor gate = gate_in ? with_adjacent_rows(*gate_in) : Tensor();
+  Tensor out = at::empty({B, C, H, V}, v.options());
+  int64_t pairs = 0;
+  for (const ScreeningState* state : states) pairs += state->impl_->pairs(C);
+  const auto work = [&](int64_t item) {
+    thread_local WalkMemory<float> memory;
+    memory.reset();
+    states[item / H]->impl_->walk(item / H, item % H, q, k, v, gate, out, memory);
+  };
+  constexpr int64_t kWorthThreads = 100'000;  // pairs; below, waking threads costs more than it saves
+  if (pairs < kWorthThreads) {
+    for (int64_t item = 0; item < B * H; ++item) work(item);
+  } else {
+    parallel_items(B * H, work);
+  }
+  for (ScreeningState* state : states) state->impl_->position += C;
+  return out;
+}
+
+int64_t ScreeningState::position() const {
+  return impl_->position;
+}
+
+int64_t ScreeningState::bytes() const {
+  int64_t sum = 0;
+  for (const HeadStore& store : impl_->heads) sum += store.bytes();
+  return sum;
+}
+
+ScreeningState ScreeningState::fork() const {
+  return ScreeningState(std::make_unique<Impl>(*impl_));
+}
+
+void ScreeningState::reset() {
+  impl_->position = 0;
+}
+
+void ScreeningState::save(std::ostream& out) const {
+  write_numbers(out, kMagic.data(), kMagic.size());
+  const std::array<int64_t, 4> sizes = {static_cast<int64_t>(impl_->heads.size()), impl_->key_dim, impl_->value_dim,
+                                        impl_->position};
+  write_numbers(out, sizes.data(), sizes.size());
+  for (const HeadStore& store : impl_->heads) {
+    write_numbers(out, &store.capacity, 1);
+    write_numbers(out, store.tiles.data(), store.tiles.size());
+    write_numbers(out, store.values.data(), store.values.size());
+  }
+}
+
+void ScreeningState::load(std::istream& in) {
+  std::array<char, 8> magic{};
+  read_numbers(in, magic.data(), magic.size());
+  if (magic != kMagic) fail(ExitCode::kInput, "screening state: these bytes are not a saved screening state");
+  std::array<int64_t, 4> sizes{};
+  read_numbers(in, sizes.data(), sizes.size());
+  const std::array<int64_t, 3> expected = {static_cast<int64_t>(impl_->heads.size()), impl_->key_dim, impl_->value_dim};
+  if (!std::equal(expected.begin(), expected.end(), sizes.begin()) || sizes[3] < 0) {
+    fail(ExitCode::kInput,
+         "screening state: expected {} heads of K {} and V {}, but the bytes hold {} heads of K {} and V {}",
+         expected[0], expected[1], expected[2], sizes[0], sizes[1], sizes[2]);
+  }
+  Impl loaded = *impl_;  // nothing changes when the bytes turn out to be damaged
+  loaded.position = sizes[3];
+  for (HeadStore& store : loaded.heads) {
+    int64_t capacity = 0;
+    read_numbers(in, &capacity, 1);
+    const int64_t needed = std::min(store.final_capacity, loaded.position);
+    // A store at most doubles what it needs, so a larger one is damage and not worth the memory.
+    if (capacity < needed || capacity > std::min(store.final_capacity, 2 * padded(needed) + 64) || capacity % 16 != 0) {
+      fail(ExitCode::kInput, "screening state: a head of {} tokens cannot have room for {}", loaded.position, capacity);
+    }
+    store.capacity = 0;
+    store.tiles.clear();
+    store.values.clear();
+    store.ready.clear();
+    loaded.grow(store, capacity);
+    read_numbers(in, store.tiles.data(), store.tiles.size());
+    read_numbers(in, store.values.data(), store.values.size());
+  }
+  *impl_ = std::move(loaded);
+}
+
+}  // namespace tamis::ops

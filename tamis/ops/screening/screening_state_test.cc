@@ -1,0 +1,194 @@
+#include "tamis/ops/screening/screening_state.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tamis/base/error.h"
+#include "tamis/base/random.h"
+#include "tamis/ops/screening/screening.h"
+#include "tamis/ops/testing.h"
+
+namespace tamis::ops {
+namespace {
+
+using at::Tensor;
+
+constexpr int64_t kK = 16, kV = 24;
+
+struct Sequence {
+  Tensor q, k, v, gate;
+  Sequence slice(int64_t first, int64_t last) const {
+    return {q.slice(1, first, last), k.slice(1, first, last), v.slice(1, first, last), gate.slice(1, first, last)};
+  }
+};
+
+const Tensor kWidthParameter = at::log(at::tensor({1.0f, 1.5f, 16.3f, 99.0f, 255.0f, 1e30f}));
+const Tensor kAcceptParameter = at::tensor({0.0f, 2.0f, 1.0f, 0.0f, 3.0f, 0.5f});
+
+Sequence random_sequence(int64_t T, uint64_t seed, at::ScalarType dtype = at::kFloat) {
+  const int64_t H = kWidthParameter.size(0);
+  const Tensor centre = testing::random_normal({1, 1, H, kK}, seed + 9);
+  return {(centre + testing::random_normal({1, T, H, kK}, seed)).to(dtype),
+          (centre + testing::random_normal({1, T, H, kK}, seed + 1)).to(dtype),
+          testing::random_normal({1, T, H, kV}, seed + 2).to(dtype),
+          testing::random_normal({1, T, H, kV}, seed + 3).to(dtype)};
+}
+
+ScreeningState make_state(const ScreeningState::Options& options = {}) {
+  return ScreeningState(kWidthParameter, kAcceptParameter, kK, kV, options);
+}
+
+Tensor step(ScreeningState& state, const Sequence& x) {
+  return state.step(x.q, x.k, x.v, x.gate);
+}
+
+Tensor in_chunks(ScreeningState& state, const Sequence& x, const std::vector<int64_t>& lengths) {
+  std::vector<Tensor> parts;
+  int64_t first = 0;
+  for (const int64_t length : lengths) {
+    parts.push_back(step(state, x.slice(first, first + length)));
+    first += length;
+  }
+  return at::cat(parts, 1);
+}
+
+std::vector<int64_t> random_split(int64_t total, uint64_t seed) {
+  Random random{seed};
+  std::vector<int64_t> lengths;
+  while (total > 0) {
+    const auto limit = static_cast<uint64_t>(random.below(3) == 0 ? 2 : 120);
+    lengths.push_back(std::min<int64_t>(total, 1 + static_cast<int64_t>(random.below(limit))));
+    total -= lengths.back();
+  }
+  return lengths;
+}
+
+void expect_close(const Tensor& found, const Tensor& full) {
+  EXPECT_LE(testing::largest(found - full), 1e-5 * testing::largest(full));
+}
+
+TEST(ScreeningState, FullIsChunkedIsTokenByToken) {
+  const int64_t T = 700;
+  const Sequence x = random_sequence(T, 1);
+  for (const std::optional<double> expand : {std::optional<double>(), std::optional<double>(50.0)}) {
+    const Tensor full =
+        screening(x.q, x.k, x.v, kWidthParameter, kAcceptParameter, {.gate = x.gate, .expand_beyond = expand});
+    for (uint64_t seed = 1; seed <= 5; ++seed) {
+      ScreeningState state = make_state({.expand_beyond = expand});
+      expect_close(in_chunks(state, x, random_split(T, seed)), full);
+      EXPECT_EQ(state.position(), T);
+    }
+    ScreeningState tokens = make_state({.expand_beyond = expand}), once = make_state({.expand_beyond = expand});
+    expect_close(in_chunks(tokens, x, std::vector<int64_t>(T, 1)), full);
+    expect_close(step(once, x), full);
+  }
+}
+
+TEST(ScreeningState, AblationsAgreeWithTheOperator) {
+  const Sequence x = random_sequence(200, 2);
+  const Tensor full = screening(x.q, x.k, x.v, kWidthParameter, kAcceptParameter,
+                                {.gate = x.gate, .mipe_threshold = 90, .tanh_norm = false, .position = "none"});
+  ScreeningState state = make_state({.mipe_threshold = 90, .tanh_norm = false, .position = "none"});
+  expect_close(in_chunks(state, x, random_split(200, 3)), full);
+}
+
+TEST(ScreeningState, BFloat16ProjectionsAreAccepted) {
+  const Sequence x = random_sequence(150, 3, at::kBFloat16);
+  const Tensor full = screening(x.q, x.k, x.v, kWidthParameter, kAcceptParameter, {.gate = x.gate});
+  ScreeningState state = make_state();
+  const Tensor found = in_chunks(state, x, random_split(150, 4));
+  EXPECT_EQ(found.scalar_type(), at::kBFloat16);
+  EXPECT_LE(testing::largest(found.to(at::kFloat) - full.to(at::kFloat)), 0.01 * testing::largest(full));
+}
+
+TEST(ScreeningState, SeveralSequencesAtTheirOwnPositions) {
+  const Sequence a = random_sequence(300, 4), b = random_sequence(300, 5);
+  ScreeningState first = make_state(), second = make_state(), alone_a = make_state(), alone_b = make_state();
+  step(first, a.slice(0, 117));
+  step(alone_a, a.slice(0, 117));
+  step(second, b.slice(0, 9));
+  step(alone_b, b.slice(0, 9));
+  const Sequence next_a = a.slice(117, 130), next_b = b.slice(9, 22);
+  ScreeningState* const states[] = {&first, &second};
+  const Tensor both = ScreeningState::step(states, at::cat({next_a.q, next_b.q}), at::cat({next_a.k, next_b.k}),
+                                           at::cat({next_a.v, next_b.v}), at::cat({next_a.gate, next_b.gate}));
+  EXPECT_TRUE(testing::same_bits(both.slice(0, 0, 1), step(alone_a, next_a)));
+  EXPECT_TRUE(testing::same_bits(both.slice(0, 1, 2), step(alone_b, next_b)));
+  EXPECT_EQ(first.position(), 130);
+  EXPECT_EQ(second.position(), 22);
+}
+
+TEST(ScreeningState, ForkAndSavedCopyGoOnAlike) {
+  const Sequence x = random_sequence(600, 6);
+  ScreeningState state = make_state();
+  step(state, x.slice(0, 333));
+  ScreeningState fork = state.fork(), loaded = make_state();
+  std::stringstream bytes;
+  state.save(bytes);
+  loaded.load(bytes);
+  const Tensor expected = step(state, x.slice(333, 600));
+  EXPECT_TRUE(testing::same_bits(expected, step(fork, x.slice(333, 600))));
+  EXPECT_TRUE(testing::same_bits(expected, step(loaded, x.slice(333, 600))));
+}
+
+TEST(ScreeningState, DamagedBytesAreRefusedAndChangeNothing) {
+  const Sequence x = random_sequence(100, 7);
+  ScreeningState state = make_state();
+  step(state, x.slice(0, 60));
+  std::ostringstream saved;
+  state.save(saved);
+  const std::string good = saved.str();
+  const auto expect_refused = [&](const std::string& bytes, const std::string& text) {
+    std::istringstream in(bytes);
+    testing::expect_throws<Error>([&] { state.load(in); }, text);
+  };
+  expect_refused("", "ends too early");
+  expect_refused(good.substr(0, good.size() - 1), "ends too early");
+  expect_refused("x" + good, "not a saved screening state");
+  std::string heads = good, capacity = good;
+  heads[8] = 3;
+  capacity[8 + 32 + 5] = 1;
+  expect_refused(heads, "expected 6 heads");
+  expect_refused(capacity, "cannot have room");
+  ScreeningState same = make_state();
+  step(same, x.slice(0, 60));
+  EXPECT_TRUE(testing::same_bits(step(state, x.slice(60, 100)), step(same, x.slice(60, 100))));
+}
+
+TEST(ScreeningState, FiniteWindowsKeepABoundedStore) {
+  const Tensor s_w = at::log(at::tensor({1.0f, 40.0f, 256.0f})), s_r = at::zeros({3});
+  ScreeningState state(s_w, s_r, kK, kV);
+  const auto tokens = [&](int64_t n, uint64_t seed) {
+    state.step(testing::random_normal({1, n, 3, kK}, seed), testing::random_normal({1, n, 3, kK}, seed + 1),
+               testing::random_normal({1, n, 3, kV}, seed + 2));
+  };
+  tokens(1000, 1);
+  const int64_t bytes = state.bytes();
+  for (int i = 0; i < 200; ++i) tokens(1, 10 + i);
+  tokens(20'000, 2);
+  EXPECT_EQ(state.bytes(), bytes);
+  // ceil(w) keys a head, rounded up to tiles and one block of queries.
+  const int64_t keys = 2 + 41 + 257 + 3 * (2 * 16 + 32);
+  EXPECT_LE(bytes, keys * (kK + 32 + 2) * 4 + 3 * 160 * 4);
+}
+
+TEST(ScreeningState, BadShapesAreNamed) {
+  ScreeningState state = make_state();
+  const Sequence x = random_sequence(3, 8);
+  testing::expect_throws<c10::ValueError>([&] { state.step(x.q.slice(2, 0, 2), x.k, x.v, x.gate); },
+                                          "q must have the shape");
+  testing::expect_throws<c10::ValueError>([&] { state.step(x.q, x.k.slice(1, 0, 2), x.v, x.gate); },
+                                          "k must have the shape");
+  testing::expect_throws<c10::ValueError>([&] { state.step(x.q, x.k, x.v.to(at::kDouble), x.gate); },
+                                          "v must be float32 or bfloat16");
+  EXPECT_EQ(state.position(), 0);
+}
+
+}  // namespace
+}  // namespace tamis::ops

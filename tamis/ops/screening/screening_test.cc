@@ -1,0 +1,322 @@
+#include "tamis/ops/screening/screening.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tamis/ops/testing.h"
+
+namespace tamis::ops {
+namespace {
+
+using at::Tensor;
+using testing::Tensors;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+struct Shape {
+  int64_t B, T, K, V;
+  std::vector<double> widths;   // one head each; infinity: s_w = 95
+  std::vector<double> accepts;  // r, repeated over the heads
+  int64_t queries = -1;         // T_q; -1: all T
+};
+
+/// q, k, v, s_w, s_r, gate. Queries and keys gather around a few directions, so that every r accepts some keys and
+/// rejects others; a few rows are zero.
+Tensors random_inputs(const Shape& shape, uint64_t seed) {
+  const auto H = static_cast<int64_t>(shape.widths.size());
+  const int64_t T_q = shape.queries < 0 ? shape.T : shape.queries;
+  const Tensor directions = testing::random_normal({6, shape.K}, seed);
+  const Tensor choice = (testing::random_normal({shape.B, shape.T, H}, seed + 1).abs() * 3).to(at::kLong).clamp_max(5);
+  const Tensor centre = directions.index({choice});
+  Tensor q =
+      (centre + 0.3 * testing::random_normal(centre.sizes(), seed + 2)).narrow(1, shape.T - T_q, T_q).contiguous();
+  Tensor k = centre + 0.3 * testing::random_normal(centre.sizes(), seed + 3);
+  Tensor v = testing::random_normal({shape.B, shape.T, H, shape.V}, seed + 4);
+  if (shape.T > 2 && T_q > 2) {
+    q.select(1, 1).zero_();
+    k.select(1, 2).zero_();
+    v.select(1, 0).zero_();
+  }
+  Tensor s_w = at::empty({H}), s_r = at::empty({H});
+  for (int64_t h = 0; h < H; ++h) {
+    const double r = shape.accepts[h % shape.accepts.size()];
+    s_w[h] = std::isinf(shape.widths[h]) ? 95.0 : std::log(shape.widths[h] - 1);
+    s_r[h] = std::log(r / (1 - r));
+  }
+  return {q, k, v, s_w, s_r, testing::random_normal({shape.B, T_q, H, shape.V}, seed + 5)};
+}
+
+/// The operator on the list that random_inputs returns; without its last entry there is no gate.
+testing::Function operator_with(ScreeningOptions options) {
+  return [options](const Tensors& in) mutable {
+    options.gate = in.size() > 5 ? std::optional<Tensor>(in[5]) : std::nullopt;
+    return Tensors{screening(in[0], in[1], in[2], in[3], in[4], options)};
+  };
+}
+
+testing::Function reference_with(ScreeningOptions options) {
+  return [options](const Tensors& in) mutable {
+    options.gate = in.size() > 5 ? std::optional<Tensor>(in[5]) : std::nullopt;
+    return Tensors{reference::screening(in[0], in[1], in[2], in[3], in[4], options)};
+  };
+}
+
+void expect_accurate(const Tensors& in, const ScreeningOptions& options = {}) {
+  testing::expect_as_accurate_as_plain(operator_with(options), reference_with(options), in);
+}
+
+Tensors to_bfloat16(Tensors in) {
+  for (const size_t i : {0, 1, 2, 5}) in[i] = in[i].to(at::kBFloat16);
+  return in;
+}
+
+const std::vector<double> kWidths = {2, 2.5, 17.3, 255.9, 256, 257, 3000, kInfinity};
+
+class ScreeningShapes : public ::testing::TestWithParam<Shape> {};
+
+INSTANTIATE_TEST_SUITE_P(Lengths, ScreeningShapes,
+                         ::testing::Values(Shape{1, 1, 16, 64, kWidths, {0.05, 0.5, 0.95}},    // one token
+                                           Shape{2, 2, 16, 64, kWidths, {0.5}},                //
+                                           Shape{2, 63, 16, 64, kWidths, {0.95, 0.5, 0.05}},   // fits no lane count
+                                           Shape{1, 64, 20, 65, kWidths, {0.5, 0.95}},         // odd dimensions
+                                           Shape{1, 65, 7, 33, kWidths, {0.05, 0.95}},         //
+                                           Shape{1, 130, 2, 1, kWidths, {0.05, 0.5, 0.95}},    // smallest K and V
+                                           Shape{1, 1000, 16, 64, kWidths, {0.5, 0.95, 0.05}}  // several panels
+                                           ));
+
+INSTANTIATE_TEST_SUITE_P(LastQueries, ScreeningShapes,
+                         ::testing::Values(Shape{2, 130, 16, 64, kWidths, {0.5}, 1},
+                                           Shape{1, 300, 16, 24, kWidths, {0.5, 0.95}, 77}));
+
+TEST_P(ScreeningShapes, IsAsAccurateAsPlainTorch) {
+  expect_accurate(random_inputs(GetParam(), 42));
+}
+
+TEST_P(ScreeningShapes, IsAsAccurateAsPlainTorchInBFloat16) {
+  const Tensors in = to_bfloat16(random_inputs(GetParam(), 43));
+  // The exact and the plain result start from the same rounded inputs; s_w and s_r stay float32.
+  const ScreeningOptions options;
+  Tensors exact_in, plain_in;
+  for (const Tensor& x : in) {
+    exact_in.push_back(x.to(at::kDouble));
+    plain_in.push_back(x.to(at::kFloat));
+  }
+  const Tensors exact = testing::outputs_and_gradients(reference_with(options), exact_in);
+  Tensors plain = testing::outputs_and_gradients(reference_with(options), plain_in);
+  testing::for_each_target([&] {
+    const Tensors found = testing::outputs_and_gradients(operator_with(options), in);
+    for (size_t i = 0; i < found.size(); ++i) plain[i] = plain[i].to(found[i].scalar_type());
+    testing::expect_error_within(2.0, found, plain, exact);
+  });
+}
+
+const Shape kSmall = {2, 70, 16, 24, {2.5, 17.3, 90, kInfinity}, {0.5, 0.95}};
+
+TEST(Screening, OptionsAreAsAccurateAsPlainTorch) {
+  const Tensors in = random_inputs(kSmall, 7);
+  expect_accurate({in.begin(), in.begin() + 5});  // no gate
+  expect_accurate(in, {.tanh_norm = false});
+  expect_accurate(in, {.position = "none"});
+  expect_accurate(in, {.mipe_threshold = 20});
+  expect_accurate(in, {.expand_beyond = 17.0});
+  expect_accurate(in, {.document = at::arange(70).floor_divide(13).expand({2, 70}).contiguous()});
+}
+
+TEST(Screening, FixedAcceptanceOneIsAnInfiniteParameter) {
+  Tensors in = random_inputs(kSmall, 8);
+  in[4].fill_(kInfinity);
+  const Tensors fused = testing::outputs_and_gradients(operator_with({}), in);
+  EXPECT_TRUE(at::allclose(fused[0], reference_with({})(in)[0], 1e-4, 1e-5));
+  EXPECT_EQ(testing::largest(fused[5]), 0.0);  // r cannot move
+}
+
+TEST(Screening, GradientsMatchFiniteDifferences) {
+  for (const std::vector<double>& widths : std::vector<std::vector<double>>{{3.5, 2.2}, {40, kInfinity}}) {
+    Tensors in = random_inputs({1, 5, 4, 3, widths, {0.5, 0.8}}, 9);
+    for (Tensor& x : in) x = x.to(at::kDouble);
+    in[1].select(1, 2).fill_(0.3);  // at a zero row the gradient is 0 by convention, not by limit
+    in[0].select(1, 1).fill_(0.4);
+    in[2].select(1, 0).fill_(-0.2);
+    testing::expect_gradients(operator_with({}), in);
+    testing::expect_gradients(operator_with({.mipe_threshold = 5}), in);
+    testing::expect_gradients(operator_with({.tanh_norm = false}), in);
+    testing::expect_gradients(operator_with({.document = at::tensor({4, 4, 7, 7, 7}).view({1, 5})}), in);
+  }
+}
+
+TEST(Screening, LongStretchesShareTheirBoundaryKeys) {
+  // Longer than a stretch of the backward pass (1,024 queries at this window), so that halo and tail meet.
+  expect_accurate(random_inputs({1, 2200, 4, 8, {100, 30.5}, {0.5}}, 10));
+}
+
+TEST(Screening, StridedInputsGiveTheSameBits) {
+  const Tensors in = random_inputs(kSmall, 11);
+  Tensors strided, transposed = in;
+  for (const Tensor& x : in) strided.push_back(testing::strided(x));
+  for (const size_t i : {0, 1, 2, 5}) transposed[i] = in[i].transpose(1, 2).contiguous().transpose(1, 2);
+  const Tensors expected = testing::outputs_and_gradients(operator_with({}), in);
+  EXPECT_TRUE(testing::same_bits(expected, testing::outputs_and_gradients(operator_with({}), strided)));
+  EXPECT_TRUE(testing::same_bits(expected, testing::outputs_and_gradients(operator_with({}), transposed)));
+}
+
+TEST(Screening, ThreadsDoNotChangeBits) {
+  for (const Tensors& in : {random_inputs({2, 700, 16, 64, kWidths, {0.5, 0.95}}, 12),
+                            to_bfloat16(random_inputs({1, 1500, 16, 64, {2, 40, 300}, {0.5}}, 13))}) {
+    Tensors one, four;
+    {
+      const testing::Threads threads(1);
+      one = testing::outputs_and_gradients(operator_with({}), in);
+    }
+    const testing::Threads threads(4);
+    EXPECT_TRUE(testing::same_bits(one, testing::outputs_and_gradients(operator_with({}), in)));
+  }
+}
+
+TEST(Screening, EmptyBatchAndNoQueries) {
+  const Tensors in = random_inputs({0, 5, 4, 3, {3.0}, {0.5}}, 14);
+  EXPECT_EQ(testing::outputs_and_gradients(operator_with({}), in)[0].sizes(), at::IntArrayRef({0, 5, 1, 3}));
+  const Tensors none =
+      testing::outputs_and_gradients(operator_with({}), random_inputs({2, 5, 4, 3, {3.0}, {0.5}, 0}, 14));
+  EXPECT_EQ(none[0].sizes(), at::IntArrayRef({2, 0, 1, 3}));
+  EXPECT_EQ(testing::largest(none[2]), 0.0);
+  EXPECT_EQ(testing::largest(none[3]), 0.0);
+}
+
+TEST(Screening, LastQueriesAreTheEndOfTheFullResult) {
+  const Tensors in = random_inputs({1, 300, 16, 24, kWidths, {0.5, 0.95}}, 15);
+  const Tensor full = operator_with({})(in)[0];
+  for (const int64_t queries : {1, 16, 37, 299}) {
+    const Tensors last = {in[0].slice(1, 300 - queries), in[1], in[2], in[3], in[4], in[5].slice(1, 300 - queries)};
+    const Tensor found = operator_with({.key_start = 12'345})(last)[0];
+    EXPECT_LE(testing::largest(found - full.slice(1, 300 - queries)), 1e-5 * testing::largest(full));
+  }
+}
+
+TEST(Screening, DocumentsAreScreenedAsIfAlone) {
+  const Tensors in = random_inputs({1, 90, 16, 24, {2.5, 17.3, kInfinity}, {0.5}}, 16);
+  Tensor document = at::full({1, 90}, 900, at::kLong);
+  document.slice(1, 41).fill_(-3);
+  const Tensor packed = operator_with({.document = document})(in)[0];
+  const Tensors second = {in[0].slice(1, 41), in[1].slice(1, 41), in[2].slice(1, 41), in[3], in[4], in[5].slice(1, 41)};
+  EXPECT_LE(testing::largest(packed.slice(1, 41) - operator_with({})(second)[0]), 1e-6);
+}
+
+TEST(Screening, ExpandedWindowsAcceptTheWholePast) {
+  // In the limit of an infinite window and acceptance of everything, h is the plain sum of (1 + s)^2 / 4 values.
+  Tensors in = random_inputs({1, 80, 8, 5, {30}, {0.5}}, 17);
+  in[4].fill_(kInfinity);
+  const Tensors expanded = {in[0], in[1], in[2], in[3], in[4]};
+  const auto unit = [](const Tensor& x) { return x / x.norm(2, {-1}, true).clamp_min(1e-12); };
+  const Tensor s = at::einsum("bihd,bjhd->bhij", {unit(in[0]), unit(in[1])});
+  const Tensor expected = at::einsum("bhij,bjhv->bihv", {s.clamp_min(0).square().tril(), unit(in[2])});
+  EXPECT_LE(testing::largest(operator_with({.expand_beyond = 20.0, .tanh_norm = false})(expanded)[0] - expected), 2e-5);
+}
+
+TEST(Screening, KeysOutsideTheWindowAreNeverTouched) {
+  // Two queries at the end, a window of 3.9: keys before the last five hold NaN.
+  Tensors in = random_inputs({1, 100, 16, 24, {3.9}, {0.95}, 2}, 18);
+  const Tensors clean = testing::outputs_and_gradients(operator_with({}), in);
+  in[1].slice(1, 0, 95).fill_(kNaN);
+  in[2].slice(1, 0, 95).fill_(kNaN);
+  EXPECT_TRUE(testing::same_bits(clean, testing::outputs_and_gradients(operator_with({}), in)));
+}
+
+TEST(Screening, RejectedKeysNeverReadTheirValue) {
+  Tensors in = random_inputs({1, 200, 16, 24, {50.5, kInfinity}, {0.3}}, 19);
+  in[1].select(1, 77).copy_(-in[1].select(1, 77));
+  const auto map = reference::screening_relevance(in[0], in[1], in[3], in[4]);
+  const Tensor accepted = (map.trim * map.softmask).amax(2) > 0;  // [B, H, T]: some query accepts the key
+  const Tensor rejected = accepted.logical_not().transpose(1, 2).unsqueeze(-1);
+  ASSERT_GT(rejected.sum().item().toLong(), 0);
+  const Tensors clean = testing::outputs_and_gradients(operator_with({}), in);
+  in[2] = in[2].masked_fill(rejected, kNaN);
+  testing::for_each_target([&] {
+    const Tensors found = testing::outputs_and_gradients(operator_with({}), in);
+    for (const Tensor& x : found) EXPECT_TRUE(x.isfinite().all().item().toBool());
+    EXPECT_LE(testing::largest(found[0] - clean[0]), 1e-5);
+    EXPECT_LE(testing::largest(found[3] - clean[3]), 1e-4 * testing::largest(clean[3]));
+  });
+}
+
+TEST(Screening, ZeroRowsGiveZeroGradients) {
+  const Tensors in = random_inputs(kSmall, 20);  // row 1 of q, 2 of k and 0 of v are zero
+  const Tensors found = testing::outputs_and_gradients(operator_with({}), in);
+  EXPECT_EQ(testing::largest(found[1].select(1, 1)), 0.0);
+  EXPECT_EQ(testing::largest(found[2].select(1, 2)), 0.0);
+  EXPECT_EQ(testing::largest(found[3].select(1, 0)), 0.0);
+}
+
+TEST(Screening, ExtremeParametersStayFinite) {
+  Tensors in = random_inputs({1, 130, 16, 24, {2, 2, 2, 2}, {0.5}}, 21);
+  in[1] = in[0].clone();  // similarity 1 on the diagonal, up to rounding above it
+  in[3].copy_(at::tensor({-30.0f, 0.0f, 60.0f, 95.0f}));
+  for (const float s_r : {-30.0f, 0.0f, 30.0f}) {
+    in[4].fill_(s_r);
+    for (const Tensor& x : testing::outputs_and_gradients(operator_with({}), in)) {
+      EXPECT_TRUE(x.isfinite().all().item().toBool()) << "s_r " << s_r;
+    }
+  }
+}
+
+TEST(Screening, FarPositionsKeepTheirPrecision) {
+  // MiPE in float32 would lose 5e-3 of similarity at these positions.
+  const Tensors in = random_inputs({1, 131'100, 16, 4, {200.5, 30}, {0.2}, 40}, 22);
+  Tensors exact_in;
+  for (const Tensor& x : in) exact_in.push_back(x.to(at::kDouble));
+  const Tensor exact = reference_with({})(exact_in)[0];
+  EXPECT_LE(testing::largest(operator_with({})(in)[0].to(at::kDouble) - exact), 2e-5 * testing::largest(exact));
+}
+
+TEST(Screening, OutputsDoNotDependOnWhatMemoryHeld) {
+  const Tensors in = random_inputs(kSmall, 23);
+  const Tensors expected = testing::outputs_and_gradients(operator_with({}), in);
+  for (int round = 0; round < 3; ++round) {
+    // Freed NaN-filled blocks of the sizes that the operator is about to allocate.
+    for (const Tensor& x : in) at::empty_like(x).fill_(kNaN);
+    EXPECT_TRUE(testing::same_bits(expected, testing::outputs_and_gradients(operator_with({}), in)));
+  }
+}
+
+TEST(Screening, BadArgumentsAreNamed) {
+  const Tensors in = random_inputs({2, 6, 4, 3, {3, 4}, {0.5}}, 24);
+  const auto expect_error = [&](size_t argument, const Tensor& bad, const std::string& text) {
+    Tensors arguments = in;
+    arguments[argument] = bad;
+    testing::expect_throws<c10::ValueError>([&] { operator_with({})(arguments); }, text);
+  };
+  expect_error(0, in[0].select(0, 0), "screening: q must have 4 dimensions");
+  expect_error(0, in[0].slice(3, 0, 1), "K >= 2");
+  expect_error(0, in[0].to(at::kLong), "floating point");
+  expect_error(1, in[1].slice(1, 0, 5),
+               "screening: k must have the shape of q [2, 6, 2, 4] or more positions, but has [2, 5, 2, 4]");
+  expect_error(1, in[1].to(at::kDouble), "screening: k must have the dtype of q");
+  expect_error(2, in[2].slice(0, 0, 1), "screening: v must have the shape of k");
+  expect_error(3, in[3].slice(0, 0, 1), "screening: s_w must have the shape [2]");
+  expect_error(4, in[4].to(at::kBFloat16), "screening: s_r must be float32 or float64");
+  expect_error(5, in[5].slice(3, 0, 2), "screening: gate must have the shape [2, 6, 2, 3]");
+  const auto expect_option_error = [&](const ScreeningOptions& options, const std::string& text) {
+    testing::expect_throws<c10::ValueError>([&] { operator_with(options)(in); }, text);
+  };
+  expect_option_error({.mipe_threshold = 0}, "mipe_threshold must be positive");
+  expect_option_error({.key_start = -1}, "key_start must not be negative");
+  expect_option_error({.position = "rope"}, "position must be \"mipe\" or \"none\", but is \"rope\"");
+  expect_option_error({.document = at::zeros({2, 5}, at::kLong)}, "document must have the shape [2, 6]");
+  expect_option_error({.document = at::zeros({2, 6})}, "document must hold integers");
+}
+
+TEST(Screening, OtherDtypesFallBackToTheReference) {
+  Tensors in = random_inputs(kSmall, 25);
+  for (const size_t i : {0, 1, 2, 5}) in[i] = in[i].to(at::kHalf);
+  const Tensors found = testing::outputs_and_gradients(operator_with({}), in);
+  EXPECT_EQ(found[0].scalar_type(), at::kHalf);
+  EXPECT_TRUE(testing::same_bits(found[0], reference_with({})(in)[0]));
+}
+
+}  // namespace
+}  // namespace tamis::ops
