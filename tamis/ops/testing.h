@@ -13,9 +13,11 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <initializer_list>
 #include <limits>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -69,8 +71,8 @@ class Threads {
 /// meanwhile must not outlive it.
 class PeakAllocation : private c10::Allocator {
  public:
-  PeakAllocation() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this); }
-  ~PeakAllocation() override { c10::SetCPUAllocator(inner_); }
+  PeakAllocation() : before_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this); }
+  ~PeakAllocation() override { c10::SetCPUAllocator(before_); }
   PeakAllocation(const PeakAllocation&) = delete;
   PeakAllocation& operator=(const PeakAllocation&) = delete;
 
@@ -78,26 +80,28 @@ class PeakAllocation : private c10::Allocator {
   int64_t current_bytes() const { return current_bytes_; }
 
  private:
-  struct Block {
+  /// Stands before the data, so that a plain pointer is enough to give a block back.
+  struct alignas(64) Header {
     PeakAllocation* owner;
     int64_t bytes;
-    c10::DataPtr data;
   };
 
   c10::DataPtr allocate(size_t bytes) override {
-    auto* block = new Block{this, static_cast<int64_t>(bytes), inner_->allocate(bytes)};
-    const int64_t now = current_bytes_ += block->bytes;
+    void* memory = std::aligned_alloc(alignof(Header), (sizeof(Header) + bytes + 63) / 64 * 64);
+    auto* header = new (memory) Header{this, static_cast<int64_t>(bytes)};
+    const int64_t now = current_bytes_ += header->bytes;
     for (int64_t peak = peak_bytes_; peak < now && !peak_bytes_.compare_exchange_weak(peak, now);) continue;
-    return {block->data.get(), block, &release, c10::Device(c10::kCPU)};
+    return {header + 1, header + 1, &release, c10::Device(c10::kCPU)};
   }
-  static void release(void* context) {
-    auto* block = static_cast<Block*>(context);
-    block->owner->current_bytes_ -= block->bytes;
-    delete block;
+  static void release(void* data) {
+    Header* header = static_cast<Header*>(data) - 1;
+    header->owner->current_bytes_ -= header->bytes;
+    std::free(header);
   }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
-  c10::Allocator* inner_;
+  c10::Allocator* before_;
   std::atomic<int64_t> current_bytes_{0};
   std::atomic<int64_t> peak_bytes_{0};
 };

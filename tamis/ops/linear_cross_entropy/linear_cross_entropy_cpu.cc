@@ -69,6 +69,27 @@ void parallel_gemms(int64_t items, const Work& work) {
   });
 }
 
+/// The dtype of the gradients' GEMMs. The logits decide the loss, so bfloat16 storage gets them in float32; its
+/// gradients are rounded to bfloat16 anyway and may use the machine's bfloat16 arithmetic.
+at::ScalarType gradient_gemm_dtype(at::ScalarType storage) {
+  if (storage != at::kBFloat16) return storage;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512bf16")) return at::kBFloat16;
+#endif
+  return at::kFloat;  // where bfloat16 arithmetic is emulated, float32 is faster
+}
+
+/// sum += a b, or sum = a b; the product may be of a narrower dtype.
+void add_product(Tensor sum, const Tensor& a, const Tensor& b, bool first) {
+  if (a.scalar_type() == sum.scalar_type()) {
+    sum.addmm_(a, b, /*beta=*/first ? 0 : 1);
+  } else if (first) {
+    sum.copy_(at::mm(a, b));
+  } else {
+    sum.add_(at::mm(a, b));
+  }
+}
+
 template <typename Real>
 class Head {
  public:
@@ -79,8 +100,10 @@ class Head {
         vocabulary_(pass.weight_ND.size(0)),
         width_(pass.weight_ND.size(1)),
         gradients_(pass.loss_gradient_T.defined()),
+        real_(c10::CppTypeToScalarType<Real>::value),
+        narrow_(gradient_gemm_dtype(pass.x_TD.scalar_type())),
         tiling_(static_cast<int64_t>(target_T_.size()), vocabulary_, width_, sizeof(Real)) {
-    const auto real = pass.x_TD.options().dtype(c10::CppTypeToScalarType<Real>::value);
+    const auto real = pass.x_TD.options().dtype(real_);
     if (gradients_) logits_ = at::empty({tiling_.rows * vocabulary_}, real);
     if (pass.x_gradient) partial_GRD_ = at::empty({tiling_.groups, tiling_.rows, width_}, real);
     maximum_BR_.resize(tiling_.blocks * tiling_.rows);
@@ -92,7 +115,6 @@ class Head {
   }
 
   HeadPassResult run() {
-    const auto real = c10::CppTypeToScalarType<Real>::value;
     HeadPassResult result;
     result.loss_T = at::zeros({pass_.x_TD.size(0)}, pass_.x_TD.options().dtype(at::kDouble));
     if (pass_.x_gradient) result.x_TD = at::zeros(pass_.x_TD.sizes(), pass_.x_TD.options());
@@ -100,12 +122,13 @@ class Head {
     if (pass_.weight_gradient) {
       // Summed over tiles in the precision of the GEMMs, rounded to storage once.
       weight_gradient_ND_ = tokens == 0 ? at::zeros({vocabulary_, width_}, pass_.weight_ND.options())
-                                        : at::empty({vocabulary_, width_}, pass_.weight_ND.options().dtype(real));
+                                        : at::empty({vocabulary_, width_}, pass_.weight_ND.options().dtype(real_));
     }
     for (first_ = 0; first_ < tokens; first_ += rows_) {
       rows_ = std::min(tiling_.rows, tokens - first_);
       const Tensor token_R = token_T_.narrow(0, first_, rows_);
-      x_RD_ = pass_.x_TD.index_select(0, token_R).to(real);
+      narrow_x_RD_ = pass_.x_TD.index_select(0, token_R).to(narrow_);
+      x_RD_ = narrow_x_RD_.to(real_);
       parallel_gemms(tiling_.groups, [this](int64_t group) { logits_group(group); });
       finish_rows(token_R, result.loss_T);
       if (!gradients_) continue;
@@ -118,8 +141,8 @@ class Head {
 
  private:
   int64_t columns(int64_t block) const { return std::min(tiling_.columns, vocabulary_ - block * tiling_.columns); }
-  Tensor weight(int64_t block) const {
-    return pass_.weight_ND.narrow(0, block * tiling_.columns, columns(block)).to(x_RD_.scalar_type());
+  Tensor weight(int64_t block, at::ScalarType dtype) const {
+    return pass_.weight_ND.narrow(0, block * tiling_.columns, columns(block)).to(dtype);
   }
   /// Blocks of logits stand one after the other, each a dense matrix.
   Tensor logits(int64_t block) const {
@@ -144,7 +167,7 @@ class Head {
     for (int64_t block = tiling_.first_block(group); block < tiling_.first_block(group + 1); ++block) {
       Tensor z =
           gradients_ ? logits(block) : scratch.narrow(0, 0, rows_ * columns(block)).view({rows_, columns(block)});
-      at::mm_out(z, x_RD_, weight(block).t());
+      at::mm_out(z, x_RD_, weight(block, real_).t());
       kernels::softmax_statistics(raw(z), &maximum_BR_[block * tiling_.rows], &sum_BR_[block * tiling_.rows]);
       const Real* data = z.data_ptr<Real>();
       for_targets(block, [&](int64_t r, int64_t column) { target_logit_R_[r] = data[r * columns(block) + column]; });
@@ -173,19 +196,19 @@ class Head {
   }
 
   void differentiate_group(int64_t group) {
-    const bool first_tile = first_ == 0;
     for (int64_t block = tiling_.first_block(group); block < tiling_.first_block(group + 1); ++block) {
       const Tensor p = logits(block);
       kernels::scaled_softmax(raw(p), maximum_R_.data(), scale_R_.data());
       Real* data = p.data_ptr<Real>();
       for_targets(block, [&](int64_t r, int64_t column) { data[r * columns(block) + column] -= gradient_R_[r]; });
+      const Tensor narrow_p = p.to(narrow_);
       if (pass_.weight_gradient) {
-        Tensor dw = weight_gradient_ND_.narrow(0, block * tiling_.columns, columns(block));
-        dw.addmm_(p.t(), x_RD_, /*beta=*/first_tile ? 0 : 1);
+        add_product(weight_gradient_ND_.narrow(0, block * tiling_.columns, columns(block)), narrow_p.t(), narrow_x_RD_,
+                    first_ == 0);
       }
       if (pass_.x_gradient) {
-        Tensor dx = partial_GRD_.select(0, group).narrow(0, 0, rows_);
-        dx.addmm_(p, weight(block), /*beta=*/block == tiling_.first_block(group) ? 0 : 1);
+        add_product(partial_GRD_.select(0, group).narrow(0, 0, rows_), narrow_p, weight(block, narrow_),
+                    block == tiling_.first_block(group));
       }
     }
   }
@@ -203,6 +226,7 @@ class Head {
   std::vector<int64_t> target_T_;  // theirs
   int64_t vocabulary_, width_;
   bool gradients_;
+  at::ScalarType real_, narrow_;  // of the logits; of the gradients' GEMMs
   Tiling tiling_;
 
   Tensor logits_, partial_GRD_, weight_gradient_ND_;
@@ -210,7 +234,7 @@ class Head {
   std::vector<Real> target_logit_R_, maximum_R_, scale_R_, gradient_R_;
 
   int64_t first_ = 0, rows_ = 0;  // the tile at hand
-  Tensor x_RD_;
+  Tensor x_RD_, narrow_x_RD_;
 };
 
 }  // namespace
