@@ -75,16 +75,18 @@ function spans(values, factor) {
 const logAxis = {type: 'log', tickformat: ',~g'};
 
 function drawCurves(training) {
-  const {loss, validation} = training;
-  if (loss || validation) addChart('chart-loss', 'Training and validation loss over the steps', () => {
-    const traces = loss ? line(loss, 'training', theme.colour('blue')) : [];
-    if (validation) traces.push({
-      x: validation.x, y: validation.y, name: 'validation', mode: 'lines+markers',
-      line: {color: theme.colour('orange'), width: 2}, marker: {size: 5},
-      hovertemplate: 'step %{x:,}<br>validation %{y:.4f}<extra></extra>',
-    });
-    return {traces, layout: {xaxis: steps, showlegend: Boolean(loss && validation), margin: {t: 26}}};
-  });
+  const {loss, validation = {}} = training;
+  const sources = Object.entries(validation);
+  const colours = ['orange', 'green', 'purple', 'muted'];
+  if (loss || sources.length) addChart('chart-loss', 'Training and validation loss over the steps', () => ({
+    traces: [...(loss ? line(loss, 'training', theme.colour('blue')) : []), ...sources.map(([source, series], index) => ({
+      x: series.x, y: series.y, name: 'validation, ' + plotlyText(source), mode: 'lines+markers',
+      line: {color: theme.colour(colours[index % colours.length]), width: 2}, marker: {size: 5},
+      hovertemplate: 'step %{x:,}<br>' + plotlyText(source) + ' %{y:.4f}<extra></extra>',
+    }))],
+    layout: {xaxis: steps, showlegend: sources.length > 0, margin: {t: 26}},
+  }));
+  else byId('chart-loss').closest('figure').remove();
   for (const [id, key, name, colour, label] of [
     ['chart-gradient', 'grad_norm', 'gradient norm', 'blue', 'Gradient norm over the steps'],
     ['chart-rate', 'lr', 'learning rate', 'green', 'Learning rate over the steps'],
@@ -169,16 +171,17 @@ function drawScatter(tiles, layers, length) {
 function drawRetrieval(abc) {
   const names = abc.lengths.map((length) => length.toLocaleString('en'));
   const depths = abc.depths.map((depth) => formatPercent(depth));
-  const grid = abc.depths.map((_, d) => abc.lengths.map((_, l) => abc.cells[d][l]));
-  const interval = (cell) => formatPercent(cell.low, 1) + ' to ' + formatPercent(cell.high, 1);
+  const grid = abc.depths.map((depth) => abc.lengths.map((length) =>
+    abc.cells.find((cell) => cell.length === length && cell.depth === depth)));
+  const interval = ({wilson_95: [low, high]}) => formatPercent(low, 1) + ' to ' + formatPercent(high, 1);
   addChart('chart-abc', 'Exact match of ABCDigits by length and depth; the table below has the numbers', () => ({
     traces: [{
       type: 'heatmap', x: names, y: depths, zmin: 0, zmax: 1, colorscale: 'Viridis', xgap: 2, ygap: 2,
-      z: grid.map((row) => row.map((cell) => cell && cell.accuracy)),
-      text: grid.map((row) => row.map((cell) => (cell ? formatPercent(cell.accuracy) : ''))),
+      z: grid.map((row) => row.map((cell) => (cell ? cell.exact_match : null))),
+      text: grid.map((row) => row.map((cell) => (cell ? formatPercent(cell.exact_match) : ''))),
       customdata: grid.map((row) => row.map((cell) =>
-        (cell ? `${cell.correct} of ${cell.total}<br>95% Wilson interval ${interval(cell)}` : ''))),
-      texttemplate: '%{text}', hoverongaps: false,
+        (cell ? `${cell.correct} of ${cell.instances}<br>95% Wilson interval ${interval(cell)}` : ''))),
+      texttemplate: '%{text}', hoverongaps: false, showscale: window.innerWidth > 600,
       hovertemplate: '%{x} tokens, depth %{y}<br><b>%{text}</b>, %{customdata}<extra></extra>',
       colorbar: {thickness: 12, outlinewidth: 0, tickformat: '.0%', tickfont: {color: theme.colour('muted')}},
     }],
@@ -189,8 +192,6 @@ function drawRetrieval(abc) {
     },
   }));
   byId('table-abc').append(table(['Length', ...depths.map((depth) => 'Depth ' + depth)],
-    names.map((name, l) => [name, ...grid.map((row) => {
-      const cell = row[l];
-      return cell ? `${cell.correct}/${cell.total} (${interval(cell)})` : '–';
-    })])));
+    names.map((name, l) => [name, ...grid.map((row) =>
+      (row[l] ? `${row[l].correct} of ${row[l].instances} (${interval(row[l])})` : '–'))])));
 }

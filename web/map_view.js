@@ -76,8 +76,8 @@ class MapView {
     const area = byId('map');
     const follow = (event) => {
       const box = area.getBoundingClientRect(), length = this.tokens.length;
-      const at = (offset, size) => Math.min(length - 1, Math.max(0, Math.floor(offset / size * length)));
-      this.point(at(event.clientY - box.top, box.height), at(event.clientX - box.left, box.width));
+      this.point(Math.floor((event.clientY - box.top) / box.height * length),
+                 Math.floor((event.clientX - box.left) / box.width * length));
     };
     area.addEventListener('pointermove', follow);
     area.addEventListener('pointerdown', (event) => { follow(event); this.remember(); });
@@ -138,11 +138,12 @@ class MapView {
     this.point(this.query, this.key);
   }
 
+  clamped(index) { return Math.min(Math.max(index, 0), this.tokens.length - 1); }
+
   /** Shows a pair of tokens: the cross in the map, the numbers, what the query retrieves in the text. */
   point(query, key) {
-    const last = this.tokens.length - 1;
-    this.query = Math.min(Math.max(query, 0), last);
-    this.key = Math.min(Math.max(key, 0), last);
+    this.query = this.clamped(query);
+    this.key = this.clamped(key);
     const cell = 100 / this.tokens.length;
     byId('cross-row').style.cssText = `top: ${this.query * cell}%; height: max(1px, ${cell}%)`;
     byId('cross-column').style.cssText = `left: ${this.key * cell}%; width: max(1px, ${cell}%)`;
@@ -204,25 +205,31 @@ class MapView {
     history.replaceState(null, '', '#' + parameters);
   }
 
-  /** Reads what `remember` wrote. */
+  /** Reads what `remember` wrote; without it, the most telling pair. */
   recall() {
     const parameters = fragment();
-    const index = this.maps.findIndex((map) => map.layer + '.' + map.head === parameters.get('tile'));
-    this.choose(index >= 0 ? index : this.liveliest());
+    const named = this.maps.findIndex((map) => map.layer + '.' + map.head === parameters.get('tile'));
     const query = Number.parseInt(parameters.get('query'), 10), key = Number.parseInt(parameters.get('key'), 10);
-    if (Number.isInteger(query)) this.point(query, Number.isInteger(key) ? key : this.strongest(query));
-    else this.point(this.query, this.strongest(this.query));
+    const telling = this.mostTelling(named);
+    this.choose(telling.tile);
+    if (!Number.isInteger(query)) return this.point(telling.query, telling.key);
+    this.point(query, Number.isInteger(key) ? key : this.strongest(this.clamped(query)));
   }
 
-  /** The tile whose last query reaches furthest with a strong relevance: the most telling one to open with. */
-  liveliest() {
+  /** Of all tiles, or of the one named, the pair that retrieves most strongly from furthest away. */
+  mostTelling(named) {
     const last = this.tokens.length - 1;
-    const reach = this.maps.map((map) => {
-      let sum = 0;
-      for (let key = 0; key <= last; ++key) if (map.inside(last, key)) sum += map.relevance(last, key) * (last - key);
-      return sum;
+    let best = {tile: Math.max(named, 0), query: last, key: last}, most = 0;
+    this.maps.forEach((map, index) => {
+      if (named >= 0 && index !== named) return;
+      map.grid.forEach((code, at) => {
+        if (code < 128) return;
+        const query = Math.floor(at / map.length), key = at % map.length;
+        const worth = map.relevance(query, key) * Math.log2(1 + query - key);
+        if (worth > most) { most = worth; best = {tile: index, query, key}; }
+      });
     });
-    return reach.indexOf(Math.max(...reach));
+    return best;
   }
 }
 

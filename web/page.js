@@ -30,6 +30,7 @@ function formatCount(value) {
   return formatNumber(value);
 }
 
+const formatBytes = (bytes) => (bytes >= 2 ** 30 ? (bytes / 2 ** 30).toFixed(1) + ' GiB' : Math.round(bytes / 2 ** 20) + ' MiB');
 const formatPercent = (fraction, digits = 0) => (100 * fraction).toFixed(digits) + '%';
 /** Windows: tokens, ∞ once expanded. JSON has no infinity, so null stands for it. */
 const formatWindow = (window, decimalsBelow = 1000) => {

@@ -18,17 +18,20 @@ function drawIntro(data) {
   ].filter(Boolean).join(' · ');
   const facts = [['Parameters', formatCount(model.parameters)],
                  ['without embedding', formatCount(model.parameters_without_embedding)]];
+  if (abc) {
+    const sum = abc.cells.reduce((total, cell) => total + cell.exact_match, 0);
+    facts.push(['ABCDigits, mean', formatPercent(sum / abc.cells.length, 1)]);
+  }
   if (training) {
     const loss = last(training.loss);
+    for (const [source, series] of Object.entries(training.validation || {}))
+      facts.push([`Validation loss, ${source}`, formatNumber(last(series), 4)]);
+    if (!training.validation && loss !== undefined) facts.push(['Last loss', formatNumber(loss, 4)]);
     if (isNumber(training.steps)) facts.push(['Steps', formatNumber(training.steps)]);
     if (isNumber(training.tokens)) facts.push(['Tokens', formatCount(training.tokens)]);
     if (isNumber(training.seconds)) facts.push(['Time', formatDuration(training.seconds)]);
-    if (training.validation) facts.push(['Validation loss', formatNumber(last(training.validation), 4)]);
-    else if (loss !== undefined) facts.push(['Last loss', formatNumber(loss, 4)]);
-  }
-  if (abc) {
-    const cells = abc.cells.flat().filter(Boolean);
-    facts.push(['ABCDigits', formatPercent(cells.reduce((sum, cell) => sum + cell.accuracy, 0) / cells.length, 1)]);
+    if (isNumber(training.mfu)) facts.push(['of peak FLOP/s', formatPercent(training.mfu)]);
+    if (isNumber(training.memory_bytes)) facts.push(['Memory', formatBytes(training.memory_bytes)]);
   }
   byId('facts').append(...facts.map(([name, value]) =>
     element('div', {}, element('dt', {}, name), element('dd', {}, value))));
@@ -44,8 +47,8 @@ function drawTraining(data) {
 
 function drawAbcDigits(abc) {
   show('retrieval');
-  byId('retrieval-note').textContent =
-    'Six digits are bound to each of 26 letters; one letter is asked at the end. ' + (abc.note || '');
+  byId('retrieval-note').textContent = 'Each of 26 letters is bound to a number of six digits; the end asks for one. ' +
+    `${abc.instances} instances a cell, windows ${abc.expand_windows ? 'expanded beyond the training length' : 'as trained'}.`;
   drawRetrieval(abc);
 }
 
@@ -68,7 +71,7 @@ function drawSamples(samples) {
     const sample = samples[Number(slider.value)];
     byId('sample-label').textContent = sample.step.toLocaleString('en');
     slider.setAttribute('aria-valuetext', 'step ' + sample.step);
-    byId('sample-text').textContent = sample.text;
+    byId('sample-text').replaceChildren(element('span', {class: 'prompt'}, sample.prompt || ''), sample.text);
   };
   slider.addEventListener('input', choose);
   slider.closest('.sample-head').classList.toggle('single', samples.length === 1);
@@ -100,7 +103,7 @@ async function drawPage(data) {
   if (data.abc_digits) drawAbcDigits(data.abc_digits);
   if (data.relevance) {
     show('relevance');
-    byId('relevance-note').textContent = data.relevance.note;
+    byId('relevance-note').textContent = data.relevance.note || '';
     drawRelevance(data.relevance);
   }
   drawTiles(data);

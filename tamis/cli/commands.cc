@@ -4,12 +4,16 @@ namespace tamis::cli {
 
 void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);
+void add_inspect(CLI::App& app);
+void add_report(CLI::App& app);
 void add_score(CLI::App& app);
 void add_train(CLI::App& app);
 
 void add_commands(CLI::App& app) {
   add_eval(app);
   add_generate(app);
+  add_inspect(app);
+  add_report(app);
   add_score(app);
   add_train(app);
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -13,6 +15,7 @@ struct InspectOptions {
   std::optional<std::string> text;   // text whose relevance maps are wanted
   int64_t most_tokens = 512;         // of the text, from its beginning
   bool expand_windows = false;       // SWE
+  at::Device device = at::kCPU;
 };
 
 /// What a checkpoint is: the data of a page (tamis/report/page.h) with title, model, tiles and, with a text, relevance.

@@ -12,10 +12,9 @@ namespace tamis::report {
 ///   version, title    text
 ///   model             as describe_model (tamis/report/model_data.h)
 ///   tiles             [{layer, head, window, accept}]; a window of null is infinite
-///   training          as read_training (tamis/report/run_data.h)
-///   abc_digits        {lengths, depths, note, cells [depth][length] of {accuracy, correct, total, low, high} or null}
+///   training, samples as read_log (tamis/report/run_data.h)
+///   abc_digits        as to_json of tamis/eval/abc_digits_eval.h
 ///   relevance         as describe_relevance (tamis/report/relevance_data.h)
-///   samples           [{step, text}]
 ///   recipe            text;  run  any JSON object
 ///
 /// Text may hold anything; bytes that are not UTF-8 show as U+FFFD.

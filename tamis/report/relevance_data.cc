@@ -111,7 +111,8 @@ nlohmann::json describe_relevance(const models::Model& model, const text::Tokeni
          format_bytes(bytes), format_bytes(kMostBytes));
   }
   const auto size = static_cast<int64_t>(tokens.size());
-  const at::Tensor tokens_1T = at::tensor(at::ArrayRef<int64_t>(tokens.data(), tokens.size())).view({1, size});
+  const at::Tensor tokens_1T =
+      at::tensor(at::ArrayRef<int64_t>(tokens.data(), tokens.size())).view({1, size}).to(model.head_weight().device());
   nlohmann::json maps = nlohmann::json::array();
   for (const models::RelevanceMap& map : model.relevance(tokens_1T, options)) {
     for (int64_t head = 0; head < static_cast<int64_t>(map.window.size()); ++head)

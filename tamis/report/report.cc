@@ -64,7 +64,7 @@ WrittenReport write_report(const ReportOptions& options) {
   data["title"] = name_of(options.run);
   data["model"] = describe_model(recipe.model);
   if (has_checkpoint(options.run)) {
-    const infer::LoadedModel loaded = infer::load(options.run);
+    const infer::LoadedModel loaded = infer::load(options.run, options.device);
     data["tiles"] = describe_tiles(loaded.model->tiles());
     try {
       data["relevance"] = describe_maps(options, loaded, recipe);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -13,6 +15,7 @@ struct ReportOptions {
   std::filesystem::path output;     // empty: report.html in it
   std::optional<std::string> text;  // for the relevance maps; none: an example of the run's validation data
   int64_t most_tokens = 512;        // of the text, from its beginning
+  at::Device device = at::kCPU;
 };
 
 struct WrittenReport {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ namespace fs = std::filesystem;
 
 constexpr size_t kStretches = 1000;
 constexpr size_t kMostTileValues = 40'000;
-constexpr std::array kTrainFields = {"loss", "grad_norm", "lr", "tokens_per_second", "mfu", "memory"};
+constexpr std::array kCurves = {"loss", "grad_norm", "lr", "tokens_per_second"};
+constexpr std::array kLatest = {"tokens", "seconds", "mfu", "memory_bytes"};
 
 struct Series {
   std::vector<int64_t> x;
@@ -90,7 +92,7 @@ bool is_tile_record(const json& record) {
 
 json read_log(std::string_view log_jsonl, const fs::path& name) {
   const std::vector<json> records = parse_lines(log_jsonl, name);
-  std::map<std::string, Series> series;
+  std::map<std::string, Series> curves, validation;
   std::vector<const json*> tiles;
   json training = json::object(), samples = json::array();
   for (const json& record : records) {
@@ -99,21 +101,22 @@ json read_log(std::string_view log_jsonl, const fs::path& name) {
     const std::string type = record.value("type", "");
     if (type == "train") {
       training["steps"] = step;
-      for (const char* total : {"tokens", "seconds"}) {
-        if (record.contains(total)) training[total] = record[total];
+      for (const char* field : kLatest) {
+        if (record.contains(field)) training[field] = record[field];
       }
-      for (const char* field : kTrainFields) {
-        if (record.contains(field) && record[field].is_number()) series[field].add(step, record[field]);
+      for (const char* field : kCurves) {
+        if (record.contains(field) && record[field].is_number()) curves[field].add(step, record[field]);
       }
     } else if (type == "validation" && record.contains("loss") && record["loss"].is_number()) {
-      series["validation"].add(step, record["loss"]);
+      validation[record.value("source", "validation")].add(step, record["loss"]);
     } else if (type == "tiles" && is_tile_record(record)) {
       tiles.push_back(&record);
     } else if (type == "sample" && record.contains("text")) {
-      samples.push_back({{"step", step}, {"text", record["text"]}});
+      samples.push_back({{"step", step}, {"prompt", record.value("prompt", "")}, {"text", record["text"]}});
     }
   }
-  for (const auto& [field, points] : series) training[field] = to_json(points);
+  for (const auto& [field, points] : curves) training[field] = to_json(points);
+  for (const auto& [source, points] : validation) training["validation"][source] = to_json(points);
   if (!tiles.empty()) training["tiles"] = tile_history(tiles);
   json result = json::object();
   if (!training.empty()) result["training"] = std::move(training);

@@ -9,9 +9,9 @@ namespace tamis::report {
 /// What a run's log.jsonl (docs/training.md) has to show. Unknown records and fields are passed over, and so is a last
 /// line that is still being written.
 ///
-///   training  {steps, tokens, seconds, loss, grad_norm, lr, tokens_per_second, mfu, memory, validation: {x, y} each,
-///             tiles: {step, windows [record][layer][head], accepts}}; absent fields are left out
-///   samples   [{step, text}]
+///   training  {steps, tokens, seconds, mfu, memory_bytes: the latest; loss, grad_norm, lr, tokens_per_second: {x, y};
+///             validation: {source: {x, y}}; tiles: {step, windows [record][layer][head], accepts}}
+///   samples   [{step, prompt, text}]
 ///
 /// Long series are thinned: of each of 1000 stretches of steps the smallest and the largest value stay, so no spike is
 /// lost. Throws ExitCode::kInput when a line inside the file is not JSON.

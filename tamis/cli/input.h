@@ -1,0 +1,10 @@
+#pragma once
+
+#include <string>
+
+namespace tamis::cli {
+
+/// The bytes of a file, or of standard input for "-". Throws ExitCode::kInput.
+std::string read_text(const std::string& file);
+
+}  // namespace tamis::cli
