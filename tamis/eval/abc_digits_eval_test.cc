@@ -1,6 +1,7 @@
 #include "tamis/eval/abc_digits_eval.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,10 +33,10 @@ class Memory : public models::DecodingState {
   }
   /// The next digit of `L=` + digits at the end, as the only line in memory that begins so tells it; else a newline.
   char next() const {
-    const std::string begun = text_.substr(text_.rfind('\n') + 1);
-    const size_t line = ("\n" + text_).find("\n" + begun.substr(0, 2));
-    const size_t found = line + begun.size();
-    return line + begun.size() < text_.size() - begun.size() ? text_[found] : '\n';
+    const size_t last = text_.rfind('\n') + 1;
+    const size_t digits = text_.size() - last;  // with `L=`
+    const size_t line = fmt::format("\n{}", text_).find(fmt::format("\n{}", text_.substr(last, 2)));
+    return line < last ? text_[line + digits] : '\n';
   }
 
   int64_t position() const override { return position_; }
