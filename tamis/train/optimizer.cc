@@ -1,11 +1,12 @@
 #include "tamis/train/optimizer.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+
+#include "tamis/ops/parallel.h"
 
 namespace tamis::train {
 namespace {
@@ -48,10 +49,8 @@ double global_norm(std::span<const at::Tensor> tensors) {
     const float* x = flat.const_data_ptr<float>();
     const int64_t count = flat.numel();
     std::vector<double> blocks((count + kBlock - 1) / kBlock);
-    at::parallel_for(0, static_cast<int64_t>(blocks.size()), 1, [&](int64_t first, int64_t last) {
-      for (int64_t block = first; block < last; ++block) {
-        blocks[block] = sum_of_squares(x + block * kBlock, std::min(kBlock, count - block * kBlock));
-      }
+    ops::parallel_items(static_cast<int64_t>(blocks.size()), [&](int64_t block) {
+      blocks[block] = sum_of_squares(x + block * kBlock, std::min(kBlock, count - block * kBlock));
     });
     for (const double block : blocks) total += block;
   }

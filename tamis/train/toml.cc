@@ -2,9 +2,9 @@
 
 #include <toml++/toml.h>
 
-#include <memory>
+#include <algorithm>
+#include <cctype>
 #include <sstream>
-#include <utility>
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
@@ -58,23 +58,22 @@ json parse_value(const std::string& text) {
   }
 }
 
-std::unique_ptr<toml::node> to_node(const json& value) {
-  if (value.is_object()) {
-    auto table = std::make_unique<toml::table>();
-    for (const auto& [key, item] : value.items()) {
-      if (!item.is_null()) table->insert(key, std::move(*to_node(item)));
-    }
-    return table;
+std::string toml_key(const std::string& key) {
+  const auto bare = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
+  return !key.empty() && std::all_of(key.begin(), key.end(), bare) ? key : json(key).dump();
+}
+
+/// Numbers, strings and lists are written alike in JSON and TOML, and nlohmann's shortest numbers read best.
+void write_table(std::string& text, const std::string& path, const json& table) {
+  for (const auto& [key, value] : table.items()) {
+    if (!value.is_object() && !value.is_null()) text += fmt::format("{} = {}\n", toml_key(key), value.dump());
   }
-  if (value.is_array()) {
-    auto array = std::make_unique<toml::array>();
-    for (const json& item : value) array->push_back(std::move(*to_node(item)));
-    return array;
+  for (const auto& [key, value] : table.items()) {
+    if (!value.is_object()) continue;
+    const std::string inner = join(path, toml_key(key));
+    text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", inner);
+    write_table(text, inner, value);
   }
-  if (value.is_boolean()) return std::make_unique<toml::value<bool>>(value.get<bool>());
-  if (value.is_number_integer()) return std::make_unique<toml::value<int64_t>>(value.get<int64_t>());
-  if (value.is_number_float()) return std::make_unique<toml::value<double>>(value.get<double>());
-  return std::make_unique<toml::value<std::string>>(value.get<std::string>());
 }
 
 }  // namespace
@@ -116,9 +115,9 @@ void override_value(TomlDocument& document, const std::string& assignment) {
 }
 
 std::string to_toml(const json& values) {
-  std::ostringstream text;
-  text << toml::toml_formatter(*to_node(values)->as_table()) << "\n";
-  return text.str();
+  std::string text;
+  write_table(text, "", values);
+  return text;
 }
 
 }  // namespace tamis::train
