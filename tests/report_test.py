@@ -326,7 +326,7 @@ class Tests:
 
     def test_a_run_without_evaluation_or_checkpoint_has_a_report_too(self):
         bare = self.directory / 'bare'
-        bare.mkdir()
+        bare.mkdir(exist_ok=True)
         shutil.copy(self.run / 'config.toml', bare)
         (bare / 'log.jsonl').write_text((self.run / 'log.jsonl').read_text()[:-20])
         self.tamis('report', bare)

@@ -68,11 +68,18 @@ function line(series, name, colour) {
 
 function spans(values, factor) {
   const positive = values.filter((value) => value > 0);
-  return positive.length > 0 && Math.max(...positive) > factor * Math.min(...positive);
+  return Math.max(...positive) > factor * Math.min(...positive);
 }
 
-/** Log axis whose ticks stay few and readable. */
-const logAxis = {type: 'log', tickformat: ',~g'};
+/** A log axis for positive values, labelled at 1, 2, 5, 10, ..., or at powers of ten when these would be many. */
+function logAxis(values) {
+  const exponents = values.filter((value) => value > 0).map(Math.log10);
+  const low = Math.floor(Math.min(...exponents)), high = Math.ceil(Math.max(...exponents));
+  const decades = Array.from({length: high - low + 2}, (_, i) => 10 ** (low + i));
+  const ticks = decades.length > (window.innerWidth > 600 ? 6 : 3) ? decades : decades.flatMap((decade) => [decade, 2 * decade, 5 * decade]);
+  return {type: 'log', tickmode: 'array', tickvals: ticks, ticktext: ticks.map((tick) =>
+    (tick >= 1 ? tick.toLocaleString('en') : String(Number(tick.toPrecision(1)))))};
+}
 
 function drawCurves(training) {
   const {loss, validation = {}} = training;
@@ -99,7 +106,7 @@ function drawCurves(training) {
       traces: key === 'lr' ? [{...line(series, name, theme.colour(colour))[0], opacity: 1, showlegend: false,
                                hoverinfo: 'all', line: {color: theme.colour(colour), width: 2}}]
                            : line(series, name, theme.colour(colour)),
-      layout: {xaxis: steps, yaxis: wide ? logAxis : {rangemode: 'tozero', tickformat: key === 'lr' ? '' : '~s'}},
+      layout: {xaxis: steps, yaxis: wide ? logAxis(series.y) : {rangemode: 'tozero', tickformat: key === 'lr' ? '' : '~s'}},
     }));
   }
 }
@@ -140,10 +147,10 @@ function trainingLength(length, axis) {
 }
 
 function drawTileHistory(history, layers, length) {
-  const largest = Math.max(...history.windows.flat(2).filter(isNumber));
+  const windows = history.windows.flat(2).filter(isNumber);
   addChart('chart-windows', 'Screening window of every tile over the steps', () => ({
     traces: tileTraces(history, 'windows', layers),
-    layout: {xaxis: steps, yaxis: logAxis, ...(largest > length / 4 ? trainingLength(length, 'y') : {})},
+    layout: {xaxis: steps, yaxis: logAxis(windows), ...(Math.max(...windows) > length / 4 ? trainingLength(length, 'y') : {})},
   }));
   addChart('chart-accepts', 'Acceptance width of every tile over the steps', () => ({
     traces: tileTraces(history, 'accepts', layers),
@@ -162,7 +169,7 @@ function drawScatter(tiles, layers, length) {
     }],
     layout: {
       margin: {t: 20},
-      xaxis: {...logAxis, title: {text: 'screening window w, tokens'}},
+      xaxis: {...logAxis(tiles.map((tile) => tile.window)), title: {text: 'screening window w, tokens'}},
       yaxis: {range: [0, 1.02], title: {text: 'acceptance width r'}}, ...trainingLength(length, 'x'),
     },
   }));

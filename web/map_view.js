@@ -17,6 +17,7 @@ class MapView {
     this.makeThumbnails();
     this.makeTokens();
     this.listen();
+    byId('map').style.setProperty('--cell', 100 / this.tokens.length + '%');
     theme.listeners.push(() => this.paint());
   }
 
@@ -25,8 +26,8 @@ class MapView {
   drawLegend() {
     const swatch = (name, style) => element('span', {class: 'key'}, element('i', {class: 'swatch ' + style}), name);
     const ramp = element('i', {class: 'ramp'});
-    ramp.style.background = 'linear-gradient(to right, ' + Array.from({length: 11}, (_, i) =>
-      rgb(relevanceColour((i / 10) ** 2))).join(', ') + ')';
+    ramp.style.background = 'linear-gradient(to right, ' + Array.from({length: 21}, (_, i) =>
+      rgb(relevanceColour(i / 20))).join(', ') + ')';
     byId('relevance-legend').append(swatch('outside the window', 'outside'), swatch('zero', 'zero'),
       element('span', {class: 'key'}, 'relevance 0', ramp, '1'));
   }
@@ -144,9 +145,9 @@ class MapView {
   point(query, key) {
     this.query = this.clamped(query);
     this.key = this.clamped(key);
-    const cell = 100 / this.tokens.length;
-    byId('cross-row').style.cssText = `top: ${this.query * cell}%; height: max(1px, ${cell}%)`;
-    byId('cross-column').style.cssText = `left: ${this.key * cell}%; width: max(1px, ${cell}%)`;
+    const middle = (index) => 100 * (index + 0.5) / this.tokens.length + '%';
+    byId('cross-row').style.top = byId('cross-cell').style.top = middle(this.query);
+    byId('cross-column').style.left = byId('cross-cell').style.left = middle(this.key);
     this.drawPair();
     this.lightTokens();
   }

@@ -53,7 +53,7 @@ function drawAbcDigits(abc) {
 }
 
 function drawTiles(data) {
-  const tiles = data.tiles.filter((tile) => isNumber(tile.window) && isNumber(tile.accept));
+  const tiles = (data.tiles || []).filter((tile) => isNumber(tile.window) && isNumber(tile.accept));
   if (!tiles.length) return;
   show('tiles');
   drawScatter(tiles, data.model.layers, data.model.training_length);
@@ -74,6 +74,9 @@ function drawSamples(samples) {
     byId('sample-text').replaceChildren(element('span', {class: 'prompt'}, sample.prompt || ''), sample.text);
   };
   slider.addEventListener('input', choose);
+  // As high as the longest sample, so that the page below stays where it is.
+  const lines = ({prompt = '', text}) => (prompt + text).split('\n').reduce((sum, line) => sum + 1 + line.length / 100, 0);
+  byId('sample-text').style.height = 1.6 * Math.min(14, Math.ceil(Math.max(...samples.map(lines)))) + 'em';
   slider.closest('.sample-head').classList.toggle('single', samples.length === 1);
   choose();
 }
@@ -97,18 +100,25 @@ function drawLayersLegend(layers) {
   }
 }
 
+function drawMaps(relevance) {
+  show('relevance');
+  byId('relevance-note').textContent = relevance.note || '';
+  drawRelevance(relevance);
+}
+
 async function drawPage(data) {
-  drawIntro(data);
-  if (data.training) drawTraining(data);
-  if (data.abc_digits) drawAbcDigits(data.abc_digits);
-  if (data.relevance) {
-    show('relevance');
-    byId('relevance-note').textContent = data.relevance.note || '';
-    drawRelevance(data.relevance);
+  const parts = [
+    () => drawIntro(data),
+    () => data.training && drawTraining(data),
+    () => data.abc_digits && drawAbcDigits(data.abc_digits),
+    () => data.relevance && drawMaps(data.relevance),
+    () => drawTiles(data),
+    () => data.samples && drawSamples(data.samples),
+    () => drawProvenance(data),
+  ];
+  for (const part of parts) {  // one that fails does not take the others with it
+    try { part(); } catch (error) { reportError(String(error)); }
   }
-  drawTiles(data);
-  if (data.samples && data.samples.length) drawSamples(data.samples);
-  drawProvenance(data);
   byId('footer').textContent = `Tamis ${data.version} · everything is in this one file; nothing is loaded from elsewhere`;
   const drawLegend = () => drawLayersLegend(data.model.layers);
   drawLegend();
@@ -119,4 +129,5 @@ async function drawPage(data) {
 theme.apply(fragment().get('theme') || theme.remembered());
 theme.system.addEventListener('change', () => theme.apply(theme.chosen));
 byId('theme').addEventListener('click', () => theme.remember(theme.dark() ? 'light' : 'dark'));
-drawPage(JSON.parse(byId('data').textContent)).then(() => { document.documentElement.dataset.ready = 'true'; });
+drawPage(JSON.parse(byId('data').textContent)).catch((error) => reportError(String(error)))
+  .then(() => { document.documentElement.dataset.ready = 'true'; });

@@ -29,7 +29,7 @@ std::string_view embedded(std::string_view name) {
   return file;
 }
 
-/// Appends to `page` what a reference of the template stands for.
+/// How the template refers to another file, and what stands there in the page.
 struct Reference {
   std::string_view before, after;  // around the file's name in the template
   std::string_view open, close;    // around its contents in the page
