@@ -3,8 +3,11 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "tamis/base/error.h"
 #include "tamis/models/testing.h"
@@ -196,6 +199,32 @@ TEST(Decoding, MemoryIsFlatWithFiniteWindows) {
   EXPECT_GT(growing->bytes(), before) << "an infinite window keeps every key";
 }
 
+int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages = 0, resident = 0;
+  statm >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(Decoding, AMillionTokensTakeNoMemory) {
+  const json config = {{"num_hidden_layers", 1}, {"num_attention_heads", 2}, {"hidden_size", 8}};
+  const auto model = make_model(small_config(config), 3);  // windows of 2 and 257 tokens
+  const auto state = model->new_state({});
+  const Tensor tokens = random_tokens(1, 2000, model->vocab_size(), 2)[0];
+  const auto some_chunks_and_steps = [&] {
+    decode(*model, *state, tokens);
+    for (int64_t t = 0; t < 20; ++t) decode(*model, *state, tokens.narrow(0, t, 1));
+  };
+  for (int round = 0; round < 20; ++round) some_chunks_and_steps();
+  const int64_t bytes = state->bytes(), resident = resident_bytes();
+  while (state->position() < 1'000'000) some_chunks_and_steps();
+  EXPECT_EQ(state->bytes(), bytes);
+  EXPECT_LT(resident_bytes() - resident, 2 << 20);
+  const Tensor last = decode(*model, *state, tokens);
+  // What a window no longer reaches leaves no trace, whatever the position.
+  expect_near(last.slice(0, 256), hidden(*model, tokens).slice(0, 256));
+}
+
 TEST(Decoding, LivingStatesShareWeightsUntilTheyChange) {
   const auto model = small_model();
   const Tensor tokens = random_tokens(1, 20, model->vocab_size(), 2)[0];
@@ -217,6 +246,22 @@ TEST(Decoding, LivingStatesShareWeightsUntilTheyChange) {
     DecodingState* const mixed[] = {first.get(), third.get()};
     EXPECT_THROW(model->decode(at::stack({tokens, tokens}), mixed), Error);
   }
+}
+
+TEST(Decoding, ThreadsDecodeOnTheirOwn) {
+  const auto model = small_model();
+  const Tensor tokens_BT = random_tokens(4, 120, model->vocab_size(), 2);
+  std::vector<Tensor> found(4);
+  std::vector<std::thread> threads;
+  for (int64_t b = 0; b < 4; ++b) {
+    threads.emplace_back([&, b] {
+      Random random({static_cast<uint64_t>(b)});
+      const auto state = model->new_state({});
+      found[b] = in_random_chunks(*model, *state, tokens_BT[b], random);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int64_t b = 0; b < 4; ++b) expect_near(found[b], hidden(*model, tokens_BT[b]));
 }
 
 TEST(Decoding, RefusesTokensWithoutAState) {

@@ -31,6 +31,7 @@ class Safetensors : public testing::Test {
     write_bytes(std::string(reinterpret_cast<const char*>(&size), 8) + header + data);
   }
   void write_bytes(const std::string& bytes) const {
+    std::filesystem::remove(path());  // truncating instead would make some file systems flush every time
     FileWriter file(path());
     file.write(bytes);
   }
