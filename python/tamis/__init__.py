@@ -27,7 +27,8 @@ def _find_library() -> Path:
             return place
     looked = ", ".join(str(place) for place in places)
     raise ImportError(
-        f"tamis: {_LIBRARY} is missing (looked for {looked}); build it with `make python`, or name it in TAMIS_OPS_LIBRARY"
+        f"tamis: {_LIBRARY} is missing (looked for {looked}); "
+        "build it with `make python`, or name it in TAMIS_OPS_LIBRARY"
     )
 
 
@@ -46,7 +47,8 @@ def _load_library() -> None:
     except (OSError, AttributeError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise ImportError(
-            f"tamis: {path} does not load into torch {torch.__version__}; build it for this torch with `make python` ({reason})"
+            f"tamis: {path} does not load into torch {torch.__version__}; "
+            f"build it for this torch with `make python` ({reason})"
         ) from None
     built_for.restype = ctypes.c_char_p
     version = built_for().decode()

@@ -146,6 +146,21 @@ def kept_graph_gives_the_same_gradient_twice():
 
 
 @check
+def graph_capture_is_whole():
+    for reduction in ["mean", "none"]:
+        x, weight, target = head_inputs(6)
+
+        def loss(x, weight):
+            return tamis.linear_cross_entropy(x, weight, target, reduction=reduction).sum()
+
+        captured = torch.compile(loss, backend="aot_eager", fullgraph=True)
+        for form in [captured, loss]:
+            form(x, weight).backward()
+        eager = torch.autograd.grad(loss(x, weight), (x, weight))
+        torch.testing.assert_close((x.grad, weight.grad), tuple(2 * gradient for gradient in eager))
+
+
+@check
 def second_derivative_is_refused():
     x, weight, target = head_inputs(4)
     for reduction in ["mean", "none"]:
