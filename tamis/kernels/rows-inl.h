@@ -12,7 +12,6 @@
 
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "hwy/highway.h"
 
@@ -23,14 +22,24 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <typename Real>
 using LaneTag = hn::CappedTag<Real, kLanes>;
 
+/// Copies a short row without the call that memcpy would be.
+template <typename Real>
+HWY_INLINE void CopyRow(const Real* HWY_RESTRICT in, int64_t size, Real* HWY_RESTRICT out) {
+  const LaneTag<Real> d;
+  int64_t i = 0;
+  for (; i + static_cast<int64_t>(hn::MaxLanes(d)) <= size; i += hn::MaxLanes(d))
+    hn::StoreU(hn::LoadU(d, in + i), d, out + i);
+  for (; i < size; ++i) out[i] = in[i];
+}
+
 /// Reads `size` numbers of a row and pads them with zeros to padded(size).
 template <typename Real>
 HWY_INLINE void LoadRow(const Rows& rows, int64_t row, int64_t size, Real* HWY_RESTRICT out) {
   const int64_t start = row * rows.stride;
   if constexpr (sizeof(Real) == 8) {
-    std::memcpy(out, static_cast<const double*>(rows.data) + start, size * sizeof(double));
+    CopyRow(static_cast<const double*>(rows.data) + start, size, out);
   } else if (rows.storage == Storage::kFloat32) {
-    std::memcpy(out, static_cast<const float*>(rows.data) + start, size * sizeof(float));
+    CopyRow(static_cast<const float*>(rows.data) + start, size, out);
   } else {
     const uint16_t* HWY_RESTRICT in = static_cast<const uint16_t*>(rows.data) + start;
     for (int64_t d = 0; d < size; ++d) out[d] = std::bit_cast<float>(static_cast<uint32_t>(in[d]) << 16);
@@ -50,9 +59,9 @@ template <typename Real>
 HWY_INLINE void StoreRow(const Real* HWY_RESTRICT in, int64_t size, const Rows& rows, int64_t row) {
   const int64_t start = row * rows.stride;
   if constexpr (sizeof(Real) == 8) {
-    std::memcpy(static_cast<double*>(rows.data) + start, in, size * sizeof(double));
+    CopyRow(in, size, static_cast<double*>(rows.data) + start);
   } else if (rows.storage == Storage::kFloat32) {
-    std::memcpy(static_cast<float*>(rows.data) + start, in, size * sizeof(float));
+    CopyRow(in, size, static_cast<float*>(rows.data) + start);
   } else {
     uint16_t* HWY_RESTRICT out = static_cast<uint16_t*>(rows.data) + start;
     for (int64_t d = 0; d < size; ++d) out[d] = RoundToBFloat16(in[d]);

@@ -179,10 +179,10 @@ HWY_INLINE void RetireKeys(const ScreeningBackward<Real>& backward, int64_t firs
   Rotor rotor(walk.head.mipe_step, first);
   for (int64_t key = first; key < last; ++key, rotor.advance()) {
     Real* sums = backward.sums + key % walk.ring.capacity * width;
-    if (key < walk.first && backward.halo != nullptr) {
-      std::copy(sums, sums + width, backward.halo + (key - (walk.first - walk.head.span + 1)) * width);
+    if (key < backward.stretch_first && backward.halo != nullptr) {
+      std::copy(sums, sums + width, backward.halo + (key - (backward.stretch_first - walk.head.span + 1)) * width);
     } else if (to_tail) {
-      std::copy(sums, sums + width, backward.tail + (key - (walk.last - walk.head.span + 1)) * width);
+      std::copy(sums, sums + width, backward.tail + (key - (backward.stretch_last - walk.head.span + 1)) * width);
     } else {
       FinishKey(backward, rotor, key, sums, scratch.key_row, scratch.value_row);
     }
@@ -199,7 +199,7 @@ void Backward(ScreeningBackward<Real>& backward) {
   HWY_ALIGN double norm[kBlockQueries], factor[kBlockQueries];
   Verdicts<Real> verdicts;
   int64_t accepted_count[kBlockQueries];
-  int64_t packed = walk.packed, retired = walk.packed;
+  int64_t packed = walk.packed;
 
   for (int64_t first = walk.first; first < walk.last; first += walk.block) {
     const int64_t count = std::min(walk.block, walk.last - first);
@@ -232,11 +232,13 @@ void Backward(ScreeningBackward<Real>& backward) {
                     backward.accepted_key + i * capacity, slots, scratch.q + i * key_width, dh, dq);
       FinishQuery(backward, rotor, first + i, dq, scratch.key_row);
     }
-    const int64_t unseen = std::max(retired, first + count - walk.head.span + 1);
-    RetireKeys(backward, retired, unseen, /*to_tail=*/false, scratch);
-    retired = unseen;
+    const int64_t unseen = std::max(backward.retired, first + count - walk.head.span + 1);
+    RetireKeys(backward, backward.retired, unseen, /*to_tail=*/false, scratch);
+    backward.retired = unseen;
   }
-  RetireKeys(backward, retired, walk.last, /*to_tail=*/backward.tail != nullptr, scratch);
+  if (walk.last == backward.stretch_last) {
+    RetireKeys(backward, backward.retired, walk.last, /*to_tail=*/backward.tail != nullptr, scratch);
+  }
 }
 
 template <typename Real>

@@ -1,12 +1,13 @@
-// Cuts screening into walks, one per sequence, head and stretch of queries, and runs them on ATen's threads. How it is
-// cut depends on sizes alone, never on the number of threads, and every sum has a fixed order: same bits always.
+// Cuts screening into stretches of queries of a group of heads and walks them on ATen's threads. How it is cut depends
+// on sizes alone, never on the number of threads, and every sum has a fixed order: same bits always.
 
 #include "tamis/ops/screening/screening_cpu.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -20,10 +21,16 @@ namespace {
 using at::Tensor;
 using kernels::padded;
 
-/// Queries [first, last) of one sequence and head.
+/// Queries [first, last) of one sequence, for heads that are walked side by side: a token's rows of all heads are
+/// neighbours in memory.
 struct Stretch {
-  int64_t batch, head, first, last;
+  int64_t batch, group, first, last;
+  int64_t part;  // stretches of the group and sequence before this one
 };
+
+constexpr int64_t kSideBySide = 64;  // tokens that a head walks before the next head has its turn
+constexpr int64_t kWideSpan = 1024;  // a head that sees more keys than this is a group of its own
+constexpr int64_t kFewItems = 16;    // narrow heads make several groups when there would be fewer stretches than this
 
 /// The operator's arguments, readable by the kernels.
 template <typename Real>
@@ -55,32 +62,51 @@ struct Problem {
     }
   }
 
-  /// Stretches of all heads, the costliest first so that threads end together.
-  template <typename Length>
-  std::vector<Stretch> cut(const Length& length_for_span) const {
-    std::vector<Stretch> stretches;
+  /// Groups heads and cuts their queries. A stretch packs the span - 1 keys before it anew, so it is several spans
+  /// long.
+  void cut(int64_t most_for_wide) {
+    std::vector<int64_t> narrow;
+    int64_t widest_narrow = 1;
     for (int64_t h = 0; h < H; ++h) {
-      const int64_t length = length_for_span(heads[h].constants.span);
+      const int64_t span = heads[h].constants.span;
+      if (span > kWideSpan) {
+        groups.push_back({{h}, std::min(2 * span, most_for_wide)});
+      } else {
+        narrow.push_back(h);
+        widest_narrow = std::max(widest_narrow, span);
+      }
+    }
+    const int64_t length = std::max<int64_t>(1024, 4 * widest_narrow);
+    const int64_t items = std::max<int64_t>(1, B * ((T_q + length - 1) / length));
+    const int64_t shares = std::min<int64_t>((kFewItems + items - 1) / items, static_cast<int64_t>(narrow.size()));
+    for (int64_t share = 0; share < shares; ++share) {
+      groups.push_back({{}, length});
+      for (size_t i = share; i < narrow.size(); i += shares) groups.back().heads.push_back(narrow[i]);
+    }
+    for (size_t g = 0; g < groups.size(); ++g) {
       for (int64_t b = 0; b < B; ++b) {
-        for (int64_t first = 0; first < T_q; first += length) {
-          stretches.push_back({b, h, T_k - T_q + first, T_k - T_q + std::min(first + length, T_q)});
+        for (int64_t first = 0, part = 0; first < T_q; first += groups[g].length, ++part) {
+          const int64_t last = std::min(first + groups[g].length, T_q);
+          stretches.push_back({b, static_cast<int64_t>(g), T_k - T_q + first, T_k - T_q + last, part});
+          most_parts = std::max(most_parts, part + 1);
         }
       }
     }
-    const auto cost = [&](const Stretch& s) { return (s.last - s.first) * (heads[s.head].constants.span + 64); };
-    std::stable_sort(stretches.begin(), stretches.end(),
-                     [&](const Stretch& a, const Stretch& b) { return cost(a) > cost(b); });
-    return stretches;
+    // Wide heads first, so that threads end together; then in the order of memory.
+    const auto wide = [&](const Stretch& s) { return heads[groups[s.group].heads[0]].constants.span > kWideSpan; };
+    std::stable_sort(stretches.begin(), stretches.end(), [&](const Stretch& x, const Stretch& y) {
+      return std::tuple(!wide(x), x.batch, x.first) < std::tuple(!wide(y), y.batch, y.first);
+    });
   }
 
-  /// A walk over `stretch` with a ring of its own in `memory`.
-  kernels::ScreeningWalk<Real> walk(const Stretch& stretch, int64_t block, WalkMemory<Real>& memory) const {
+  /// A walk of head `h` over `stretch` with a ring of its own in `memory`.
+  kernels::ScreeningWalk<Real> walk(const Stretch& stretch, int64_t h, int64_t block, WalkMemory<Real>& memory) const {
     kernels::ScreeningWalk<Real> walk;
-    walk.head = heads[stretch.head].constants;
-    walk.q = rows_of(q, stretch.batch, stretch.head);
-    walk.k = rows_of(k, stretch.batch, stretch.head);
-    walk.v = rows_of(v, stretch.batch, stretch.head);
-    if (gate.defined()) walk.gate = rows_of(gate, stretch.batch, stretch.head);
+    walk.head = heads[h].constants;
+    walk.q = rows_of(q, stretch.batch, h);
+    walk.k = rows_of(k, stretch.batch, h);
+    walk.v = rows_of(v, stretch.batch, h);
+    if (gate.defined()) walk.gate = rows_of(gate, stretch.batch, h);
     walk.query_origin = T_k - T_q;
     walk.first = stretch.first;
     walk.last = stretch.last;
@@ -101,6 +127,13 @@ struct Problem {
   int64_t B, T_q, T_k, H, K, V;
   std::vector<PreparedHead<Real>> heads;
   std::vector<Real> documents;  // [B, T_k] or empty
+  struct Group {
+    std::vector<int64_t> heads;
+    int64_t length;  // of its stretches
+  };
+  std::vector<Group> groups;
+  std::vector<Stretch> stretches;
+  int64_t most_parts = 0;
 };
 
 template <typename Real>
@@ -114,24 +147,50 @@ int64_t block_for_span(int64_t span) {
   return span <= 64 ? 16 : kernels::kBlockQueries;
 }
 
+/// Walks the queries of `stretch` a few at a time, each of `walks` in turn; `call` advances one of them.
+template <typename Walk, typename Call>
+void side_by_side(const Stretch& stretch, std::vector<Walk>& walks, const Call& call) {
+  for (int64_t first = stretch.first; first < stretch.last; first += kSideBySide) {
+    for (Walk& walk : walks) call(walk, first, std::min(first + kSideBySide, stretch.last));
+  }
+}
+
+template <typename Real>
+void advance(kernels::ScreeningWalk<Real>& walk, int64_t first, int64_t last) {
+  if (first > walk.first) walk.packed = first;
+  walk.first = first;
+  walk.last = last;
+}
+
 template <typename Real>
 Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
                const ScreeningOptions& options) {
-  const Problem<Real> problem(q, k, v, s_w, s_r, options, /*derivative=*/false);
+  Problem<Real> problem(q, k, v, s_w, s_r, options, /*derivative=*/false);
+  problem.cut(std::max<int64_t>(1024, problem.T_k / 4));
   Tensor out = at::empty({problem.B, problem.T_q, problem.H, problem.V}, v.options());
-  // Each stretch packs the span - 1 keys before it anew: long enough for that to be little.
-  const auto stretches = problem.cut(
-      [&](int64_t span) { return std::clamp<int64_t>(2 * span, 512, std::max<int64_t>(1024, problem.T_k / 4)); });
-  parallel_items(static_cast<int64_t>(stretches.size()), [&](int64_t item) {
-    const Stretch& stretch = stretches[item];
+  parallel_items(static_cast<int64_t>(problem.stretches.size()), [&](int64_t item) {
+    const Stretch& stretch = problem.stretches[item];
     WalkMemory<Real>& memory = thread_memory<Real>();
-    auto walk = problem.walk(stretch, block_for_span(problem.heads[stretch.head].constants.span), memory);
-    walk.out = rows_of(out, stretch.batch, stretch.head);
-    walk.scratch = memory.take(kernels::forward_scratch(problem.K, problem.V));
-    kernels::screening_forward(walk);
+    Real* scratch = memory.take(kernels::forward_scratch(problem.K, problem.V));
+    std::vector<kernels::ScreeningWalk<Real>> walks;
+    for (const int64_t h : problem.groups[stretch.group].heads) {
+      auto& walk =
+          walks.emplace_back(problem.walk(stretch, h, block_for_span(problem.heads[h].constants.span), memory));
+      walk.out = rows_of(out, stretch.batch, h);
+      walk.scratch = scratch;
+    }
+    side_by_side(stretch, walks, [](kernels::ScreeningWalk<Real>& walk, int64_t first, int64_t last) {
+      advance(walk, first, last);
+      kernels::screening_forward(walk);
+    });
   });
   return out;
 }
+
+/// A stretch's gradients of its head's scalars.
+struct Sums {
+  double softmask = 0, mipe_step = 0, accept = 0;
+};
 
 /// Keys shared by two neighbouring stretches: what each contributes to their gradients.
 template <typename Real>
@@ -144,7 +203,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(const Tensor
                                                                     const Tensor& k, const Tensor& v, const Tensor& s_w,
                                                                     const Tensor& s_r,
                                                                     const ScreeningOptions& options) {
-  const Problem<Real> problem(q, k, v, s_w, s_r, options, /*derivative=*/true);
+  Problem<Real> problem(q, k, v, s_w, s_r, options, /*derivative=*/true);
+  // A stretch shares its last span - 1 keys with the next one only: a wide head is not cut shorter than 2 spans.
+  problem.cut(std::numeric_limits<int64_t>::max());
   const Tensor grad = with_adjacent_rows(grad_in);
   const int64_t K = problem.K, V = problem.V, sums_width = padded(K) + padded(V);
   Tensor dq = at::empty(q.sizes(), q.options());
@@ -152,73 +213,81 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(const Tensor
   Tensor dv = problem.T_q > 0 ? at::empty(v.sizes(), v.options()) : at::zeros(v.sizes(), v.options());
   Tensor dgate = options.gate ? at::empty(options.gate->sizes(), options.gate->options()) : at::empty({0}, q.options());
 
-  // A stretch shares its last span - 1 keys with the next one only: it must be that long.
-  const auto length = [](int64_t span) { return std::max<int64_t>(1024, 4 * span); };
-  const auto stretches = problem.cut(length);
-  const int64_t per_head = (problem.T_q + 1023) / 1024;
-  std::vector<Boundary<Real>> boundaries(static_cast<size_t>(problem.B * problem.H * per_head));
-  struct Sums {
-    double softmask = 0, mipe_step = 0, accept = 0;
-  };
-  std::vector<Sums> sums(boundaries.size());
-  const auto index_of = [&](const Stretch& s) {
-    const int64_t part = (s.first - (problem.T_k - problem.T_q)) / length(problem.heads[s.head].constants.span);
-    return (s.batch * problem.H + s.head) * per_head + part;
+  // Per sequence, head and part: what its gradients of s_w and s_r are, and what it shares with the next part.
+  std::vector<Sums> sums(static_cast<size_t>(problem.B * problem.H * problem.most_parts));
+  std::vector<Boundary<Real>> boundaries(sums.size());
+  const auto index_of = [&](const Stretch& s, int64_t h) {
+    return (s.batch * problem.H + h) * problem.most_parts + s.part;
   };
   const auto is_last = [&](const Stretch& s) { return s.last == problem.T_k; };
-  for (const Stretch& s : stretches) {
+  for (const Stretch& s : problem.stretches) {
     if (is_last(s)) continue;
-    auto& boundary = boundaries[index_of(s)];
-    boundary.tail.resize((problem.heads[s.head].constants.span - 1) * sums_width);
-    boundary.halo.resize(boundary.tail.size());
+    for (const int64_t h : problem.groups[s.group].heads) {
+      auto& boundary = boundaries[index_of(s, h)];
+      boundary.tail.resize((problem.heads[h].constants.span - 1) * sums_width);
+      boundary.halo.resize(boundary.tail.size());
+    }
   }
-  const auto bind = [&](const Stretch& stretch, kernels::ScreeningBackward<Real>& work) {
-    work.walk.out = rows_of(grad, stretch.batch, stretch.head);
-    work.dq = rows_of(dq, stretch.batch, stretch.head);
-    work.dk = rows_of(dk, stretch.batch, stretch.head);
-    work.dv = rows_of(dv, stretch.batch, stretch.head);
-    if (options.gate) work.dgate = rows_of(dgate, stretch.batch, stretch.head);
+  const auto work_of = [&](const Stretch& stretch, int64_t h, int64_t block, WalkMemory<Real>& memory) {
+    kernels::ScreeningBackward<Real> work;
+    work.walk = problem.walk(stretch, h, block, memory);
+    work.walk.out = rows_of(grad, stretch.batch, h);
+    work.dq = rows_of(dq, stretch.batch, h);
+    work.dk = rows_of(dk, stretch.batch, h);
+    work.dv = rows_of(dv, stretch.batch, h);
+    if (options.gate) work.dgate = rows_of(dgate, stretch.batch, h);
+    work.stretch_first = stretch.first;
+    work.stretch_last = stretch.last;
+    work.retired = work.walk.packed;
+    return work;
   };
 
-  parallel_items(static_cast<int64_t>(stretches.size()), [&](int64_t item) {
-    const Stretch& stretch = stretches[item];
-    const int64_t span = problem.heads[stretch.head].constants.span;
-    // The accepted pairs of a block are remembered: short blocks where a query may accept many keys.
-    const int64_t block = span <= 64 ? 16 : span <= 1024 ? kernels::kBlockQueries : 8;
+  parallel_items(static_cast<int64_t>(problem.stretches.size()), [&](int64_t item) {
+    const Stretch& stretch = problem.stretches[item];
     WalkMemory<Real>& memory = thread_memory<Real>();
-    kernels::ScreeningBackward<Real> work;
-    work.walk = problem.walk(stretch, block, memory);
-    bind(stretch, work);
-    const int64_t capacity = work.walk.ring.capacity;
-    work.walk.ring.rows = memory.take(capacity * padded(K));
-    work.walk.scratch = memory.take(kernels::backward_scratch(K, V));
-    work.sums = memory.take(capacity * sums_width);
-    std::fill_n(work.sums, capacity * sums_width, Real{0});
-    work.accepted_shortfall = memory.take(block * kernels::accepted_capacity(span));
-    work.accepted_key = memory.template take<int32_t>(block * kernels::accepted_capacity(span));
-    const int64_t index = index_of(stretch);
-    if (stretch.first > problem.T_k - problem.T_q) {
-      work.halo = boundaries[index - 1].halo.data();
-    } else if (work.walk.packed > 0) {
-      // Keys that no query can see.
-      dk.select(0, stretch.batch).select(1, stretch.head).slice(0, 0, work.walk.packed).zero_();
-      dv.select(0, stretch.batch).select(1, stretch.head).slice(0, 0, work.walk.packed).zero_();
+    Real* scratch = memory.take(kernels::backward_scratch(K, V));
+    std::vector<kernels::ScreeningBackward<Real>> works;
+    for (const int64_t h : problem.groups[stretch.group].heads) {
+      const int64_t span = problem.heads[h].constants.span;
+      // The accepted pairs of a block are remembered: short blocks where a query may accept many keys.
+      const int64_t block = span <= 64 ? 16 : span <= kWideSpan ? kernels::kBlockQueries : 8;
+      auto& work = works.emplace_back(work_of(stretch, h, block, memory));
+      const int64_t capacity = work.walk.ring.capacity;
+      work.walk.ring.rows = memory.take(capacity * padded(K));
+      work.walk.scratch = scratch;
+      work.sums = memory.take(capacity * sums_width);
+      std::fill_n(work.sums, capacity * sums_width, Real{0});
+      work.accepted_shortfall = memory.take(block * kernels::accepted_capacity(span));
+      work.accepted_key = memory.template take<int32_t>(block * kernels::accepted_capacity(span));
+      if (stretch.part > 0) {
+        work.halo = boundaries[index_of(stretch, h) - 1].halo.data();
+      } else if (work.walk.packed > 0) {
+        // Keys that no query can see.
+        dk.select(0, stretch.batch).select(1, h).slice(0, 0, work.walk.packed).zero_();
+        dv.select(0, stretch.batch).select(1, h).slice(0, 0, work.walk.packed).zero_();
+      }
+      if (!is_last(stretch)) work.tail = boundaries[index_of(stretch, h)].tail.data();
     }
-    if (!is_last(stretch)) work.tail = boundaries[index].tail.data();
-    kernels::screening_backward(work);
-    sums[index] = {work.d_softmask, work.d_mipe_step, work.d_accept};
+    side_by_side(stretch, works, [](kernels::ScreeningBackward<Real>& work, int64_t first, int64_t last) {
+      advance(work.walk, first, last);
+      kernels::screening_backward(work);
+    });
+    for (size_t i = 0; i < works.size(); ++i) {
+      sums[index_of(stretch, problem.groups[stretch.group].heads[i])] = {works[i].d_softmask, works[i].d_mipe_step,
+                                                                         works[i].d_accept};
+    }
   });
 
-  parallel_items(static_cast<int64_t>(stretches.size()), [&](int64_t item) {
-    const Stretch& stretch = stretches[item];
+  parallel_items(static_cast<int64_t>(problem.stretches.size()), [&](int64_t item) {
+    const Stretch& stretch = problem.stretches[item];
     if (is_last(stretch)) return;
-    WalkMemory<Real>& memory = thread_memory<Real>();
-    kernels::ScreeningBackward<Real> work;
-    work.walk = problem.walk(stretch, kernels::kBlockQueries, memory);
-    bind(stretch, work);
-    work.walk.scratch = memory.take(kernels::backward_scratch(K, V));
-    const auto& boundary = boundaries[index_of(stretch)];
-    kernels::finish_keys(work, stretch.last, boundary.tail.data(), boundary.halo.data());
+    for (const int64_t h : problem.groups[stretch.group].heads) {
+      WalkMemory<Real>& memory = thread_memory<Real>();
+      auto work = work_of(stretch, h, kernels::kBlockQueries, memory);
+      work.walk.scratch = memory.take(kernels::backward_scratch(K, V));
+      const auto& boundary = boundaries[index_of(stretch, h)];
+      kernels::finish_keys(work, stretch.last, boundary.tail.data(), boundary.halo.data());
+    }
   });
 
   Tensor ds_w = at::zeros({problem.H}, s_w.options().dtype(at::kDouble));
@@ -226,8 +295,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(const Tensor
   for (int64_t h = 0; h < problem.H; ++h) {
     Sums total;
     for (int64_t b = 0; b < problem.B; ++b) {
-      for (int64_t part = 0; part < per_head; ++part) {
-        const Sums& one = sums[(b * problem.H + h) * per_head + part];
+      for (int64_t part = 0; part < problem.most_parts; ++part) {
+        const Sums& one = sums[(b * problem.H + h) * problem.most_parts + part];
         total.softmask += one.softmask;
         total.mipe_step += one.mipe_step;
         total.accept += one.accept;
