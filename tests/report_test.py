@@ -322,7 +322,7 @@ class Tests:
         assert browser.js('document.querySelectorAll(".thumbnail canvas").length') == 8
         assert browser.js('document.getElementById("training").hidden && document.getElementById("samples").hidden')
         shown = browser.js('document.getElementById("tokens").textContent')
-        assert '<b>grapes</b>' in shown and '\\xFF' in shown, shown
+        assert '<b>grapes</b>' in shown and 'Æ' in shown and '\\xFF' in shown, shown
 
     def test_a_run_without_evaluation_or_checkpoint_has_a_report_too(self):
         bare = self.directory / 'bare'

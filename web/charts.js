@@ -1,7 +1,8 @@
 // The charts, drawn by Plotly.
 'use strict';
 
-const charts = [];  // {id, make}: drawn again when the theme changes
+const charts = [];  // functions that draw a chart again, for another theme
+const drawn = [];   // promises of the first drawings
 
 function chartLayout(overrides) {
   const axis = {
@@ -40,7 +41,7 @@ function addChart(id, label, make) {
     return Plotly.react(node, traces, chartLayout(layout), {responsive: true, displayModeBar: false});
   };
   charts.push(draw);
-  return draw();
+  drawn.push(draw());
 }
 
 const steps = {title: {text: 'step'}, tickformat: '~s', rangemode: 'tozero'};

@@ -35,7 +35,7 @@ class MapView {
   makeThumbnails() {
     const grid = byId('thumbnails');
     grid.style.setProperty('--heads', this.heads);
-    grid.classList.toggle('many', this.heads > 10);
+    grid.closest('.maps').classList.toggle('many-heads', this.heads > 8);
     this.thumbnails = this.maps.map((map, index) => {
       const window = isNumber(map.accept) ? 'w ' + formatWindow(map.window, 10) : '';
       const accept = isNumber(map.accept) ? 'r ' + map.accept.toFixed(2) : '';
@@ -217,18 +217,15 @@ class MapView {
     this.point(query, Number.isInteger(key) ? key : this.strongest(this.clamped(query)));
   }
 
-  /** Of all tiles, or of the one named, the pair that retrieves most strongly from furthest away. */
+  /** Of all tiles, or of the one named, the pair that retrieves most strongly from furthest away, and selects most. */
   mostTelling(named) {
     const last = this.tokens.length - 1;
-    let best = {tile: Math.max(named, 0), query: last, key: last}, most = 0;
-    this.maps.forEach((map, index) => {
-      if (named >= 0 && index !== named) return;
-      map.grid.forEach((code, at) => {
-        if (code < 128) return;
-        const query = Math.floor(at / map.length), key = at % map.length;
-        const worth = map.relevance(query, key) * Math.log2(1 + query - key);
-        if (worth > most) { most = worth; best = {tile: index, query, key}; }
-      });
+    let best = {tile: Math.max(named, 0), query: last, key: last, worth: 0};
+    this.maps.forEach((map, tile) => {
+      if (named >= 0 && tile !== named) return;
+      const pair = map.mostTelling();
+      pair.worth *= 1 - map.nonzero;
+      if (pair.worth > best.worth) best = {tile, ...pair};
     });
     return best;
   }

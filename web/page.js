@@ -39,10 +39,12 @@ const formatWindow = (window, decimalsBelow = 1000) => {
   return window < 1e4 ? Math.round(window).toLocaleString('en') : formatCount(window);
 };
 
+/** As in the terminal: `1h02m`, `3m20s`, `12s`. */
 function formatDuration(seconds) {
-  if (seconds < 60) return seconds.toFixed(0) + ' s';
-  if (seconds < 3600) return Math.floor(seconds / 60) + ' min ' + Math.round(seconds % 60) + ' s';
-  return Math.floor(seconds / 3600) + ' h ' + Math.round((seconds % 3600) / 60) + ' min';
+  const whole = Math.round(seconds), two = (value) => String(value).padStart(2, '0');
+  if (whole < 60) return whole + 's';
+  if (whole < 3600) return Math.floor(whole / 60) + 'm' + two(whole % 60) + 's';
+  return Math.floor(whole / 3600) + 'h' + two(Math.floor(whole / 60) % 60) + 'm';
 }
 
 /** A table: header cells, then rows of strings; numbers are aligned by the style sheet. */

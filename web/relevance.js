@@ -57,6 +57,21 @@ class RelevanceMap {
             relevance: this.relevance(query, key)};
   }
 
+  /** The pair with the largest relevance times the logarithm of its distance. */
+  mostTelling() {
+    const grid = this.grid, length = this.length;
+    const far = Float32Array.from({length: this.span}, (_, distance) => Math.log2(1 + distance) * this.softmask[distance]);
+    let best = {query: length - 1, key: length - 1, worth: 0};
+    for (let query = 0; query < length; ++query) {
+      for (let key = Math.max(0, query - this.span + 1); key <= query; ++key) {
+        const t = grid[query * length + key] / 255;
+        const worth = (this.screening ? t * t : t * this.scale) * far[query - key];
+        if (worth > best.worth) best = {query, key, worth};
+      }
+    }
+    return best;
+  }
+
   /** Largest relevance of every cell of a size x size picture; -1 where it lies outside the window. */
   pooled(size) {
     const values = new Float32Array(size * size).fill(-1);
@@ -78,22 +93,24 @@ const relevanceStops = [[237, 216, 120], [127, 205, 187], [65, 182, 196], [29, 1
                         [8, 29, 88]];
 /** Relevance in (0, 1] to a colour; by its square root, so that faint retrievals show too. */
 const relevanceColour = (relevance) => interpolate(relevanceStops, Math.sqrt(relevance));
-const relevanceTable = Array.from({length: 1025}, (_, i) => interpolate(relevanceStops, Math.sqrt(i / 1024)));
 
 const mapColours = () => theme.dark() ? {outside: [74, 77, 84], zero: [238, 238, 236]}
                                       : {outside: [196, 199, 204], zero: [255, 255, 255]};
 
+/** A colour as ImageData holds it, read as one number of 32 bits. */
+const pixel = ([red, green, blue]) => new Uint32Array(new Uint8Array([red, green, blue, 255]).buffer)[0];
+const relevancePixels = Uint32Array.from({length: 1025}, (_, i) => pixel(relevanceColour(i / 1024)));
+
 /** Draws a map into a canvas of min(T, largest) pixels a side. */
 function paintMap(canvas, map, largest) {
   const size = Math.min(map.length, largest), colours = mapColours();
+  const outside = pixel(colours.outside), zero = pixel(colours.zero);
   canvas.width = canvas.height = size;
   const context = canvas.getContext('2d');
   const image = context.createImageData(size, size);
+  const pixels = new Uint32Array(image.data.buffer);
   map.pooled(size).forEach((value, cell) => {
-    const colour = value < 0 ? colours.outside : value === 0 ? colours.zero
-                                               : relevanceTable[Math.min(1024, Math.round(value * 1024))];
-    image.data.set(colour, 4 * cell);
-    image.data[4 * cell + 3] = 255;
+    pixels[cell] = value < 0 ? outside : value === 0 ? zero : relevancePixels[Math.min(1024, Math.ceil(value * 1024))];
   });
   context.putImageData(image, 0, 0);
 }

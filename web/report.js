@@ -123,7 +123,7 @@ async function drawPage(data) {
   const drawLegend = () => drawLayersLegend(data.model.layers);
   drawLegend();
   theme.listeners.push(drawLegend, () => charts.forEach((draw) => draw()));
-  await Promise.all(charts.map((draw) => draw()));
+  await Promise.all(drawn);
 }
 
 theme.apply(fragment().get('theme') || theme.remembered());

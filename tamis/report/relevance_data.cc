@@ -53,6 +53,16 @@ at::Tensor of_head(const at::Tensor& map_HTT, int64_t head) {
   return map_HTT.select(0, head).to(at::kCPU, at::kFloat).contiguous();
 }
 
+/// Bytes beyond ASCII as `\xE2`.
+std::string escaped(std::string_view bytes) {
+  std::string result;
+  for (const char c : bytes) {
+    const auto byte = static_cast<uint8_t>(c);
+    result += byte < 0x80 ? std::string(1, c) : fmt::format("\\x{:02X}", byte);
+  }
+  return result;
+}
+
 }  // namespace
 
 nlohmann::json encode_map(const models::RelevanceMap& map, int64_t head) {
@@ -89,13 +99,20 @@ nlohmann::json encode_map(const models::RelevanceMap& map, int64_t head) {
   };
 }
 
-std::string readable_token(const text::Tokenizer& tokenizer, int64_t token) {
-  const std::string bytes = tokenizer.decode(std::array{token});
-  if (text::valid_utf8(bytes) == bytes) return bytes;
-  std::string result;
-  for (const char c : bytes) {
-    const auto byte = static_cast<uint8_t>(c);
-    result += byte < 0x80 ? std::string(1, c) : fmt::format("\\x{:02X}", byte);
+std::vector<std::string> readable_tokens(const text::Tokenizer& tokenizer, std::span<const int64_t> tokens) {
+  constexpr size_t kMostBytesOfACharacter = 4;
+  std::vector<std::string> result;
+  while (result.size() < tokens.size()) {
+    const auto rest = tokens.subspan(result.size());
+    std::string bytes;
+    size_t count = 0;
+    bool whole = false;
+    while (!whole && count < std::min(kMostBytesOfACharacter, rest.size())) {
+      bytes = tokenizer.decode(rest.first(++count));
+      whole = text::valid_utf8(bytes) == bytes;
+    }
+    result.push_back(whole ? bytes : escaped(tokenizer.decode(rest.first(1))));
+    if (whole) result.insert(result.end(), count - 1, "\u2027");
   }
   return result;
 }
@@ -118,9 +135,7 @@ nlohmann::json describe_relevance(const models::Model& model, const text::Tokeni
     for (int64_t head = 0; head < static_cast<int64_t>(map.window.size()); ++head)
       maps.push_back(encode_map(map, head));
   }
-  nlohmann::json texts = nlohmann::json::array();
-  for (const int64_t token : tokens) texts.push_back(readable_token(tokenizer, token));
-  return {{"tokens", std::move(texts)}, {"maps", std::move(maps)}};
+  return {{"tokens", readable_tokens(tokenizer, tokens)}, {"maps", std::move(maps)}};
 }
 
 }  // namespace tamis::report

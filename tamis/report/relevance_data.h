@@ -30,7 +30,8 @@ nlohmann::json encode_map(const models::RelevanceMap& map, int64_t head);
 nlohmann::json describe_relevance(const models::Model& model, const text::Tokenizer& tokenizer,
                                   std::span<const int64_t> tokens, const models::ForwardOptions& options);
 
-/// A token's text for reading: bytes that are not valid UTF-8 become `\xE2`.
-std::string readable_token(const text::Tokenizer& tokenizer, int64_t token);
+/// Every token's text for reading. Where a character spans several tokens (bytes, say) the first has all of it and the
+/// others a middle dot; bytes that belong to no character become `\xE2`.
+std::vector<std::string> readable_tokens(const text::Tokenizer& tokenizer, std::span<const int64_t> tokens);
 
 }  // namespace tamis::report

@@ -78,11 +78,13 @@ TEST(EncodeMap, ScalesTheWeightsOfMixersWithoutTrim) {
   EXPECT_DOUBLE_EQ(tile["nonzero"], 0.4);
 }
 
-TEST(ReadableToken, ShowsBytesThatAreNoCharacters) {
+TEST(ReadableTokens, JoinCharactersAndShowBytesThatAreNone) {
   const auto tokenizer = text::make_byte_tokenizer();
-  EXPECT_EQ(readable_token(*tokenizer, 'A'), "A");
-  EXPECT_EQ(readable_token(*tokenizer, 0xe2), "\\xE2");
-  EXPECT_EQ(readable_token(*tokenizer, 256), "<|endoftext|>");
+  std::vector<int64_t> tokens = tokenizer->encode("A\u00e9\xe2\u4e2d\xe2\x80");
+  tokens.push_back(256);
+  EXPECT_THAT(readable_tokens(*tokenizer, tokens),
+              testing::ElementsAre("A", "\u00e9", "\u2027", "\\xE2", "\u4e2d", "\u2027", "\u2027", "\\xE2", "\\x80",
+                                   "<|endoftext|>"));
 }
 
 TEST(ReadLog, CollectsCurvesTilesAndSamples) {
