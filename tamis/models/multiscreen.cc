@@ -148,8 +148,10 @@ at::Tensor Multiscreen::head_weight() const {
 }
 
 double Multiscreen::flops_per_token(int64_t) const {
-  const ParameterCount count = count_parameters(json_);
-  return 2.0 * static_cast<double>(count.without_embedding + config_.vocab_size * config_.hidden_size);
+  // Tied: the embedding costs nothing on the way in and N x D products as the head.
+  int64_t weights = 0;
+  for (const Parameter& parameter : parameters()) weights += parameter.tensor.numel();
+  return 2.0 * static_cast<double>(weights);
 }
 
 }  // namespace tamis::models
