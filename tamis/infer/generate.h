@@ -16,7 +16,7 @@ struct GenerateOptions {
   SamplingOptions sampling;
   std::vector<std::string> stop = {};  // the text ends before the first of these
   bool expand_windows = false;         // SWE
-  int64_t prefill_tokens = 512;        // the prompt is read in chunks of this many tokens
+  int64_t prefill_tokens = 2048;       // the prompt is read in chunks of this many tokens
 };
 
 struct Generation {
