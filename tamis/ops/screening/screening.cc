@@ -4,8 +4,6 @@
 #include "tamis/ops/screening/screening.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -13,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tamis/ops/registration.h"
 #include "tamis/ops/screening/screening_cpu.h"
 
 namespace tamis::ops {
@@ -136,19 +135,13 @@ Gradients screening_backward_fallback(const Tensor& grad, const Tensor& q, const
                                       const Tensor& s_w, const Tensor& s_r, TAMIS_SCREENING_OPTIONS) {
   ScreeningOptions options = make_options(TAMIS_SCREENING_PASS);
   check(q, k, v, s_w, s_r, options);
-  // Below autograd the reference records nothing: differentiate detached copies with recording switched on again.
-  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-  keys.excluded_ = keys.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
-  c10::impl::ForceDispatchKeyGuard recorded(keys);
-  at::AutoGradMode enabled(true);
-  variable_list in = {q.detach(), k.detach(), v.detach(), s_w.detach(), s_r.detach()};
-  if (gate) in.push_back(gate->detach());
-  for (Tensor& x : in) x.requires_grad_();
-  if (gate) options.gate = in[5];
-  const Tensor out = reference::screening(in[0], in[1], in[2], in[3], in[4], options);
-  variable_list d = torch::autograd::grad({out}, in, {grad}, /*retain_graph=*/false, /*create_graph=*/false,
-                                          /*allow_unused=*/true);
-  for (size_t i = 0; i < d.size(); ++i) d[i] = d[i].defined() ? d[i].contiguous() : at::zeros_like(in[i]);
+  variable_list in = {q, k, v, s_w, s_r};
+  if (gate) in.push_back(*gate);
+  const auto function = [&](const variable_list& x) {
+    if (gate) options.gate = x[5];
+    return reference::screening(x[0], x[1], x[2], x[3], x[4], options);
+  };
+  variable_list d = gradients_below_autograd(function, in, grad);
   if (!gate) d.push_back(at::empty({0}, q.options()));
   return {d[0], d[1], d[2], d[3], d[4], d[5]};
 }
@@ -176,11 +169,6 @@ Gradients screening_backward_on_cpu(const Tensor& grad, const Tensor& q, const T
 }
 
 // ---- the derivative
-
-template <typename Signature>
-auto find_operator(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
 
 Tensor call_screening(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
                       TAMIS_SCREENING_OPTIONS) {
