@@ -3,4 +3,6 @@
 
 #include <torch/version.h>
 
-extern "C" __attribute__((visibility("default"))) const char* tamis_torch_version() { return TORCH_VERSION; }
+extern "C" __attribute__((visibility("default"))) const char* tamis_torch_version() {
+  return TORCH_VERSION;
+}

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# demo.sh PROGRAM [--full]: trains the small Multiscreen of recipes/demo.toml, measures what it retrieves, writes the report.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+program=$1
+instances=20
+[ "${2:-}" = --full ] && instances=100
+# On a busy machine the default spinning of libgomp's waiting threads burns the time of the working ones.
+export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-10000}"
+
+"$program" train recipes/demo.toml
+"$program" eval abc_digits runs/demo --lengths 256,512,1024,2048,4096,16384 --instances "$instances"
+"$program" report runs/demo
+echo "demo: open $PWD/runs/demo/report.html; it took $((SECONDS / 60)) min $((SECONDS % 60)) s"

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Holds the order of the layers: every file includes only its own layer and those before it.
+
+layers_test.py [PROGRAM]: the argument that ctest passes to every script is not needed here.
+Test files, benches and testing.h may include anything; kernels, and the base below them, never see torch.
+"""
+
+import pathlib
+import re
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LAYERS = "base kernels ops nn models text data infer eval train report serve cli".split()
+WITHOUT_TORCH = {"base", "kernels"}
+INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"(tamis/[^"]+)"|[<"]((?:torch|ATen|c10)/[^>"]+)[>"])', re.MULTILINE)
+CMAKE_LAYER = re.compile(r"^tamis_(?:(?:kernel_|operator_)?layer\((\w+)|(program)\()", re.MULTILINE)
+
+
+def layer_of(path):
+    """The layer of a path like tamis/ops/screening/screening.h; None when it lies in no known layer."""
+    parts = pathlib.PurePosixPath(path).parts
+    if parts[1] == "ops" and "_kernel" in parts[-1]:
+        return "kernels"
+    return parts[1] if parts[1] in LAYERS else None
+
+
+def is_for_tests(path):
+    return path.endswith(("_test.cc", "_bench.cc")) or path.endswith("/testing.h")
+
+
+def violations(root):
+    """One line for every #include below root/tamis that breaks the order, and the number of includes read."""
+    found, read = [], 0
+    for file in sorted((root / "tamis").rglob("*")):
+        path = file.relative_to(root).as_posix()
+        if file.suffix not in (".cc", ".h") or is_for_tests(path):
+            continue
+        layer = layer_of(path)
+        if layer is None:
+            found.append(f"{path}: lies in no layer; expected tamis/LAYER/ with LAYER one of {', '.join(LAYERS)}")
+            continue
+        for own, torch in INCLUDE.findall(file.read_text()):
+            read += 1
+            if torch:
+                if layer in WITHOUT_TORCH:
+                    found.append(f"{path}: {layer} never sees torch, but includes {torch}")
+            elif is_for_tests(own):
+                found.append(f"{path}: only tests include {own}")
+            elif layer_of(own) is None or LAYERS.index(layer_of(own)) > LAYERS.index(layer):
+                found.append(f"{path}: {layer} includes {own}, which belongs to {layer_of(own) or 'no layer'}")
+    return found, read
+
+
+def order_in_cmake(text):
+    """The layers that CMakeLists.txt builds, in its order; the program is the layer cli."""
+    return [layer or "cli" for layer, _ in CMAKE_LAYER.findall(text)]
+
+
+def test_tree_keeps_the_order():
+    found, read = violations(ROOT)
+    assert not found, "\n" + "\n".join(found)
+    assert read > 100, f"only {read} includes found: is the pattern still right?"
+
+
+def test_cmake_lists_the_layers_in_order():
+    order = order_in_cmake((ROOT / "CMakeLists.txt").read_text())
+    assert order == [layer for layer in LAYERS if layer in order], f"CMakeLists.txt builds {order}, expected {LAYERS}"
+    folders = {folder.name for folder in (ROOT / "tamis").iterdir() if any(folder.rglob("*.cc"))}
+    assert folders <= set(order), f"not built by CMakeLists.txt: {folders - set(order)}"
+
+
+def test_a_violation_is_found():
+    files = {
+        "tamis/base/up.h": '#include "tamis/nn/rows.h"\n',
+        "tamis/base/fine.h": '#include <vector>\n#include "tamis/base/up.h"\n// #include "tamis/cli/x.h"\n',
+        "tamis/ops/a/a_kernel.cc": '#include <ATen/ATen.h>\n#include "tamis/ops/a/a_kernel.h"\n',
+        "tamis/kernels/rows.h": '#include "tamis/ops/a/a.h"\n  #  include "c10/util/x.h"\n',
+        "tamis/ops/a/a.cc": '#include <torch/library.h>\n#include "tamis/ops/a/a_kernel.h"\n#include "tamis/ops/testing.h"\n',
+        "tamis/ops/a/a_test.cc": '#include "tamis/cli/commands.h"\n',
+        "tamis/ops/testing.h": '#include "tamis/train/train.h"\n',
+        "tamis/nn/lost.cc": '#include "tamis/elsewhere/x.h"\n',
+        "tamis/elsewhere/x.h": "",
+    }
+    expected = {
+        "tamis/base/up.h: base includes tamis/nn/rows.h, which belongs to nn",
+        "tamis/ops/a/a_kernel.cc: kernels never sees torch, but includes ATen/ATen.h",
+        "tamis/kernels/rows.h: kernels includes tamis/ops/a/a.h, which belongs to ops",
+        "tamis/kernels/rows.h: kernels never sees torch, but includes c10/util/x.h",
+        "tamis/ops/a/a.cc: only tests include tamis/ops/testing.h",
+        "tamis/nn/lost.cc: nn includes tamis/elsewhere/x.h, which belongs to no layer",
+        f"tamis/elsewhere/x.h: lies in no layer; expected tamis/LAYER/ with LAYER one of {', '.join(LAYERS)}",
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        for path, text in files.items():
+            file = pathlib.Path(directory, path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        found, _ = violations(pathlib.Path(directory))
+    assert set(found) == expected, f"\nmissing: {expected - set(found)}\nunexpected: {set(found) - expected}"
+
+
+def test_a_wrong_cmake_order_is_found():
+    text = "tamis_layer(base LINK fmt)\ntamis_operator_layer(ops USES base)\ntamis_kernel_layer(kernels)\ntamis_program(tamis)\n"
+    assert order_in_cmake(text) == ["base", "ops", "kernels", "cli"]
+
+
+def main():
+    passed = failed = 0
+    for name, test in list(globals().items()):
+        if not name.startswith("test_"):
+            continue
+        try:
+            test()
+            passed += 1
+            print(f"ok      {name}")
+        except AssertionError as error:
+            failed += 1
+            print(f"FAILED  {name}: {error}")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
