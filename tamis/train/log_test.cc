@@ -29,7 +29,7 @@ TEST(Log, UnfinishedAndDamagedLinesAreDropped) {
   const TemporaryDirectory directory;
   for (const char* end : {"{\"step\":2", "{\"st\n{\"step\":2}\n", "\n", "17\n", "{\"step\":\"2\"}\n"}) {
     const auto path = directory.write("log.jsonl", std::string("{\"step\":1}\n") + end);
-    Log(path, 9);
+    { const Log log(path, 9); }
     EXPECT_EQ(read_file(path), "{\"step\":1}\n");
   }
 }

@@ -178,7 +178,7 @@ TEST(MoveRunAside, FindsAFreeName) {
   const fs::path path = temporary.path() / "run";
   EXPECT_EQ(move_run_aside(path), "");
   for (const char* expected : {"run.1", "run.2"}) {
-    RunDirectory{path};
+    { const RunDirectory run(path); }
     EXPECT_EQ(move_run_aside(path).filename(), expected);
   }
 }
