@@ -36,8 +36,10 @@ double learning_rate(const TrainRecipe& train, int64_t step) {
   if (step < train.warmup_steps)
     return train.lr * static_cast<double>(step + 1) / static_cast<double>(train.warmup_steps);
   if (train.schedule == "constant") return train.lr;
-  const int64_t left = std::max<int64_t>(train.steps - 1 - train.warmup_steps, 1);
-  const double done = std::min(1.0, static_cast<double>(step - train.warmup_steps) / static_cast<double>(left));
+  const int64_t after_warmup = train.steps - train.warmup_steps;
+  const int64_t first = train.steps - static_cast<int64_t>(train.decay_share * static_cast<double>(after_warmup));
+  const auto left = static_cast<double>(std::max<int64_t>(train.steps - 1 - first, 1));
+  const double done = std::clamp(static_cast<double>(step - first) / left, 0.0, 1.0);
   return train.min_lr + (train.lr - train.min_lr) * 0.5 * (1.0 + std::cos(std::numbers::pi * done));
 }
 

@@ -12,8 +12,8 @@
 
 namespace tamis::train {
 
-/// Learning rate of step n = 0, 1, ...: lr min((n + 1) / warmup_steps, 1); under "cosine" from there along half a
-/// cosine to min_lr at the last step.
+/// Learning rate of step n = 0, 1, ...: lr min((n + 1) / warmup_steps, 1); under "cosine" the last decay_share
+/// of the steps after the warm-up follow half a cosine to min_lr at the last step.
 double learning_rate(const TrainRecipe& train, int64_t step);
 
 /// |x|_2 over all tensors (float32, contiguous; undefined ones count nothing). Sums in float64 over blocks of fixed

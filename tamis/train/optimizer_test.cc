@@ -32,6 +32,14 @@ TEST(LearningRate, CosineGoesFromThePeakToTheLeast) {
   EXPECT_NEAR(learning_rate(train, 104), 0.1, 1e-12);
 }
 
+TEST(LearningRate, CosineMayWaitForTheLastSteps) {
+  const TrainRecipe train{.steps = 105, .lr = 1.0, .warmup_steps = 4, .schedule = "cosine", .decay_share = 0.25};
+  EXPECT_DOUBLE_EQ(learning_rate(train, 50), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(train, 80), 1.0);
+  EXPECT_NEAR(learning_rate(train, 92), 0.5, 1e-12);
+  EXPECT_NEAR(learning_rate(train, 104), 0.0, 1e-12);
+}
+
 TEST(LearningRate, WithoutWarmUpStartsAtThePeak) {
   EXPECT_EQ(learning_rate({.lr = 0.5, .warmup_steps = 0}, 0), 0.5);
 }

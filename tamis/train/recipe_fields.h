@@ -56,6 +56,7 @@ void visit_fields(TrainRecipe& train, Visitor&& visit) {
   visit("warmup_steps", train.warmup_steps, Allowed{.least = 0, .most = kMostSteps});
   visit("schedule", train.schedule, Allowed{.choices = {"constant", "cosine"}});
   visit("min_lr", train.min_lr, Allowed{.least = 0.0});
+  visit("decay_share", train.decay_share, Allowed{.least = 0.0, .most = 1.0});
   visit("clip", train.clip, Allowed{.least = 0.0});
   visit("precision", train.precision, Allowed{.choices = {"float32", "bfloat16"}});
   visit("recompute", train.recompute, Allowed{});
