@@ -14,10 +14,13 @@
 namespace {
 
 /// c10::Error puts a backtrace behind its message: keep the first line.
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
 
 int run(int argc, char** argv) {
-  CLI::App app("Tamis: language models that select from their context instead of spreading attention over it.", "tamis");
+  CLI::App app("Tamis: language models that select from their context instead of spreading attention over it.",
+               "tamis");
   app.set_version_flag("--version", tamis::kVersion);
   app.require_subcommand(1);
   app.footer("Example: tamis train recipes/demo.toml && tamis eval abc_digits runs/demo");
