@@ -79,14 +79,14 @@ at::ScalarType gradient_gemm_dtype(at::ScalarType storage) {
   return at::kFloat;  // where bfloat16 arithmetic is emulated, float32 is faster
 }
 
-/// sum += a b, or sum = a b; the product may be of a narrower dtype.
+/// sum += a b, or sum = a b; the product may be of a narrower dtype and have more rows, zeros.
 void add_product(Tensor sum, const Tensor& a, const Tensor& b, bool first) {
   if (a.scalar_type() == sum.scalar_type()) {
     sum.addmm_(a, b, /*beta=*/first ? 0 : 1);
   } else if (first) {
-    sum.copy_(at::mm(a, b));
+    sum.copy_(at::mm(a, b).narrow(0, 0, sum.size(0)));
   } else {
-    sum.add_(at::mm(a, b));
+    sum.add_(at::mm(a, b).narrow(0, 0, sum.size(0)));
   }
 }
 
@@ -127,8 +127,8 @@ class Head {
     for (first_ = 0; first_ < tokens; first_ += rows_) {
       rows_ = std::min(tiling_.rows, tokens - first_);
       const Tensor token_R = token_T_.narrow(0, first_, rows_);
-      narrow_x_RD_ = pass_.x_TD.index_select(0, token_R).to(narrow_);
-      x_RD_ = narrow_x_RD_.to(real_);
+      x_RD_ = pass_.x_TD.index_select(0, token_R).to(real_);
+      narrow_x_RD_ = narrowed(x_RD_);
       parallel_gemms(tiling_.groups, [this](int64_t group) { logits_group(group); });
       finish_rows(token_R, result.loss_T);
       if (!gradients_) continue;
@@ -147,6 +147,15 @@ class Head {
   /// Blocks of logits stand one after the other, each a dense matrix.
   Tensor logits(int64_t block) const {
     return logits_.narrow(0, block * tiling_.columns * rows_, columns(block) * rows_).view({rows_, columns(block)});
+  }
+  /// x for the gradients' GEMMs. oneDNN compiles and keeps a kernel per shape, and the number of counted tokens changes
+  /// from batch to batch: narrower products get rows of zeros up to a multiple of 256.
+  Tensor narrowed(const Tensor& x) const {
+    if (narrow_ == real_) return x;
+    constexpr int64_t kRows = 256;
+    Tensor padded = at::zeros({(x.size(0) + kRows - 1) / kRows * kRows, x.size(1)}, x.options().dtype(narrow_));
+    padded.narrow(0, 0, x.size(0)).copy_(x);
+    return padded;
   }
   static kernels::LogitBlock<Real> raw(const Tensor& z) {
     return {z.data_ptr<Real>(), z.size(0), z.size(1), z.size(1)};
@@ -201,7 +210,7 @@ class Head {
       kernels::scaled_softmax(raw(p), maximum_R_.data(), scale_R_.data());
       Real* data = p.data_ptr<Real>();
       for_targets(block, [&](int64_t r, int64_t column) { data[r * columns(block) + column] -= gradient_R_[r]; });
-      const Tensor narrow_p = p.to(narrow_);
+      const Tensor narrow_p = narrowed(p);
       if (pass_.weight_gradient) {
         add_product(weight_gradient_ND_.narrow(0, block * tiling_.columns, columns(block)), narrow_p.t(), narrow_x_RD_,
                     first_ == 0);
