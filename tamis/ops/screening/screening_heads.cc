@@ -72,19 +72,12 @@ kernels::Rows rows_of(const at::Tensor& x_BTHD, int64_t batch, int64_t head) {
 template <typename Real>
 void WalkMemory<Real>::reset() {
   constexpr size_t kKeep = size_t{16} << 20;
-  if (blocks_.size() > 1) {
-    // The walk before needed several blocks: next time one of their joint size, if that is worth keeping.
-    size_t total = 0;
-    total = block_size_ * 2;
+  const bool grew = blocks_.size() > 1;  // the walk before needed several blocks: next time one as large as all of them
+  const size_t wanted = grew ? 2 * block_size_ : block_size_;
+  if (grew || wanted > kKeep) {
     blocks_.clear();
-    block_size_ = 0;
-    if (total <= kKeep) {
-      blocks_.push_back(std::make_unique<std::byte[]>(total));
-      block_size_ = total;
-    }
-  } else if (block_size_ > kKeep) {
-    blocks_.clear();
-    block_size_ = 0;
+    block_size_ = wanted <= kKeep ? wanted : 0;
+    if (block_size_ > 0) blocks_.push_back(std::unique_ptr<std::byte[]>(new std::byte[block_size_]));
   }
   used_ = 0;
 }

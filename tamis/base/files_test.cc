@@ -1,0 +1,126 @@
+#include "tamis/base/files.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+
+#include "tamis/base/error.h"
+
+namespace tamis {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Files : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "tamis-files-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  size_t entries() const { return std::distance(fs::directory_iterator(directory_), fs::directory_iterator()); }
+
+  fs::path directory_;
+};
+
+/// The exit code of the Error that `statement` throws, 0 when it throws none.
+template <typename Statement>
+int code_of(const Statement& statement) {
+  try {
+    statement();
+    return 0;
+  } catch (const Error& error) {
+    return static_cast<int>(error.code());
+  }
+}
+
+TEST_F(Files, AtomicWriteReplacesTheWholeFile) {
+  const fs::path path = directory_ / "a";
+  write_file_atomic(path, std::string(100'000, 'x'));
+  write_file_atomic(path, "short");
+  EXPECT_EQ(read_file(path), "short");
+  EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(Files, DirectoryAppearsWholeOrNotAtAll) {
+  const fs::path path = directory_ / "step-1";
+  EXPECT_THROW(write_directory_atomic(path,
+                                      [&](const fs::path& inside) {
+                                        FileWriter(inside / "half").write("half");
+                                        throw std::runtime_error("stopped");
+                                      }),
+               std::runtime_error);
+  EXPECT_EQ(entries(), 0);
+  for (const char* text : {"first", "second"}) {
+    write_directory_atomic(path, [&](const fs::path& inside) { FileWriter(inside / "file").write(text); });
+    EXPECT_EQ(read_file(path / "file"), text);
+  }
+  EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(Files, UnfinishedWritesOfAKilledProcessAreRemoved) {
+  const fs::path path = directory_ / "step-1";
+  const pid_t child = fork();
+  if (child == 0) {
+    write_directory_atomic(path, [](const fs::path& inside) {
+      FileWriter(inside / "file").write("half");
+      kill(getpid(), SIGKILL);
+    });
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(entries(), 1);
+  EXPECT_FALSE(fs::exists(path));
+  remove_unfinished_writes(directory_);
+  EXPECT_EQ(entries(), 0);
+}
+
+TEST_F(Files, BadInputIsInputAndBadOutputIsStorage) {
+  EXPECT_EQ(code_of([&] { read_file(directory_ / "missing"); }), static_cast<int>(ExitCode::kInput));
+  EXPECT_EQ(code_of([&] { read_file(directory_); }), static_cast<int>(ExitCode::kInput));
+  EXPECT_EQ(code_of([&] { MappedFile file(directory_); }), static_cast<int>(ExitCode::kInput));
+  EXPECT_EQ(code_of([&] { write_file_atomic(directory_ / "no" / "such", "x"); }), static_cast<int>(ExitCode::kStorage));
+}
+
+TEST_F(Files, MappedFileShowsTheBytes) {
+  write_file_atomic(directory_ / "a", "bytes");
+  write_file_atomic(directory_ / "empty", "");
+  EXPECT_EQ(MappedFile(directory_ / "a").text(), "bytes");
+  EXPECT_EQ(MappedFile(directory_ / "empty").text(), "");
+}
+
+TEST_F(Files, LockHoldsOtherProcessesOff) {
+  const fs::path path = directory_ / ".lock";
+  const auto taken_by_child = [&] {
+    const pid_t child = fork();
+    if (child == 0) _exit(code_of([&] { FileLock lock(path); }) == static_cast<int>(ExitCode::kRuntime) ? 1 : 0);
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+  };
+  {
+    const FileLock lock(path);
+    EXPECT_EQ(taken_by_child(), 1);
+  }
+  EXPECT_EQ(taken_by_child(), 0);
+}
+
+TEST(Checksum, NoticesOneBit) {
+  EXPECT_EQ(checksum(""), 0xcbf29ce484222325u);  // FNV-1a's offset basis
+  EXPECT_EQ(checksum("a"), 0xaf63dc4c8601ec8cu);
+  EXPECT_NE(checksum("tamis"), checksum("tamir"));
+}
+
+}  // namespace
+}  // namespace tamis
