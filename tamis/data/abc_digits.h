@@ -11,8 +11,8 @@
 
 namespace tamis::data {
 
-/// ABCDigits: lines `A=967892` bind letters to numbers; the query `L=` at the end asks for one of them. Paper 000,
-/// section 4.5 and appendix M.
+/// ABCDigits: lines `A=967892` bind letters to numbers; the query `L=` at the end asks for one of them. "Screening Is
+/// Enough", section 4.5 and appendix M.
 struct AbcDigitsInstance {
   std::string prompt;       // the lines, each ended by a newline, and the query
   std::string answer;       // the digits after the query

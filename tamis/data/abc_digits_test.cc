@@ -25,7 +25,7 @@ std::vector<std::string> lines_of(const std::string& prompt) {
   return lines;
 }
 
-/// Everything that math.md and appendix M promise of an instance.
+/// Everything that appendix M promises of an instance.
 void expect_paper_form(const AbcDigitsInstance& instance, int64_t length, double depth) {
   const auto size = static_cast<int64_t>(instance.prompt.size());
   EXPECT_LE(size, length);

@@ -14,6 +14,12 @@ HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+/// max(x, 0); a NaN stays one, whatever the instruction set's maximum does with it.
+template <class D, class V>
+HWY_INLINE V PositivePart(D d, V x) {
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x);
+}
+
 /// tanh to about one ulp in float32 (Highway's is good to four): below 0.625 the polynomial of Cephes' tanhf, above it
 /// 1 - 2 / (exp(2 |x|) + 1). A NaN stays one: Min returns its second argument then.
 template <class D, class V>

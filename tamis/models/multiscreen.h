@@ -17,7 +17,7 @@ namespace tamis::models {
 nlohmann::json complete_multiscreen(const nlohmann::json& config);
 std::unique_ptr<Model> make_multiscreen(const nlohmann::json& complete_config, const Start& start);
 
-/// Multiscreen, paper 000, Eq. (1)-(3) and (15)-(18):
+/// Multiscreen, "Screening Is Enough", Eq. (1)-(3) and (15)-(18):
 ///
 ///   Wbar = rows of W_E scaled to unit length
 ///   x_0  = exp(s_E) Wbar[token];  x <- x + sum_h dx^(l,h), L times;  logits = exp(s_F) x Wbar^T

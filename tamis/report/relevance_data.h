@@ -17,7 +17,7 @@ namespace tamis::report {
 /// Trim and Softmask follow.
 ///
 /// layer, head, window (null: infinite), accept (null: the mixer has none)
-/// nonzero  fraction of the pairs inside the window whose relevance is not zero (fig. 14 of paper 000)
+/// nonzero  fraction of the pairs inside the window whose relevance is not zero (fig. 14 of "Screening Is Enough")
 /// scale    null for screening, code = round(255 sqrt(Trim)); else the largest weight, code = round(255 weight /
 /// scale).
 ///          A pair with a relevance above zero has a code of at least 1.

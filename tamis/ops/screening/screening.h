@@ -17,7 +17,8 @@ struct ScreeningOptions {
   std::optional<at::Tensor> document;   // int [B, T_k]: a query sees only keys of its own document
 };
 
-/// Screening: every key is accepted or rejected on its own; keys do not compete. Paper 000, Eq. (4)-(14), (17), (18).
+/// Screening: every key is accepted or rejected on its own; keys do not compete. "Screening Is Enough", Eq. (4)-(14),
+/// (17), (18).
 ///
 ///   w = exp(s_w) + 1,  r = sigmoid(s_r)                        window in tokens, acceptance width in (0, 1)
 ///   q, k, v <- unit length; a zero row stays zero and gets no gradient

@@ -104,7 +104,7 @@ HWY_INLINE void PairsBackward(ScreeningBackward<Real>& backward, int64_t query, 
       dweight[e] = Dot(dh, walk.ring.values + slot[e] * value_width, value_width);
     }
     for (int64_t x = 0; x < kTileKeys; x += hn::MaxLanes(d)) {
-      const auto short_x = hn::Load(d, shortfall + x), t = hn::Max(hn::Sub(one, short_x), zero);
+      const auto short_x = hn::Load(d, shortfall + x), t = PositivePart(d, hn::Sub(one, short_x));
       const auto m = hn::Load(d, softmask + x), dw = hn::Load(d, dweight + x);
       const auto a = hn::Mul(t, t), da = hn::Mul(dw, m);
       hn::Store(hn::Mul(a, m), d, weight + x);

@@ -182,10 +182,14 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
     const Real* softmask = SoftmaskOf(head, i - key);
     uint64_t bits = 0;
     for (int64_t x = 0; x < kVectors; ++x) {
-      const auto shortfall = hn::Mul(hn::Max(hn::Sub(one, s[g][x]), zero), inverse_r);  // rounding: s is at most 1
-      const auto trim = hn::Max(hn::Sub(one, shortfall), zero);                         // (9)
-      const auto weight = hn::Mul(hn::Mul(trim, trim), hn::LoadU(d, softmask + x * kWidth));  // (11)
-      auto counts = hn::Gt(weight, zero);  // false for NaN, which only keys outside the window can bring in here
+      // A NaN similarity stays NaN and is accepted, so that it shows in the result. Lanes outside the window may hold
+      // anything; their softmask is 0.
+      const auto m = hn::LoadU(d, softmask + x * kWidth);
+      const auto shortfall = hn::Mul(PositivePart(d, hn::Sub(one, s[g][x])), inverse_r);  // rounding: s is at most 1
+      const auto trim = PositivePart(d, hn::Sub(one, shortfall));                         // (9)
+      const auto weight = hn::Mul(hn::Mul(trim, trim), m);                                // (11)
+      const auto rejected = hn::Eq(trim, zero);
+      auto counts = hn::And(hn::Gt(m, zero), hn::Not(rejected));
       if (walk.document != nullptr) {
         const Real* document = walk.document - walk.key_origin;
         // The last tile may reach past the last key: those lanes are masked out, but must not be read.

@@ -1,5 +1,4 @@
-// Screening as the paper writes it, in plain torch. Equation numbers are those of 000; math.md section 1 lists the
-// traps.
+// Screening as the paper writes it, in plain torch. Equation numbers are those of "Screening Is Enough".
 
 #include <ATen/ATen.h>
 

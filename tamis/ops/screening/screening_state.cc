@@ -167,6 +167,11 @@ Tensor ScreeningState::step(std::span<ScreeningState* const> states, const Tenso
                       "screening state: the states of one step must be of the same layer");
   }
 
+  for (size_t i = 1; i < states.size(); ++i) {
+    TORCH_CHECK_VALUE(std::find(states.begin(), states.begin() + i, states[i]) == states.begin() + i,
+                      "screening state: a state may stand only once in a step, but states ", i, " came before");
+  }
+
   const Tensor q = with_adjacent_rows(q_in), k = with_adjacent_rows(k_in), v = with_adjacent_rows(v_in);
   const Tensor gate = gate_in ? with_adjacent_rows(*gate_in) : Tensor();
   Tensor out = at::empty({B, C, H, V}, v.options());
@@ -199,10 +204,6 @@ int64_t ScreeningState::bytes() const {
 
 ScreeningState ScreeningState::fork() const {
   return ScreeningState(std::make_unique<Impl>(*impl_));
-}
-
-void ScreeningState::reset() {
-  impl_->position = 0;
 }
 
 void ScreeningState::save(std::ostream& out) const {

@@ -12,7 +12,7 @@ namespace tamis::ops {
 
 /// What one sequence must remember to continue through the screening tiles of one layer: for every head the newest
 /// ceil(w) keys, normalised and rotated, and their normalised values, as float32, in a ring rounded up to whole tiles
-/// of 16 keys. A head whose window is infinite keeps all keys in a store that grows by whole tiles.
+/// of 16 keys. A head whose window is infinite keeps all keys in a store that grows by doubling, in whole tiles.
 ///
 ///   ScreeningState state(s_w, s_r, K, V);
 ///   out = state.step(q, k, v, gate);     // [1, C, H, *]: C >= 1 new positions, chunks of any size
@@ -48,7 +48,6 @@ class ScreeningState {
   int64_t position() const;  // tokens seen so far
   int64_t bytes() const;     // memory of the stores
   ScreeningState fork() const;
-  void reset();
 
   /// Writes and reads everything but the parameters, which the constructor got. Throws tamis::Error (kInput) when the
   /// bytes are not a state of these shapes.

@@ -261,6 +261,21 @@ TEST(Screening, RejectedKeysNeverReadTheirValue) {
   });
 }
 
+TEST(Screening, NaNShowsInTheResult) {
+  testing::for_each_target([] {
+    for (const size_t argument : {0, 1}) {
+      Tensors in = random_inputs(kSmall, 26);
+      in[argument].select(1, 40).fill_(kNaN);  // of q or k
+      const Tensor out = operator_with({})(in)[0];
+      EXPECT_TRUE(out.select(1, 40).isnan().all().item().toBool()) << "argument " << argument;
+      EXPECT_TRUE(out.slice(1, 0, 40).isfinite().all().item().toBool()) << "argument " << argument;
+    }
+    Tensors in = random_inputs(kSmall, 27);
+    in[4].fill_(kNaN);  // s_r
+    EXPECT_TRUE(operator_with({})(in)[0].isnan().any().item().toBool());
+  });
+}
+
 TEST(Screening, ZeroRowsGiveZeroGradients) {
   const Tensors in = random_inputs(kSmall, 20);  // row 1 of q, 2 of k and 0 of v are zero
   const Tensors found = testing::outputs_and_gradients(operator_with({}), in);
