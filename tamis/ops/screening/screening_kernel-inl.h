@@ -192,11 +192,12 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
       auto counts = hn::And(hn::Gt(m, zero), hn::Not(rejected));
       if (walk.document != nullptr) {
         const Real* document = walk.document - walk.key_origin;
-        // The last tile may reach past the last key: those lanes are masked out, but must not be read.
+        // The last tile may reach past the last key, and the last group past the last query: masked out, never read.
+        const int64_t end = std::min(i + 1, walk.last);
         HWY_ALIGN Real keys[kTileKeys];
         for (int64_t l = 0; l < kWidth; ++l) {
           const int64_t j = key + x * kWidth + l;
-          keys[l] = j >= walk.key_origin && j <= i ? document[j] : Real{-1};
+          keys[l] = j >= walk.key_origin && j < end ? document[j] : Real{-1};
         }
         const Real own = i < walk.last ? document[i] : Real{-2};
         counts = hn::And(counts, hn::Eq(hn::Load(d, keys), hn::Set(d, own)));

@@ -39,6 +39,11 @@ void* operator new(size_t size) {
 void* operator new(size_t size, std::align_val_t alignment) {
   return count_new(size, static_cast<size_t>(alignment));
 }
+void* operator new(size_t size, const std::nothrow_t&) noexcept try {
+  return count_new(size, 0);
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
 void operator delete(void* memory) noexcept {
   count_delete(memory);
 }
