@@ -34,9 +34,10 @@ python: configure    ## the operators in PyTorch: install torch in .venv (5 GB),
 	@$(NINJA) tamis_ops
 	@$(VENV)/bin/python python/tests/operators_test.py
 
-bench: configure     ## micro-benchmarks of the operators
-	@$(NINJA) tamis_ops_bench
+bench: configure     ## micro-benchmarks of the operators and the model
+	@$(NINJA) tamis_ops_bench tamis_models_bench
 	@$(BUILD)/tamis_ops_bench
+	@$(BUILD)/tamis_models_bench
 
 lint: configure      ## clang-format and clang-tidy, changing nothing
 	@scripts/setup.sh lint

@@ -7,13 +7,14 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tamis/base/files.h"
+#include "tamis/base/testing.h"
 #include "tamis/infer/load.h"
 #include "tamis/infer/score.h"
 #include "tamis/infer/testing.h"
-#include "tamis/train/testing.h"
 
 namespace tamis {
 namespace {
@@ -74,7 +75,7 @@ class InferenceCommands : public ::testing::Test {
     EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
   }
 
-  train::testing::TemporaryDirectory directory_;
+  tamis::testing::TemporaryDirectory directory_;
   fs::path checkpoint_;
   std::string run_;
 };
@@ -127,6 +128,40 @@ TEST_F(InferenceCommands, ScoreRefusesBadInput) {
   expect_refused({"score", run_, "--ids", ids("[]")}, 3, "is empty");
   expect_refused({"score", run_, text, "--threads", "-1"}, 2, "--threads must be in 0..");
   expect_refused({"score", run_, text, "--device", "cudaa"}, 2, "unknown device \"cudaa\"; did you mean \"cuda\"?");
+}
+
+TEST_F(InferenceCommands, WindowsThatOverflowAreInfiniteAndNonFiniteOnesRefused) {
+  const auto text = directory_.write("text", std::string(300, 'x')).string();
+  const auto with_width = [&](double s_w) {
+    const auto model = infer::load_model(checkpoint_);
+    for (const auto& parameter : model->parameters()) {
+      if (parameter.name == "layers.1.s_w") parameter.tensor.detach()[0].fill_(s_w);
+    }
+    const fs::path checkpoint = path() / "windows";
+    fs::copy(checkpoint_, checkpoint, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+    models::save_model(*model, checkpoint);
+    return checkpoint.string();
+  };
+  for (const double s_w : {95.0, 1e30}) {
+    const std::string checkpoint = with_width(s_w);
+    EXPECT_THAT(tamis({"inspect", checkpoint}).out, HasSubstr(s_w > 100 ? "inf" : "e"));
+    const json inspected = json::parse(tamis({"inspect", checkpoint, "--text", text, "--json"}).out);
+    EXPECT_EQ(inspected["tiles"][4]["window"].is_null(), s_w > 100);
+    EXPECT_EQ(inspected["flops_per_token"]["length"], 32);
+    EXPECT_GT(inspected["flops_per_token"]["similarities"].get<double>(), 2 * 6 * 16.5)
+        << "the infinite window alone shows 16.5 keys to a query";
+    EXPECT_EQ(tamis({"score", checkpoint, text}).code, 0);
+    EXPECT_EQ(tamis({"generate", checkpoint, "--prompt", "ab", "--max-new-tokens", "3"}).code, 0);
+    EXPECT_EQ(tamis({"eval", "loss", checkpoint, text}).code, 0);
+  }
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double s_w : {infinity, -infinity, std::nan("")}) {
+    const std::string checkpoint = with_width(s_w);
+    const std::string complaint = "layers.1.s_w holds numbers that are not finite";
+    expect_refused({"inspect", checkpoint}, 3, complaint);
+    expect_refused({"score", checkpoint, text}, 3, complaint);
+    expect_refused({"generate", checkpoint, "--prompt", "ab"}, 3, complaint);
+  }
 }
 
 TEST_F(InferenceCommands, CudaIsRefusedWithoutAGpu) {
@@ -200,10 +235,18 @@ TEST_F(InferenceCommands, EvalRefusesBadInput) {
   EXPECT_EQ(tamis({"eval", "abc_digits", run_, "--lengths", "many"}).code, 2);
   expect_refused({"eval", "abc_digits", run_, "--lengths", "512,235"}, 2, "the least is 236");
   expect_refused({"eval", "abc_digits", run_, "--depths", "2"}, 2, "depth must be in 0..1, but is 2");
+  expect_refused({"eval", "abc_digits", run_, "--lengths", "256,512,256"}, 2, "lengths holds 256 twice");
+  expect_refused({"eval", "abc_digits", run_, "--depths", "0.5,0.5"}, 2, "depths holds 0.5 twice");
   expect_refused({"eval", "abc_digits", directory_.write("file", "x").string()}, 3, "file");
   expect_refused({"eval", "loss", run_, directory_.write("empty", "").string()}, 3, "empty: is empty");
   expect_refused({"eval", "loss", run_, directory_.write("one", "x").string()}, 3, "expected at least 2");
   expect_refused({"eval", "loss", run_, path().string()}, 3, path().string());
+}
+
+TEST_F(InferenceCommands, AnUnknownCommandNamesTheNearest) {
+  const Outcome outcome = tamis({"generat", run_});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("unknown command \"generat\"; did you mean \"generate\"?"));
 }
 
 TEST_F(InferenceCommands, HelpHasAnExample) {

@@ -122,6 +122,7 @@ AbcDigitsSource::AbcDigitsSource(const AbcDigitsOptions& options) : options_(opt
   check_share("few_letters_share", options.few_letters_share);
   check_share("paper_form_share", options.paper_form_share);
   check_share("skewed_share", options.skewed_share);
+  check_share("first_digit_share", options.first_digit_share);
 }
 
 int64_t AbcDigitsSource::min_length() const {
@@ -154,6 +155,8 @@ Example AbcDigitsSource::example(uint64_t index, int64_t length) const {
     text += lines[skewed ? draw_skewed(random, letters) : uniform(0, letters - 1)];
   }
 
+  const bool first_digit = random.uniform() < options_.first_digit_share;
+
   Example example{.tokens = std::vector<int64_t>(length), .targets = std::vector<int64_t>(length, kIgnore)};
   std::set<char> shown;
   for (int64_t t = 0; t < length; ++t) {
@@ -162,7 +165,9 @@ Example AbcDigitsSource::example(uint64_t index, int64_t length) const {
     const bool digit = place >= kQueryCharacters && place < kQueryCharacters + digits;
     const bool answer = digit && shown.contains(text[t + 1 - place]);
     if (place == line_characters(digits) - 1) shown.insert(text[t + 1 - place]);
-    if (answer || !options_.answers_only) example.targets[t] = static_cast<unsigned char>(text[t + 1]);
+    const bool counted = answer || !options_.answers_only;
+    if (counted && !(first_digit && digit && place > kQueryCharacters))
+      example.targets[t] = static_cast<unsigned char>(text[t + 1]);
   }
   return example;
 }

@@ -57,6 +57,7 @@ struct AbcDigitsOptions {
   double paper_form_share = 0.25;  // probability of the paper's form (with the letters and digits drawn)
   double skewed_share = 0.5;       // other sequences: probability of weights 2^i instead of equal ones
   bool answers_only = false;       // count only digits that the sequence has shown before, else every token
+  double first_digit_share = 0.0;  // probability that of a sequence's numbers only the first digit counts
 };
 
 /// Sequences of lines for training, each about one set of letters and numbers, cut at the sequence's end. Two forms:

@@ -229,6 +229,27 @@ TEST(AbcDigitsSource, AnswersOnlyCountsDigitsShownBefore) {
   EXPECT_GT(counted, 200 * 20);
 }
 
+TEST(AbcDigitsSource, FirstDigitShareLeavesOutTheDigitsThatFollow) {
+  const AbcDigitsSource source({.seed = 9, .answers_only = true, .first_digit_share = 1});
+  const AbcDigitsSource some({.seed = 9, .answers_only = true, .first_digit_share = 0.3});
+  int64_t counted = 0, shortened = 0;
+  for (uint64_t index = 0; index < 200; ++index) {
+    const Example example = source.example(index, 128);
+    const Example all = AbcDigitsSource({.seed = 9, .answers_only = true}).example(index, 128);
+    ASSERT_EQ(example.tokens, all.tokens);
+    for (int64_t t = 0; t < 128; ++t) {
+      ASSERT_EQ(example.targets[t], example.tokens[t] == '=' ? all.targets[t] : kIgnore);
+      counted += example.targets[t] != kIgnore;
+    }
+    const auto targets = some.example(index, 128).targets;
+    ASSERT_TRUE(targets == example.targets || targets == all.targets);
+    shortened += targets != all.targets;
+  }
+  EXPECT_GT(counted, 200 * 5);
+  EXPECT_GT(shortened, 200 * 0.3 * 0.5);
+  EXPECT_LT(shortened, 200 * 0.3 * 1.5);
+}
+
 TEST(AbcDigitsSource, TrainingNeverShowsAnEvaluationInstance) {
   static_assert(kAbcDigitsTraining != kAbcDigitsEvaluation);
   const AbcDigitsSource source(

@@ -39,6 +39,7 @@ void visit_fields(SourceRecipe& source, Visitor&& visit) {
     visit("paper_form_share", abc_digits.paper_form_share, share);
     visit("skewed_share", abc_digits.skewed_share, share);
     visit("answers_only", abc_digits.answers_only, Allowed{});
+    visit("first_digit_share", abc_digits.first_digit_share, share);
   }
 }
 

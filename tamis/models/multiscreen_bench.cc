@@ -1,0 +1,111 @@
+// A Psi 16 Multiscreen, vocabulary 512, at its initial windows: what prefill costs beside the forward pass, what one
+// projection GEMM saves beside four, and what share of a layer is screening. Argument: tokens.
+
+#include <ATen/ATen.h>
+#include <benchmark/benchmark.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "tamis/models/multiscreen_layer.h"
+#include "tamis/models/testing.h"
+#include "tamis/ops/screening/screening.h"
+
+namespace tamis::models {
+namespace {
+
+using at::Tensor;
+
+nlohmann::json psi16() {
+  return complete_config({{"psi", 16}, {"vocab_size", 512}});
+}
+
+Tensor random_rows(at::IntArrayRef sizes, at::ScalarType dtype) {
+  return (at::randn(sizes) / 16).to(dtype);
+}
+
+/// The whole text at once, without gradients.
+void forward(benchmark::State& state, at::ScalarType dtype) {
+  const auto model = make_model(psi16(), 1);
+  const Tensor tokens = testing::random_tokens(1, state.range(0), 512, 1);
+  const at::NoGradGuard no_grad;
+  for (auto _ : state) benchmark::DoNotOptimize(model->hidden(tokens, {.compute_dtype = dtype}));
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
+/// The same text read into a decoding state, in chunks of `range(1)` tokens.
+void prefill(benchmark::State& state, at::ScalarType dtype) {
+  const auto model = make_model(psi16(), 1);
+  const Tensor tokens = testing::random_tokens(1, state.range(0), 512, 1);
+  for (auto _ : state) {
+    const auto sequence = model->new_state({.compute_dtype = dtype});
+    DecodingState* const states[] = {sequence.get()};
+    for (const Tensor& chunk : tokens.split(state.range(1), 1)) {
+      benchmark::DoNotOptimize(model->decode(chunk.contiguous(), states));
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
+/// q, k, v and gate of a layer by `pieces` GEMMs: one, or four.
+void projections(benchmark::State& state, at::ScalarType dtype) {
+  const at::NoGradGuard no_grad;
+  const Tensor x = random_rows({state.range(0), 256}, dtype);
+  const Tensor weight = random_rows({2 * 16 * 16 + 2 * 16 * 64, 256}, dtype);
+  const bool fused = state.range(1) == 1;
+  const std::vector<Tensor> weights = fused ? std::vector{weight} : weight.split_with_sizes({256, 256, 1024, 1024});
+  for (auto _ : state) {
+    for (const Tensor& each : weights) benchmark::DoNotOptimize(at::linear(x, each));
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
+/// One layer, forward and backward: the whole (range(1) = 0), or its screening alone (1).
+void layer(benchmark::State& state, at::ScalarType dtype) {
+  const auto config = read_multiscreen_config(psi16());
+  const int64_t T = state.range(0), H = 16;
+  const bool whole = state.range(1) == 0;
+  const TileWeights weights = {random_rows({config.projected_width(), 256}, dtype).requires_grad_(),
+                               random_rows({256, config.value_width()}, dtype).requires_grad_(),
+                               at::linspace(0, std::log(256.0), H).requires_grad_(), at::zeros({H}).requires_grad_()};
+  const Tensor x = random_rows({1, T, 256}, at::kFloat).requires_grad_();
+  ops::ScreeningOptions options;
+  const Screen screen = [&](const TileProjections& p) {
+    options.gate = p.gate_BTHV;
+    return ops::screening(p.q_BTHK, p.k_BTHK, p.v_BTHV, weights.s_w, weights.s_r, options);
+  };
+  TileProjections alone = project(config, weights, x);
+  for (Tensor* each : {&alone.q_BTHK, &alone.k_BTHK, &alone.v_BTHV, &*alone.gate_BTHV}) {
+    *each = each->detach().requires_grad_();
+  }
+  for (auto _ : state) {
+    if (whole) {
+      const Tensor out = apply_tiles(config, weights, screen, x);
+      benchmark::DoNotOptimize(
+          torch::autograd::grad({out}, {x, weights.projection, weights.output, weights.s_w, weights.s_r}, {x}));
+    } else {
+      const Tensor out = screen(alone);
+      benchmark::DoNotOptimize(torch::autograd::grad(
+          {out}, {alone.q_BTHK, alone.k_BTHK, alone.v_BTHV, *alone.gate_BTHV, weights.s_w, weights.s_r}, {out}));
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * T);
+}
+
+void add(const char* name, void (*bench)(benchmark::State&, at::ScalarType), std::vector<std::vector<int64_t>> sizes) {
+  for (const auto& [dtype_name, dtype] : {std::pair("float32", at::kFloat), std::pair("bfloat16", at::kBFloat16)}) {
+    benchmark::RegisterBenchmark((std::string(name) + "/" + dtype_name).c_str(), bench, dtype)
+        ->ArgsProduct(sizes)
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
+  }
+}
+
+const int registered = [] {
+  add("forward", forward, {{4096}});
+  add("prefill", prefill, {{4096}, {256, 2048}});
+  add("projections", projections, {{1, 4096}, {1, 4}});
+  add("layer", layer, {{4096}, {0, 1}});
+  return 0;
+}();
+
+}  // namespace
+}  // namespace tamis::models
