@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tamis/base/error.h"
+#include "tamis/base/memory.h"
 
 namespace tamis {
 namespace {
@@ -77,6 +78,12 @@ int open_to_read(const fs::path& path, struct stat* status) {
 }  // namespace
 
 std::string read_file(const fs::path& path) {
+  constexpr uintmax_t kWorthAsking = 1 << 20;
+  std::error_code unknown;
+  const uintmax_t size = fs::file_size(path, unknown);
+  if (!unknown && size > kWorthAsking) {
+    require_memory(static_cast<double>(size), path.string(), "use a smaller file");
+  }
   struct stat status {};
   const int descriptor = open_to_read(path, &status);
   std::string bytes(static_cast<size_t>(status.st_size), '\0');

@@ -12,24 +12,19 @@
 #include <string>
 
 #include "tamis/base/error.h"
+#include "tamis/base/testing.h"
 
 namespace tamis {
 namespace {
 
 namespace fs = std::filesystem;
 
-class Files : public testing::Test {
+class Files : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "tamis-files-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override { fs::remove_all(directory_); }
-
   size_t entries() const { return std::distance(fs::directory_iterator(directory_), fs::directory_iterator()); }
 
-  fs::path directory_;
+  testing::TemporaryDirectory temporary_;
+  const fs::path& directory_ = temporary_.path();
 };
 
 /// The exit code of the Error that `statement` throws, 0 when it throws none.
@@ -89,6 +84,11 @@ TEST_F(Files, UnfinishedWritesOfAKilledProcessAreRemoved) {
 TEST_F(Files, BadInputIsInputAndBadOutputIsStorage) {
   EXPECT_EQ(code_of([&] { read_file(directory_ / "missing"); }), static_cast<int>(ExitCode::kInput));
   EXPECT_EQ(code_of([&] { read_file(directory_); }), static_cast<int>(ExitCode::kInput));
+  std::error_code refused;
+  fs::resize_file(temporary_.write("huge", "x"), uintmax_t{1} << 42, refused);  // sparse: takes no room
+  if (!refused) {
+    EXPECT_EQ(code_of([&] { read_file(directory_ / "huge"); }), static_cast<int>(ExitCode::kRuntime));
+  }
   EXPECT_EQ(code_of([&] { MappedFile file(directory_); }), static_cast<int>(ExitCode::kInput));
   EXPECT_EQ(code_of([&] { write_file_atomic(directory_ / "no" / "such", "x"); }), static_cast<int>(ExitCode::kStorage));
 }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <vector>
 
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
@@ -19,6 +20,15 @@ void add_run_options(CLI::App& command, RunOptions& options) {
 
 void add_json_option(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "Print one line of JSON instead of text");
+}
+
+void refuse_other_names(CLI::App& app, const std::string& kind) {
+  // An unknown first word lands in this option, which is there only to name the nearest subcommand.
+  app.add_option(kind, "One of the names below")->check([&app, kind](const std::string& name) {
+    std::vector<std::string> known;
+    for (const CLI::App* each : app.get_subcommands({})) known.push_back(each->get_name());
+    return unknown_name(kind, name, known);
+  });
 }
 
 at::Device start(const RunOptions& options) {

@@ -23,6 +23,9 @@ void add_run_options(CLI::App& command, RunOptions& options);
 /// `--json`.
 void add_json_option(CLI::App& command, bool& json);
 
+/// Refuses any first word that is no subcommand: `unknown task "abc_digit"; did you mean "abc_digits"?`.
+void refuse_other_names(CLI::App& app, const std::string& kind);
+
 /// Sets the number of threads and returns the device. Throws ExitCode::kUsage on a device that is unknown or that this
 /// machine or build lacks.
 at::Device start(const RunOptions& options);

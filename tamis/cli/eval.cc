@@ -4,7 +4,6 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
-#include "tamis/base/names.h"
 #include "tamis/base/terminal.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
@@ -99,15 +98,6 @@ void add_loss(CLI::App& eval) {
   task->callback([command] { run(*command); });
 }
 
-/// Any first word that names no task.
-void refuse_other_tasks(CLI::App& eval) {
-  eval.add_option("task", "One of the tasks below")->check([&eval](const std::string& name) {
-    std::vector<std::string> tasks;
-    for (const CLI::App* task : eval.get_subcommands({})) tasks.push_back(task->get_name());
-    return unknown_name("task", name, tasks);
-  });
-}
-
 }  // namespace
 
 void add_eval(CLI::App& app) {
@@ -115,7 +105,7 @@ void add_eval(CLI::App& app) {
   eval->require_subcommand(1);
   add_abc_digits(*eval);
   add_loss(*eval);
-  refuse_other_tasks(*eval);
+  refuse_other_names(*eval, "task");
   eval->footer("Example: tamis eval abc_digits runs/demo --instances 100");
 }
 

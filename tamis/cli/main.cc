@@ -10,6 +10,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/version.h"
 #include "tamis/cli/commands.h"
+#include "tamis/cli/common.h"
 
 namespace {
 
@@ -25,6 +26,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer("Example: tamis train recipes/demo.toml && tamis eval abc_digits runs/demo");
   tamis::cli::add_commands(app);
+  tamis::cli::refuse_other_names(app, "command");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -18,9 +18,19 @@ struct Question {
   data::AbcDigitsInstance instance;
 };
 
+/// One or more values, each once: a cell of the result stands for one length and depth.
+template <typename Number>
+void check_list(const char* name, const std::vector<Number>& values) {
+  if (values.empty()) fail(ExitCode::kUsage, "abc_digits: no {} given; expected at least one", name);
+  for (auto value = values.begin(); value != values.end(); ++value) {
+    if (std::find(values.begin(), value, *value) == value) continue;
+    fail(ExitCode::kUsage, "abc_digits: {} holds {} twice; give each once", name, *value);
+  }
+}
+
 void check(const AbcDigitsEvalOptions& options) {
-  if (options.lengths.empty()) fail(ExitCode::kUsage, "abc_digits: no lengths given; expected at least one");
-  if (options.depths.empty()) fail(ExitCode::kUsage, "abc_digits: no depths given; expected at least one");
+  check_list("lengths", options.lengths);
+  check_list("depths", options.depths);
   if (options.instances < 1) {
     fail(ExitCode::kUsage, "abc_digits: instances must be at least 1, but are {}", options.instances);
   }

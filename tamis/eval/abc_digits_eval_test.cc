@@ -9,17 +9,17 @@
 #include <istream>
 #include <ostream>
 
+#include "tamis/base/testing.h"
 #include "tamis/data/abc_digits.h"
 #include "tamis/eval/interval.h"
 #include "tamis/infer/testing.h"
-#include "tamis/train/testing.h"
 
 namespace tamis::eval {
 namespace {
 
+using tamis::testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using train::testing::error_of;
 
 /// What a Retriever has read and still remembers.
 class Memory : public models::DecodingState {
@@ -41,6 +41,10 @@ class Memory : public models::DecodingState {
 
   int64_t position() const override { return position_; }
   int64_t bytes() const override { return static_cast<int64_t>(text_.size()); }
+  int64_t bytes_after(int64_t tokens) const override {
+    return static_cast<int64_t>(std::min(tokens_, text_.size() + static_cast<size_t>(tokens)));
+  }
+  void reserve(int64_t tokens) override { text_.reserve(static_cast<size_t>(bytes_after(tokens))); }
   std::unique_ptr<models::DecodingState> fork() const override { return std::make_unique<Memory>(*this); }
   void save(std::ostream& out) const override { out << text_; }
   void load(std::istream& in) override { in >> text_; }
@@ -65,7 +69,7 @@ class Retriever : public models::Model {
   std::vector<nn::NamedTensor> checkpoint_tensors(std::span<const at::Tensor>) const override { return {}; }
   at::Tensor hidden(const at::Tensor&, const models::ForwardOptions&) const override { return {}; }
   at::Tensor head_weight() const override { return at::eye(257); }
-  double flops_per_token(int64_t) const override { return 0; }
+  models::Flops flops_per_token(int64_t) const override { return {}; }
   std::vector<models::RelevanceMap> relevance(const at::Tensor&, const models::ForwardOptions&) const override {
     return {};
   }
@@ -162,7 +166,7 @@ TEST(AbcDigitsEval, ReportsProgressUpToTheEnd) {
 }
 
 TEST(AbcDigitsEval, RunsARealModel) {
-  const train::testing::TemporaryDirectory directory;
+  const tamis::testing::TemporaryDirectory directory;
   const auto loaded = infer::load(infer::testing::write_checkpoint(directory.path() / "model"));
   const auto result = evaluate_abc_digits(loaded, {.lengths = {240}, .depths = {0.5}, .instances = 5});
   EXPECT_EQ(result.cells[0].correct, 0);  // one in a million by chance

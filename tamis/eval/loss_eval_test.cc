@@ -6,15 +6,15 @@
 #include <cmath>
 
 #include "tamis/base/random.h"
+#include "tamis/base/testing.h"
 #include "tamis/infer/score.h"
 #include "tamis/infer/testing.h"
-#include "tamis/train/testing.h"
 
 namespace tamis::eval {
 namespace {
 
+using tamis::testing::error_of;
 using ::testing::HasSubstr;
-using train::testing::error_of;
 
 class LossEval : public ::testing::Test {
  protected:
@@ -25,7 +25,7 @@ class LossEval : public ::testing::Test {
     return text;
   }
 
-  train::testing::TemporaryDirectory directory_;
+  tamis::testing::TemporaryDirectory directory_;
   infer::LoadedModel loaded_ = infer::load(infer::testing::write_checkpoint(directory_.path() / "model"));
 };
 

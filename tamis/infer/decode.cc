@@ -1,9 +1,11 @@
 #include "tamis/infer/decode.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
+#include "tamis/base/memory.h"
 #include "tamis/infer/load.h"
 
 namespace tamis::infer {
@@ -23,9 +25,18 @@ void Decoder::read(const at::Tensor& tokens_BT, int64_t chunk_tokens,
   const at::Tensor tokens = tokens_BT.to(head_ND_.device());
   const int64_t length = tokens.size(1);
   const int64_t chunk = std::max<int64_t>(1, chunk_tokens / std::max<int64_t>(1, tokens.size(0)));
+  if (length > chunk) reserve(length);
   for (int64_t first = 0; first < length; first += chunk) {
     visit(model_.decode(tokens.narrow(1, first, std::min(chunk, length - first)).contiguous(), state_pointers_), first);
   }
+}
+
+void Decoder::reserve(int64_t tokens) {
+  double bytes = 0;
+  for (const auto& state : states_) bytes += static_cast<double>(state->bytes_after(tokens) - state->bytes());
+  require_memory(bytes, fmt::format("the decoding state of {} tokens", tokens),
+                 "use a shorter text, or windows that end: --no-expand-windows");
+  for (const auto& state : states_) state->reserve(tokens);
 }
 
 at::Tensor Decoder::logits_after(const at::Tensor& tokens_BT, int64_t chunk_tokens) {

@@ -19,7 +19,7 @@ class Decoder {
 
   /// Reads tokens_BT (int64, any device) in chunks of at most `chunk_tokens` tokens over all sequences, so that memory
   /// does not grow with T beyond the decoding state; `visit(x_BCD, first)` gets each chunk's final x and the index in T
-  /// of its first token.
+  /// of its first token. Throws ExitCode::kRuntime, before it reads, when memory cannot hold the states afterwards.
   void read(const at::Tensor& tokens_BT, int64_t chunk_tokens,
             const std::function<void(const at::Tensor& x_BCD, int64_t first)>& visit);
 
@@ -30,6 +30,9 @@ class Decoder {
   int64_t state_bytes() const;
 
  private:
+  /// Throws ExitCode::kRuntime when the states of `tokens` more tokens do not fit into memory.
+  void reserve(int64_t tokens);
+
   const models::Model& model_;
   at::Tensor head_ND_;
   std::vector<std::unique_ptr<models::DecodingState>> states_;

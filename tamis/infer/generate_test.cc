@@ -4,16 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tamis/base/testing.h"
+#include "tamis/infer/decode.h"
 #include "tamis/infer/testing.h"
 #include "tamis/text/utf8.h"
-#include "tamis/train/testing.h"
 
 namespace tamis::infer {
 namespace {
 
+using tamis::testing::error_of;
+using tamis::testing::TemporaryDirectory;
 using ::testing::HasSubstr;
-using train::testing::error_of;
-using train::testing::TemporaryDirectory;
 
 class Generate : public ::testing::Test {
  protected:
@@ -98,6 +99,19 @@ TEST_F(Generate, RefusesBadOptions) {
   EXPECT_THAT(error("a", {.max_new_tokens = 0}), HasSubstr("max-new-tokens must be at least 1, but is 0"));
   EXPECT_THAT(error("a", {.sampling = {.top_p = 2}}), HasSubstr("top-p"));
   EXPECT_THAT(error("a", {.stop = {""}}), HasSubstr("stop string is empty"));
+}
+
+TEST(Decoder, APromptThatMemoryCannotHoldIsRefusedBeforeItIsRead) {
+  const auto model = models::make_model(models::testing::small_config(), 1);
+  for (const auto& parameter : model->parameters()) {
+    if (parameter.name == "layers.0.s_w") parameter.tensor.detach().fill_(1e30);  // infinite windows
+  }
+  Decoder decoder(*model, 1, {});
+  const at::Tensor prompt = at::zeros({1, 1}, at::kLong).expand({1, int64_t{1} << 45});  // one number, many times
+  const auto [code, text] = error_of([&] { decoder.logits_after(prompt, 2048); });
+  EXPECT_EQ(code, ExitCode::kRuntime);
+  EXPECT_THAT(text, HasSubstr("the decoding state of 35184372088832 tokens needs "));
+  EXPECT_EQ(decoder.logits_after(prompt.narrow(1, 0, 5000), 2048).size(1), 37) << "what fits is read";
 }
 
 TEST(Load, NamesWhatIsWrong) {

@@ -6,17 +6,17 @@
 
 #include <cmath>
 
+#include "tamis/base/testing.h"
 #include "tamis/infer/load.h"
 #include "tamis/infer/testing.h"
-#include "tamis/train/testing.h"
 
 namespace tamis::infer {
 namespace {
 
 using models::testing::random_tokens;
+using tamis::testing::error_of;
+using tamis::testing::TemporaryDirectory;
 using ::testing::HasSubstr;
-using train::testing::error_of;
-using train::testing::TemporaryDirectory;
 
 class Score : public ::testing::Test {
  protected:

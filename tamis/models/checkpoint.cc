@@ -113,6 +113,10 @@ std::unique_ptr<Model> load_model(const fs::path& directory) {
   auto model = architecture.make(config, {});
   for (const auto& [name, tensor] : model->checkpoint_tensors(tensors_of(*model))) {
     tensor.copy_(file.tensor(name).view(tensor.sizes()));
+    if (!at::isfinite(tensor).all().item<bool>()) {
+      fail(ExitCode::kInput, "{}: {} holds numbers that are not finite; expected a model that has not diverged",
+           directory.string(), name);
+    }
   }
   return model;
 }

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -21,10 +22,14 @@ struct Parameter {
   at::Tensor tensor;  // float32 leaf, requires_grad
 };
 
+/// What an activation is called: "embedding", "layers.2.screening", ...; in the order of the forward pass.
+using Observer = std::function<void(const std::string& name, const at::Tensor& activation)>;
+
 struct ForwardOptions {
   at::ScalarType compute_dtype = at::kFloat;  // of projections and screening; the residual stream stays float32
   bool expand_windows = false;                // SWE: windows beyond the training length become infinite
   bool recompute = false;                     // training: recompute a layer's activations in the backward pass
+  Observer observe;                           // of `hidden`: sees every activation; no recomputation then
 };
 
 /// A mixer's relevance map: [H, T, T] each, of one layer, for one sequence.
@@ -38,12 +43,26 @@ struct RelevanceMap {
   std::vector<double> accept;  // per head, r; empty for mixers that have none
 };
 
+/// Floating-point operations, two for each multiply-add, by what they are spent on.
+struct Flops {
+  double weights = 0;       // products with parameters, the vocabulary head included
+  double similarities = 0;  // queries times the keys that they can see, at the windows as learned
+  double values = 0;        // summing the values, if every visible key were accepted
+
+  /// What is executed when this share of the visible keys is accepted.
+  double executed(double accepted_share) const { return weights + similarities + accepted_share * values; }
+};
+
 /// What a sequence must remember to go on; made by Model::new_state, advanced by Model::decode.
 class DecodingState {
  public:
   virtual ~DecodingState() = default;
   virtual int64_t position() const = 0;  // tokens seen so far
   virtual int64_t bytes() const = 0;     // memory it holds
+  /// Memory it would hold after reserve(tokens).
+  virtual int64_t bytes_after(int64_t tokens) const = 0;
+  /// Makes room for that many more tokens at once.
+  virtual void reserve(int64_t tokens) = 0;
   virtual std::unique_ptr<DecodingState> fork() const = 0;
   virtual void save(std::ostream& out) const = 0;
   virtual void load(std::istream& in) = 0;  // throws ExitCode::kInput when the bytes do not fit this model
@@ -73,8 +92,8 @@ class Model {
   virtual std::unique_ptr<DecodingState> new_state(const ForwardOptions& options) const = 0;
   virtual at::Tensor decode(const at::Tensor& tokens_BC, std::span<DecodingState* const> states) const = 0;
 
-  /// Weight multiplications per token, forward, times two; training costs three times that.
-  virtual double flops_per_token(int64_t length) const = 0;
+  /// Work of a token's forward pass, the mean over a sequence of `length` tokens; training costs three times that.
+  virtual Flops flops_per_token(int64_t length) const = 0;
 
   /// For looking inside. One entry per layer.
   virtual std::vector<RelevanceMap> relevance(const at::Tensor& tokens_1T, const ForwardOptions& options) const = 0;

@@ -125,33 +125,59 @@ at::Tensor Multiscreen::embedded(const at::Tensor& tokens_BT) const {
 at::Tensor Multiscreen::hidden(const at::Tensor& tokens_BT, const ForwardOptions& options) const {
   at::Tensor x_BTD = embedded(tokens_BT);
   // Captures by value: recomputation runs after this function has returned.
-  const auto layer = [config = config_, base = screening_options(config_, options)](const std::vector<at::Tensor>& in) {
+  const auto apply = [config = config_, base = screening_options(config_, options)](const std::vector<at::Tensor>& in,
+                                                                                    const Observer& observe) {
     const TileWeights weights = {in[1], in[2], in[3], in[4]};
     const auto screen = [&](const TileProjections& p) {
       ops::ScreeningOptions screening = base;
       screening.gate = p.gate_BTHV;
-      return ops::screening(p.q_BTHK, p.k_BTHK, p.v_BTHV, weights.s_w, weights.s_r, screening);
+      const at::Tensor u_BTHV = ops::screening(p.q_BTHK, p.k_BTHK, p.v_BTHV, weights.s_w, weights.s_r, screening);
+      if (observe) {
+        for (const auto& [name, x] : {std::pair("q", p.q_BTHK), std::pair("k", p.k_BTHK), std::pair("v", p.v_BTHV)}) {
+          observe(name, x);
+        }
+        if (p.gate_BTHV) observe("gate", *p.gate_BTHV);
+        observe("screening", u_BTHV);
+      }
+      return u_BTHV;
     };
     return apply_tiles(config, weights, screen, in[0]);
   };
-  const bool recompute = options.recompute && at::GradMode::is_enabled();
-  for (const Layer& each : layers_) {
-    const TileWeights w = tile_weights(each, options.compute_dtype);
+  const bool recompute = options.recompute && !options.observe && at::GradMode::is_enabled();
+  if (options.observe) options.observe("embedding", x_BTD);
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const TileWeights w = tile_weights(layers_[l], options.compute_dtype);
     const std::vector<at::Tensor> inputs = {x_BTD, w.projection, w.output, w.s_w, w.s_r};
-    x_BTD = recompute ? nn::recompute(layer, inputs) : layer(inputs);
+    if (recompute) {
+      x_BTD = nn::recompute([apply](const std::vector<at::Tensor>& in) { return apply(in, {}); }, inputs);
+    } else if (options.observe) {
+      const std::string prefix = "layers." + std::to_string(l);
+      x_BTD =
+          apply(inputs, [&](const std::string& name, const at::Tensor& x) { options.observe(prefix + "." + name, x); });
+      options.observe(prefix, x_BTD);
+    } else {
+      x_BTD = apply(inputs, {});
+    }
   }
-  return nn::exp_scaled(x_BTD, s_F_);
+  x_BTD = nn::exp_scaled(x_BTD, s_F_);
+  if (options.observe) options.observe("final", x_BTD);
+  return x_BTD;
 }
 
 at::Tensor Multiscreen::head_weight() const {
   return nn::unit_rows(embed_);
 }
 
-double Multiscreen::flops_per_token(int64_t) const {
+Flops Multiscreen::flops_per_token(int64_t length) const {
+  Flops flops;
   // Tied: the embedding costs nothing on the way in and N x D products as the head.
-  int64_t weights = 0;
-  for (const Parameter& parameter : parameters()) weights += parameter.tensor.numel();
-  return 2.0 * static_cast<double>(weights);
+  for (const Parameter& parameter : parameters()) flops.weights += 2.0 * static_cast<double>(parameter.tensor.numel());
+  for (const Tile& tile : tiles()) {
+    const double keys = mean_visible_keys(tile.window, length);
+    flops.similarities += 2.0 * keys * static_cast<double>(config_.key_dim);
+    flops.values += 2.0 * keys * static_cast<double>(config_.value_dim);
+  }
+  return flops;
 }
 
 }  // namespace tamis::models

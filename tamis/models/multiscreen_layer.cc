@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace tamis::models {
@@ -23,6 +25,13 @@ at::Tensor apply_tiles(const MultiscreenConfig& config, const TileWeights& weigh
                        const at::Tensor& x_BTD) {
   const at::Tensor u_BTHV = screen(project(config, weights, x_BTD));
   return x_BTD + at::linear(u_BTHV.flatten(2), weights.output);
+}
+
+double mean_visible_keys(double width, int64_t length) {
+  // Query t sees min(t + 1, ceil(w)) keys.
+  const auto T = static_cast<double>(length);
+  const double span = std::min(std::ceil(width), T);
+  return (span * (span + 1) / 2 + (T - span) * span) / T;
 }
 
 ops::ScreeningOptions screening_options(const MultiscreenConfig& config, const ForwardOptions& options) {

@@ -34,6 +34,9 @@ using Screen = std::function<at::Tensor(const TileProjections&)>;
 at::Tensor apply_tiles(const MultiscreenConfig& config, const TileWeights& weights, const Screen& screen,
                        const at::Tensor& x_BTD);
 
+/// Keys that a query sees through a window of `width` tokens, 0 <= i - j < w: the mean over the queries of a sequence.
+double mean_visible_keys(double width, int64_t length);
+
 /// The configuration's options of ops::screening.
 ops::ScreeningOptions screening_options(const MultiscreenConfig& config, const ForwardOptions& options);
 

@@ -37,6 +37,16 @@ int64_t MultiscreenState::bytes() const {
   return total;
 }
 
+int64_t MultiscreenState::bytes_after(int64_t tokens) const {
+  int64_t total = 0;
+  for (const ops::ScreeningState& layer : layers_) total += layer.bytes_after(tokens);
+  return total;
+}
+
+void MultiscreenState::reserve(int64_t tokens) {
+  for (ops::ScreeningState& layer : layers_) layer.reserve(tokens);
+}
+
 std::unique_ptr<DecodingState> MultiscreenState::fork() const {
   auto copy = std::make_unique<MultiscreenState>(config_, options_, weights_);
   for (size_t l = 0; l < layers_.size(); ++l) copy->layers_[l] = layers_[l].fork();

@@ -23,6 +23,8 @@ class MultiscreenState final : public DecodingState {
 
   int64_t position() const override { return layers_.front().position(); }
   int64_t bytes() const override;
+  int64_t bytes_after(int64_t tokens) const override;
+  void reserve(int64_t tokens) override;
   std::unique_ptr<DecodingState> fork() const override;
   void save(std::ostream& out) const override;
   /// When it throws, the state is as before.

@@ -3,13 +3,12 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <fstream>
 #include <sstream>
 #include <thread>
 
 #include "tamis/base/error.h"
+#include "tamis/base/memory.h"
 #include "tamis/models/testing.h"
 
 namespace tamis::models {
@@ -197,13 +196,6 @@ TEST(Decoding, MemoryIsFlatWithFiniteWindows) {
   EXPECT_GT(before, bytes);
   decode(*model, *growing, tokens);
   EXPECT_GT(growing->bytes(), before) << "an infinite window keeps every key";
-}
-
-int64_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t pages = 0, resident = 0;
-  statm >> pages >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
 }
 
 TEST(Decoding, AMillionTokensTakeNoMemory) {

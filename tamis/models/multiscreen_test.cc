@@ -277,7 +277,37 @@ TEST(Multiscreen, LooksInside) {
 
 TEST(Multiscreen, CountsTheWorkOfATokensWeights) {
   const auto model = make_model(complete_config({{"psi", 8}, {"vocab_size", 500}}), 1);
-  EXPECT_EQ(model->flops_per_token(4096), 2.0 * (917'698 + 500 * 64));
+  EXPECT_EQ(model->flops_per_token(4096).weights, 2.0 * (917'698 + 500 * 64));
+}
+
+TEST(Multiscreen, CountsTheKeysThatWindowsShow) {
+  const auto model = make_model(testing::small_config({{"num_hidden_layers", 1}, {"num_attention_heads", 3}}), 1);
+  const at::NoGradGuard no_grad;
+  // Windows of 2.5 tokens (3 keys), of 9 (all 5), and infinite.
+  for (const Parameter& parameter : model->parameters()) {
+    if (parameter.name == "layers.0.s_w") parameter.tensor.copy_(at::tensor({std::log(1.5), std::log(8.0), 200.0}));
+  }
+  double keys = 0;
+  for (int64_t query = 0; query < 5; ++query) keys += std::min<double>(query + 1, 3) + 2.0 * (query + 1);
+  const Flops flops = model->flops_per_token(5);
+  EXPECT_NEAR(flops.similarities, 2 * 6 * keys / 5, 1e-9);
+  EXPECT_NEAR(flops.values, 2 * 10 * keys / 5, 1e-9);
+  EXPECT_EQ(flops.executed(0.5), flops.weights + flops.similarities + 0.5 * flops.values);
+}
+
+TEST(Multiscreen, ShowsEveryActivationInOrder) {
+  const auto model = make_model(testing::small_config(), 1);
+  std::vector<std::string> names;
+  const at::Tensor tokens = testing::random_tokens(1, 9, 37, 1);
+  const at::Tensor observed =
+      model->hidden(tokens, {.observe = [&](const std::string& name, const at::Tensor&) { names.push_back(name); }});
+  EXPECT_TRUE(observed.equal(model->hidden(tokens, {})));
+  ASSERT_EQ(names.size(), 2 + 3 * 6u);
+  EXPECT_EQ(names.front(), "embedding");
+  EXPECT_EQ(names[1], "layers.0.q");
+  EXPECT_EQ(names[5], "layers.0.screening");
+  EXPECT_EQ(names[6], "layers.0");
+  EXPECT_EQ(names.back(), "final");
 }
 
 }  // namespace

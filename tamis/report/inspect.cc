@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tamis/base/error.h"
+#include "tamis/base/terminal.h"
 #include "tamis/base/version.h"
 #include "tamis/infer/load.h"
 #include "tamis/report/model_data.h"
@@ -62,6 +63,7 @@ json inspect(const InspectOptions& options) {
   json result = inspect_config(loaded.model->config());
   result["title"] = loaded.checkpoint.string();
   result["tiles"] = describe_tiles(loaded.model->tiles());
+  result["flops_per_token"] = describe_flops(*loaded.model, loaded.model->training_length());
   if (!options.text) return result;
 
   std::vector<int64_t> tokens = loaded.tokenizer->encode(*options.text);
@@ -90,6 +92,13 @@ std::string inspection_text(const json& inspection, int columns) {
                   model["hidden_size"].dump(), model["vocab_size"].dump(), model["training_length"].dump());
   text += fmt::format("parameters         {:>15}\nwithout embedding  {:>15}\n", grouped(model["parameters"]),
                       grouped(model["parameters_without_embedding"]));
+  if (inspection.contains("flops_per_token")) {
+    const json& flops = inspection["flops_per_token"];
+    const auto count = [&](const char* key) { return format_count(flops[key].get<double>()); };
+    text +=
+        fmt::format("forward FLOPs of a token among {}: {} for weights, {} for similarities, at most {} for values\n",
+                    flops["length"].dump(), count("weights"), count("similarities"), count("values"));
+  }
   if (const json tiles = inspection.value("tiles", json::array()); !tiles.empty()) {
     text += tile_table("window w, tokens", tiles, columns, [](const json& t) { return number(t["window"], 1, "inf"); });
     text += tile_table("acceptance width r", tiles, columns, [](const json& t) { return number(t["accept"], 3, "-"); });
@@ -109,6 +118,7 @@ json inspection_json(const json& inspection) {
                  {"parameters_without_embedding", model["parameters_without_embedding"]},
                  {"config", model["config"]}};
   if (inspection.contains("tiles")) result["tiles"] = inspection["tiles"];
+  if (inspection.contains("flops_per_token")) result["flops_per_token"] = inspection["flops_per_token"];
   if (inspection.contains("relevance")) {
     result["tiles"] = json::array();
     for (const json& map : inspection["relevance"]["maps"]) {

@@ -20,6 +20,12 @@ nlohmann::json describe_model(const nlohmann::json& config) {
   };
 }
 
+nlohmann::json describe_flops(const models::Model& model, int64_t length) {
+  const models::Flops flops = model.flops_per_token(length);
+  return {
+      {"length", length}, {"weights", flops.weights}, {"similarities", flops.similarities}, {"values", flops.values}};
+}
+
 nlohmann::json describe_tiles(const std::vector<models::Model::Tile>& tiles) {
   const auto finite = [](double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(); };
   nlohmann::json result = nlohmann::json::array();

@@ -12,6 +12,9 @@ namespace tamis::report {
 /// a complete configuration.
 nlohmann::json describe_model(const nlohmann::json& complete_config);
 
+/// {length, weights, similarities, values}: models::Flops of a token's forward pass.
+nlohmann::json describe_flops(const models::Model& model, int64_t length);
+
 /// [{layer, head, window, accept}]; an infinite window is null.
 nlohmann::json describe_tiles(const std::vector<models::Model::Tile>& tiles);
 

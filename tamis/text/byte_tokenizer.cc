@@ -5,6 +5,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
+#include "tamis/base/memory.h"
 #include "tamis/text/tokenizer.h"
 #include "tamis/text/utf8.h"
 
@@ -41,6 +42,11 @@ class ByteTokenizer : public Tokenizer {
 
   /// Text that spells a special token stays text: only a program can end a document.
   std::vector<int64_t> encode(std::string_view text) const override {
+    constexpr size_t kWorthAsking = 1 << 20;
+    if (text.size() > kWorthAsking) {
+      require_memory(sizeof(int64_t) * static_cast<double>(text.size()), "the tokens of this text",
+                     "use a shorter text");
+    }
     std::vector<int64_t> ids(text.size());
     for (size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]);
     return ids;

@@ -3,14 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tamis/train/testing.h"
+#include "tamis/base/testing.h"
 
 namespace tamis::train {
 namespace {
 
-using testing::error_of;
+using tamis::testing::error_of;
+using tamis::testing::TemporaryDirectory;
 using ::testing::HasSubstr;
-using testing::TemporaryDirectory;
 
 Recipe text_recipe(const std::filesystem::path& file) {
   Recipe recipe;

@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include "tamis/train/testing.h"
+#include "tamis/base/testing.h"
 
 namespace tamis::train {
 namespace {
 
-using testing::TemporaryDirectory;
+using tamis::testing::TemporaryDirectory;
 
 TEST(Log, AppendsOneLinePerRecord) {
   const TemporaryDirectory directory;

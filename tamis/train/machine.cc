@@ -64,11 +64,4 @@ double measure_matmul_flops(at::ScalarType dtype, at::Device device) {
   return 2.0 * kSize * kSize * kSize / best;
 }
 
-int64_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  int64_t size = 0, resident = 0;
-  file >> size >> resident;
-  return resident * sysconf(_SC_PAGE_SIZE);
-}
-
 }  // namespace tamis::train

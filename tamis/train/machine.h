@@ -21,7 +21,4 @@ std::vector<std::string> command_line();
 /// the best of several, in about 0.3 s. What MFU is measured against.
 double measure_matmul_flops(at::ScalarType dtype, at::Device device);
 
-/// Memory of this process now, in bytes.
-int64_t resident_bytes();
-
 }  // namespace tamis::train

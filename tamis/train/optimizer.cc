@@ -26,10 +26,6 @@ double sum_of_squares(const float* x, int64_t count) {
   return sum;
 }
 
-bool all_finite(const at::Tensor& tensor) {
-  return !tensor.defined() || at::isfinite(tensor.detach()).all().item<bool>();
-}
-
 }  // namespace
 
 double learning_rate(const TrainRecipe& train, int64_t step) {
@@ -59,12 +55,20 @@ double global_norm(std::span<const at::Tensor> tensors) {
   return std::sqrt(total);
 }
 
-std::string first_non_finite(std::span<const models::Parameter> parameters) {
+bool all_finite(const at::Tensor& tensor) {
+  return !tensor.defined() || at::isfinite(tensor.detach()).all().item<bool>();
+}
+
+std::string first_non_finite_parameter(std::span<const models::Parameter> parameters) {
   for (const auto& [name, tensor] : parameters) {
     if (!all_finite(tensor)) return "parameter " + name;
   }
-  for (const auto& [name, tensor] : parameters) {
-    if (!all_finite(tensor.grad())) return "gradient of " + name;
+  return "";
+}
+
+std::string first_non_finite_gradient(std::span<const models::Parameter> parameters) {
+  for (size_t p = parameters.size(); p-- > 0;) {
+    if (!all_finite(parameters[p].tensor.grad())) return "gradient of " + parameters[p].name;
   }
   return "";
 }

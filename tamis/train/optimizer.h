@@ -20,9 +20,15 @@ double learning_rate(const TrainRecipe& train, int64_t step);
 /// size, added in fixed order: the same bits for any number of threads.
 double global_norm(std::span<const at::Tensor> tensors);
 
-/// The first of `parameters` with a NaN or infinity in itself ("parameter layers.0.s_w") or in its gradient ("gradient
-/// of layers.0.s_w"); parameters first. Empty when all is finite.
-std::string first_non_finite(std::span<const models::Parameter> parameters);
+/// No NaN, no infinity; an undefined tensor has none.
+bool all_finite(const at::Tensor& tensor);
+
+/// "parameter layers.0.s_w": the first that is not finite; empty when all are.
+std::string first_non_finite_parameter(std::span<const models::Parameter> parameters);
+
+/// "gradient of layers.0.s_w": the one nearest to the loss that is not finite, so the last of `parameters`, which stand
+/// in the order of the forward pass. Empty when all are.
+std::string first_non_finite_gradient(std::span<const models::Parameter> parameters);
 
 /// AdamW (decoupled weight decay) through ATen's fused kernel. The moments belong to this object; they can be saved and
 /// restored through first_moments and second_moments, which with the number of the next step are its whole state.

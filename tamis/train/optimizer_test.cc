@@ -114,15 +114,15 @@ TEST(GlobalNorm, IsRightAndTheSameForAnyNumberOfThreads) {
   EXPECT_EQ(one, three);
 }
 
-TEST(FirstNonFinite, NamesParametersBeforeGradients) {
-  const double inf = INFINITY;
-  std::vector<models::Parameter> parameters = {parameter("a", at::ones({3}), at::full({3}, NAN)),
-                                               parameter("b", at::ones({2, 2}), at::ones({2, 2}))};
-  EXPECT_EQ(first_non_finite(parameters), "gradient of a");
-  parameters[1] = parameter("b", at::full({2, 2}, inf), at::ones({2, 2}));
-  EXPECT_EQ(first_non_finite(parameters), "parameter b");
-  parameters = {parameter("a", at::ones({3}), at::ones({3}))};
-  EXPECT_EQ(first_non_finite(parameters), "");
+TEST(FirstNonFinite, NamesParametersFromTheFirstAndGradientsFromTheLast) {
+  const at::Tensor good = at::ones({3}), bad = at::full({3}, NAN), infinite = at::full({3}, INFINITY);
+  std::vector<models::Parameter> parameters = {parameter("a", good, bad), parameter("b", infinite, infinite),
+                                               parameter("c", bad, good)};
+  EXPECT_EQ(first_non_finite_parameter(parameters), "parameter b");
+  EXPECT_EQ(first_non_finite_gradient(parameters), "gradient of b");
+  parameters = {parameter("a", good.clone(), good)};
+  EXPECT_EQ(first_non_finite_parameter(parameters), "");
+  EXPECT_EQ(first_non_finite_gradient(parameters), "");
 }
 
 }  // namespace

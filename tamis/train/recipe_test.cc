@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tamis/base/files.h"
+#include "tamis/base/testing.h"
 #include "tamis/train/recipe_fields.h"
 #include "tamis/train/testing.h"
 #include "tamis/train/toml.h"
@@ -11,10 +12,10 @@
 namespace tamis::train {
 namespace {
 
-using testing::error_of;
+using tamis::testing::error_of;
+using tamis::testing::TemporaryDirectory;
 using ::testing::HasSubstr;
 using testing::kTinyRecipe;
-using testing::TemporaryDirectory;
 
 TEST(Recipe, FillsInWhatIsLeftOpen) {
   const TemporaryDirectory directory;

@@ -119,6 +119,7 @@ double RunDirectory::describe(const Recipe& recipe, at::Device device, int64_t s
   }
   if (!run.is_object()) run = json::object();  // damaged: it only describes
   if (run.empty()) run = {{"started", time_now()}, {"command", command_line()}, {"parameters", parameters}};
+  if (!run["resumed"].is_array()) run["resumed"] = json::array();
   if (step > 0) run["resumed"].push_back({{"step", step}, {"time", time_now()}, {"command", command_line()}});
   if (run.value("machine", json()) != machine || !run["matmul_flops"].is_number()) {
     run["machine"] = machine;

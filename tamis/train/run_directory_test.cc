@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tamis/base/testing.h"
 #include "tamis/models/checkpoint.h"
 #include "tamis/train/testing.h"
 #include "tamis/train/trainer.h"
@@ -12,10 +13,10 @@ namespace tamis::train {
 namespace {
 
 namespace fs = std::filesystem;
+using tamis::testing::error_of;
+using tamis::testing::TemporaryDirectory;
 using ::testing::ElementsAre;
-using testing::error_of;
 using ::testing::HasSubstr;
-using testing::TemporaryDirectory;
 
 /// A run directory with real checkpoints after 1, 2, ..., n steps.
 class SavedRun {

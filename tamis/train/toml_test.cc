@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include "tamis/train/testing.h"
+#include "tamis/base/testing.h"
 
 namespace tamis::train {
 namespace {
 
 using nlohmann::json;
-using testing::TemporaryDirectory;
+using tamis::testing::TemporaryDirectory;
 
 json round_trip(const json& values) {
   const TemporaryDirectory directory;

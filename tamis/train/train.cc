@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tamis/base/error.h"
+#include "tamis/base/memory.h"
 #include "tamis/base/random.h"
 #include "tamis/base/terminal.h"
 #include "tamis/infer/generate.h"
@@ -196,7 +197,8 @@ class Run {
 
   void log_interval() {
     const double speed = tokens_per_second(interval_);
-    const double flops = 3.0 * loaded_.model->flops_per_token(recipe_.train.length);
+    // Training is three times the forward pass. How many keys are accepted is not known here: none, at least.
+    const double flops = 3.0 * loaded_.model->flops_per_token(recipe_.train.length).executed(/*accepted_share=*/0);
     log_->write({{"type", "train"},
                  {"step", state_.step},
                  {"loss", interval_.loss_sum / static_cast<double>(interval_.steps)},

@@ -31,9 +31,10 @@ int64_t count_targets(const std::vector<data::Example>& examples) {
 Trainer::Trainer(const Recipe& recipe, const models::Model& model, const data::Source& source)
     : recipe_(recipe.train), model_(model), source_(source), optimizer_(model_.parameters(), recipe.train) {}
 
-at::Tensor Trainer::loss_sum(const Batch& batch) const {
+at::Tensor Trainer::loss_sum(const Batch& batch, const models::Observer& observe) const {
   const models::ForwardOptions options{.compute_dtype = recipe_.precision == "bfloat16" ? at::kBFloat16 : at::kFloat,
-                                       .recompute = recipe_.recompute};
+                                       .recompute = recipe_.recompute,
+                                       .observe = observe};
   const at::Device device = optimizer_.parameters().front().tensor.device();
   const at::Tensor x_BTD = model_.hidden(batch.tokens_BT.to(device), options).to(options.compute_dtype);
   const at::Tensor head_ND = model_.head_weight().to(options.compute_dtype);
@@ -51,24 +52,38 @@ StepResult Trainer::step(int64_t step) {
   const int64_t rows = recipe_.batch_size / recipe_.accumulation;
   StepResult result{.lr = learning_rate(recipe_, step), .tokens = recipe_.batch_size * recipe_.length};
   for (auto first = examples.begin(); first != examples.end(); first += rows) {
-    const at::Tensor loss = loss_sum(make_batch({first, first + rows})) / counted;
+    const Batch batch = make_batch({first, first + rows});
+    const at::Tensor loss = loss_sum(batch) / counted;
     loss.backward();
     result.loss += loss.item<double>();
+    if (!std::isfinite(result.loss)) fail_diverged(step + 1, result.loss, first_non_finite_of(batch));
   }
 
   std::vector<at::Tensor> gradients;
   for (const auto& [name, tensor] : optimizer_.parameters()) gradients.push_back(tensor.grad());
   result.gradient_norm = global_norm(gradients);
-  if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm)) {
-    fail_diverged(step + 1, result.loss, first_non_finite(optimizer_.parameters()));
+  if (!std::isfinite(result.gradient_norm)) {
+    const std::string parameter = first_non_finite_parameter(optimizer_.parameters());
+    fail_diverged(step + 1, result.loss,
+                  parameter.empty() ? first_non_finite_gradient(optimizer_.parameters()) : parameter);
   }
   const bool too_long = recipe_.clip > 0 && result.gradient_norm > recipe_.clip;
   optimizer_.step(step, result.lr, too_long ? recipe_.clip / result.gradient_norm : 1.0);
   return result;
 }
 
+std::string Trainer::first_non_finite_of(const Batch& batch) const {
+  std::string culprit = first_non_finite_parameter(optimizer_.parameters());
+  if (!culprit.empty()) return culprit;
+  const at::NoGradGuard no_grad;
+  loss_sum(batch, [&culprit](const std::string& name, const at::Tensor& activation) {
+    if (culprit.empty() && !all_finite(activation)) culprit = "activation " + name;
+  });
+  return culprit;
+}
+
 void Trainer::check_parameters(int64_t step) const {
-  const std::string culprit = first_non_finite(optimizer_.parameters());
+  const std::string culprit = first_non_finite_parameter(optimizer_.parameters());
   if (!culprit.empty())
     fail(ExitCode::kDiverged, "step {}: diverged: {} is not finite; try a smaller train.lr", step, culprit);
 }

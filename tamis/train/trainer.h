@@ -26,7 +26,7 @@ class Trainer {
   Trainer(const Recipe& recipe, const models::Model& model, const data::Source& source);
 
   /// Step n = 0, 1, ...; throws ExitCode::kDiverged, before the update, when the loss or a gradient is not finite; the
-  /// text names the first tensor that is not.
+  /// text names the first tensor that is not, in the order in which the step computes them.
   StepResult step(int64_t step);
   /// Throws ExitCode::kDiverged when a parameter is not finite: such a model must not be saved.
   void check_parameters(int64_t step) const;
@@ -38,7 +38,10 @@ class Trainer {
   const AdamW& optimizer() const { return optimizer_; }
 
  private:
-  at::Tensor loss_sum(const Batch& batch) const;
+  at::Tensor loss_sum(const Batch& batch, const models::Observer& observe = {}) const;
+  /// The first tensor that is not finite on the way to a batch's loss: a parameter, else an activation in the order of
+  /// the forward pass. Empty when only the loss itself is not.
+  std::string first_non_finite_of(const Batch& batch) const;
 
   TrainRecipe recipe_;
   const models::Model& model_;

@@ -4,12 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tamis/base/testing.h"
 #include "tamis/train/testing.h"
 
 namespace tamis::train {
 namespace {
 
-using testing::error_of;
+using tamis::testing::error_of;
 using ::testing::HasSubstr;
 
 /// A trainer on the tiny recipe, changed by `overrides`.
@@ -26,7 +27,7 @@ struct Tiny {
     return result;
   }
 
-  testing::TemporaryDirectory directory;
+  tamis::testing::TemporaryDirectory directory;
   Recipe recipe;
   std::unique_ptr<models::Model> model;
   DataSet data;
@@ -80,6 +81,20 @@ TEST(Trainer, ClipsLongGradients) {
   EXPECT_EQ(free.trainer.step(0).gradient_norm, clipped.trainer.step(0).gradient_norm);
   EXPECT_GT(free.trainer.optimizer().first_moments()[0].norm().item<double>(),
             10 * clipped.trainer.optimizer().first_moments()[0].norm().item<double>());
+}
+
+TEST(Trainer, DivergenceNamesTheFirstActivation) {
+  Tiny tiny;
+  const at::NoGradGuard no_grad;
+  for (const auto& parameter : tiny.trainer.optimizer().parameters()) {
+    // exp(s_O) is infinite: the output of layer 1 is the first that cannot be finite.
+    if (parameter.name == "layers.1.s_O") parameter.tensor.fill_(1e4);
+  }
+  const at::AutoGradMode grad(true);
+  const auto [code, text] = error_of([&] { tiny.trainer.step(0); });
+  EXPECT_EQ(code, ExitCode::kDiverged);
+  EXPECT_THAT(text, HasSubstr("step 1: diverged: loss "));
+  EXPECT_THAT(text, HasSubstr("first non-finite tensor: activation layers.1;"));
 }
 
 TEST(Trainer, DivergenceNamesTheTensor) {

@@ -136,17 +136,6 @@ struct Problem {
   int64_t most_parts = 0;
 };
 
-template <typename Real>
-WalkMemory<Real>& thread_memory() {
-  thread_local WalkMemory<Real> memory;
-  memory.reset();
-  return memory;
-}
-
-int64_t block_for_span(int64_t span) {
-  return span <= 64 ? 16 : kernels::kBlockQueries;
-}
-
 /// Walks the queries of `stretch` a few at a time, each of `walks` in turn; `call` advances one of them.
 template <typename Walk, typename Call>
 void side_by_side(const Stretch& stretch, std::vector<Walk>& walks, const Call& call) {

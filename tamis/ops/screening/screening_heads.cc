@@ -25,7 +25,6 @@ PreparedHead<Real> prepare_head(double s_w, double s_r, int64_t key_dim, int64_t
   auto& constants = head.constants;
   constants.key_dim = key_dim;
   constants.value_dim = value_dim;
-  constants.width = width;
   constants.span = width < static_cast<double>(keys) ? static_cast<int64_t>(std::ceil(width)) : keys;
   constants.span = std::max<int64_t>(constants.span, 1);
   constants.inverse_r = static_cast<Real>(std::min(1 + std::exp(-s_r), 1e30));
@@ -68,6 +67,20 @@ kernels::Rows rows_of(const at::Tensor& x_BTHD, int64_t batch, int64_t head) {
   auto* data = static_cast<std::byte*>(x_BTHD.data_ptr()) + start * x_BTHD.element_size();
   return {data, x_BTHD.stride(1), storage_of(x_BTHD.scalar_type())};
 }
+
+int64_t block_for_span(int64_t span) {
+  return span <= 64 ? kernels::kBlockQueries / 2 : kernels::kBlockQueries;
+}
+
+template <typename Real>
+WalkMemory<Real>& thread_memory() {
+  thread_local WalkMemory<Real> memory;
+  memory.reset();
+  return memory;
+}
+
+template WalkMemory<float>& thread_memory();
+template WalkMemory<double>& thread_memory();
 
 template <typename Real>
 void WalkMemory<Real>::reset() {

@@ -37,6 +37,9 @@ at::Tensor with_adjacent_rows(const at::Tensor& x_BTHD);
 /// Rows of sequence `batch`, head `head` of a [B, T, H, D] tensor with adjacent rows.
 kernels::Rows rows_of(const at::Tensor& x_BTHD, int64_t batch, int64_t head);
 
+/// Queries that a forward walk answers together: fewer where the window is short, so that less is computed beyond it.
+int64_t block_for_span(int64_t span);
+
 /// Aligned memory that a thread hands out piece by piece and keeps for its next walk (unless it grew large).
 template <typename Real>
 class WalkMemory {
@@ -55,5 +58,9 @@ class WalkMemory {
   size_t block_size_ = 0;  // of the last block
   size_t used_ = 0;        // of the last block
 };
+
+/// The calling thread's memory, reset.
+template <typename Real>
+WalkMemory<Real>& thread_memory();
 
 }  // namespace tamis::ops

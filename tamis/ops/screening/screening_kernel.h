@@ -22,7 +22,6 @@ struct ScreeningHead {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   int64_t span = 0;      // a query sees distances 0 .. span - 1: min(ceil(w), number of keys)
-  double width = 0;      // w, may be infinite
   double mipe_step = 0;  // angle per token, pi phi(w) / w
   Real inverse_r = 0;    // 1/r
   Real one_minus_r = 0;  // 1 - r

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tamis/base/error.h"
+#include "tamis/base/memory.h"
 #include "tamis/ops/parallel.h"
 #include "tamis/ops/screening/screening_heads.h"
 #include "tamis/ops/screening/screening_kernel.h"
@@ -48,6 +49,7 @@ void read_numbers(std::istream& in, T* numbers, size_t count) {
   if (!in) fail(ExitCode::kInput, "screening state: ends too early; was it saved completely?");
 }
 
+constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max() / 2;  // capacity of an infinite window
 constexpr std::array<char, 8> kMagic = {'T', 'A', 'M', 'I', 'S', 'S', 'C', '1'};
 
 }  // namespace
@@ -58,11 +60,17 @@ struct ScreeningState::Impl {
   int64_t position = 0;
   std::vector<HeadStore> heads;
 
-  /// Makes room for the keys up to position `last` in head `h`.
-  void grow(HeadStore& store, int64_t last) const {
-    if (store.capacity == store.final_capacity || last <= store.capacity) return;
-    const int64_t wanted = padded(std::max({last, 2 * store.capacity, int64_t{64}}));
-    store.capacity = std::min(store.final_capacity, wanted);
+  /// Room that a head has once it holds the keys up to position `last`, when it grows by at least `factor`.
+  static int64_t capacity_for(const HeadStore& store, int64_t last, int64_t factor) {
+    if (store.capacity == store.final_capacity || last <= store.capacity) return store.capacity;
+    return std::min(store.final_capacity, padded(std::max({last, factor * store.capacity, int64_t{64}})));
+  }
+
+  /// Makes room for the keys up to position `last`.
+  void grow(HeadStore& store, int64_t last, int64_t factor) const {
+    const int64_t capacity = capacity_for(store, last, factor);
+    if (capacity == store.capacity) return;
+    store.capacity = capacity;
     store.tiles.resize(static_cast<size_t>(store.capacity * key_dim));
     store.values.resize(static_cast<size_t>(store.capacity * padded(value_dim)));
     store.ready.resize(static_cast<size_t>(store.capacity), 1);
@@ -71,12 +79,17 @@ struct ScreeningState::Impl {
                                      /*derivative=*/false);
   }
 
+  int64_t bytes_per_key() const { return (key_dim + padded(value_dim)) * static_cast<int64_t>(sizeof(float)) + 1; }
+
+  /// Keys of a head that are worth saving: whole tiles up to `position`, or the whole ring.
+  int64_t saved_keys(const HeadStore& store) const { return std::min(store.final_capacity, padded(position)); }
+
   /// The chunk's queries against the store of head `h`, row `b` of the tensors.
   void walk(int64_t b, int64_t h, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& gate,
             const Tensor& out, WalkMemory<float>& memory) {
     HeadStore& store = heads[h];
     const int64_t chunk = q.size(1);
-    grow(store, position + chunk);
+    grow(store, position + chunk, /*factor=*/2);
     kernels::ScreeningWalk<float> walk;
     walk.head = store.head.constants;
     walk.head.softmask = store.head.softmask.empty() ? nullptr : store.head.softmask.data();
@@ -121,10 +134,9 @@ ScreeningState::ScreeningState(const Tensor& s_w_H, const Tensor& s_r_H, int64_t
     store.s_r = s_r.const_data_ptr<double>()[h];
     const double width = screening_width(store.s_w, options.expand_beyond);
     constexpr double kEndless = 1e12;  // a window that no sequence fills
-    const bool bounded = width < kEndless;
-    store.block = width <= 64 ? kernels::kBlockQueries / 2 : kernels::kBlockQueries;
-    store.final_capacity = bounded ? kernels::ring_capacity(static_cast<int64_t>(std::ceil(width)), store.block)
-                                   : std::numeric_limits<int64_t>::max() / 2;
+    const int64_t span = width < kEndless ? static_cast<int64_t>(std::ceil(width)) : kUnbounded;
+    store.block = block_for_span(span);
+    store.final_capacity = span < kUnbounded ? kernels::ring_capacity(span, store.block) : kUnbounded;
     impl_->heads.push_back(std::move(store));
   }
 }
@@ -178,9 +190,7 @@ Tensor ScreeningState::step(std::span<ScreeningState* const> states, const Tenso
   int64_t pairs = 0;
   for (const ScreeningState* state : states) pairs += state->impl_->pairs(C);
   const auto work = [&](int64_t item) {
-    thread_local WalkMemory<float> memory;
-    memory.reset();
-    states[item / H]->impl_->walk(item / H, item % H, q, k, v, gate, out, memory);
+    states[item / H]->impl_->walk(item / H, item % H, q, k, v, gate, out, thread_memory<float>());
   };
   constexpr int64_t kWorthThreads = 100'000;  // pairs; below, waking threads costs more than it saves
   if (pairs < kWorthThreads) {
@@ -202,6 +212,19 @@ int64_t ScreeningState::bytes() const {
   return sum;
 }
 
+int64_t ScreeningState::bytes_after(int64_t tokens) const {
+  int64_t sum = 0;
+  for (const HeadStore& store : impl_->heads) {
+    const int64_t keys = Impl::capacity_for(store, impl_->position + tokens, 1) - store.capacity;
+    sum += store.bytes() + keys * impl_->bytes_per_key();
+  }
+  return sum;
+}
+
+void ScreeningState::reserve(int64_t tokens) {
+  for (HeadStore& store : impl_->heads) impl_->grow(store, impl_->position + tokens, /*factor=*/1);
+}
+
 ScreeningState ScreeningState::fork() const {
   return ScreeningState(std::make_unique<Impl>(*impl_));
 }
@@ -212,9 +235,10 @@ void ScreeningState::save(std::ostream& out) const {
                                         impl_->position};
   write_numbers(out, sizes.data(), sizes.size());
   for (const HeadStore& store : impl_->heads) {
-    write_numbers(out, &store.capacity, 1);
-    write_numbers(out, store.tiles.data(), store.tiles.size());
-    write_numbers(out, store.values.data(), store.values.size());
+    const int64_t keys = impl_->saved_keys(store);
+    write_numbers(out, &keys, 1);
+    write_numbers(out, store.tiles.data(), static_cast<size_t>(keys * impl_->key_dim));
+    write_numbers(out, store.values.data(), static_cast<size_t>(keys * padded(impl_->value_dim)));
   }
 }
 
@@ -225,7 +249,7 @@ void ScreeningState::load(std::istream& in) {
   std::array<int64_t, 4> sizes{};
   read_numbers(in, sizes.data(), sizes.size());
   const std::array<int64_t, 3> expected = {static_cast<int64_t>(impl_->heads.size()), impl_->key_dim, impl_->value_dim};
-  if (!std::equal(expected.begin(), expected.end(), sizes.begin()) || sizes[3] < 0) {
+  if (!std::equal(expected.begin(), expected.end(), sizes.begin()) || sizes[3] < 0 || sizes[3] > kUnbounded / 2) {
     fail(ExitCode::kInput,
          "screening state: expected {} heads of K {} and V {}, but the bytes hold {} heads of K {} and V {}",
          expected[0], expected[1], expected[2], sizes[0], sizes[1], sizes[2]);
@@ -233,20 +257,22 @@ void ScreeningState::load(std::istream& in) {
   Impl loaded = *impl_;  // nothing changes when the bytes turn out to be damaged
   loaded.position = sizes[3];
   for (HeadStore& store : loaded.heads) {
-    int64_t capacity = 0;
-    read_numbers(in, &capacity, 1);
-    const int64_t needed = std::min(store.final_capacity, loaded.position);
-    // A store at most doubles what it needs, so a larger one is damage and not worth the memory.
-    if (capacity < needed || capacity > std::min(store.final_capacity, 2 * padded(needed) + 64) || capacity % 16 != 0) {
-      fail(ExitCode::kInput, "screening state: a head of {} tokens cannot have room for {}", loaded.position, capacity);
-    }
     store.capacity = 0;
     store.tiles.clear();
     store.values.clear();
     store.ready.clear();
-    loaded.grow(store, capacity);
-    read_numbers(in, store.tiles.data(), store.tiles.size());
-    read_numbers(in, store.values.data(), store.values.size());
+    int64_t keys = 0;
+    read_numbers(in, &keys, 1);
+    const int64_t expected_keys = loaded.saved_keys(store);
+    if (keys != expected_keys) {
+      fail(ExitCode::kInput, "screening state: after {} tokens a head holds {} keys, but the bytes say {}",
+           loaded.position, expected_keys, keys);
+    }
+    require_memory(static_cast<double>(keys) * static_cast<double>(loaded.bytes_per_key()), "screening state: a head",
+                   "are these bytes a saved state?");
+    loaded.grow(store, keys, /*factor=*/1);
+    read_numbers(in, store.tiles.data(), static_cast<size_t>(keys * loaded.key_dim));
+    read_numbers(in, store.values.data(), static_cast<size_t>(keys * padded(loaded.value_dim)));
   }
   *impl_ = std::move(loaded);
 }

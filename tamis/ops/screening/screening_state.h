@@ -47,6 +47,11 @@ class ScreeningState {
 
   int64_t position() const;  // tokens seen so far
   int64_t bytes() const;     // memory of the stores
+  /// Memory of the stores when `tokens` more have been read in one go or after reserve(tokens), up to the softmask
+  /// tables of finite windows that are still filling.
+  int64_t bytes_after(int64_t tokens) const;
+  /// Makes room for `tokens` more at once, instead of doubling on the way.
+  void reserve(int64_t tokens);
   ScreeningState fork() const;
 
   /// Writes and reads everything but the parameters, which the constructor got. Throws tamis::Error (kInput) when the

@@ -155,7 +155,7 @@ TEST(ScreeningState, DamagedBytesAreRefusedAndChangeNothing) {
   heads[8] = 3;
   capacity[8 + 32 + 5] = 1;
   expect_refused(heads, "expected 6 heads");
-  expect_refused(capacity, "cannot have room");
+  expect_refused(capacity, "a head holds 48 keys");
   ScreeningState same = make_state();
   step(same, x.slice(0, 60));
   EXPECT_TRUE(testing::same_bits(step(state, x.slice(60, 100)), step(same, x.slice(60, 100))));

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tamis {
+
+/// Memory of this process now, in bytes.
+int64_t resident_bytes();
+
+/// Bytes that this process can still get: what the system calls available, less where its control group or its limit
+/// on address space allows less.
+int64_t available_memory_bytes();
+
+/// Throws ExitCode::kRuntime when `what` needs more than is available: `a prompt of 5 tokens needs 3.0 TiB of memory,
+/// but 8.0 GiB are available; <advice>`. The system would kill the process later, without a word.
+void require_memory(double bytes, std::string_view what, std::string_view advice);
+
+}  // namespace tamis
