@@ -78,15 +78,19 @@ int open_to_read(const fs::path& path, struct stat* status) {
 }  // namespace
 
 std::string read_file(const fs::path& path) {
-  constexpr uintmax_t kWorthAsking = 1 << 20;
-  std::error_code unknown;
-  const uintmax_t size = fs::file_size(path, unknown);
-  if (!unknown && size > kWorthAsking) {
-    require_memory(static_cast<double>(size), path.string(), "use a smaller file");
-  }
+  constexpr int64_t kWorthAsking = 1 << 20;
   struct stat status {};
   const int descriptor = open_to_read(path, &status);
-  std::string bytes(static_cast<size_t>(status.st_size), '\0');
+  std::string bytes;
+  try {
+    if (status.st_size > kWorthAsking) {
+      require_memory(static_cast<double>(status.st_size), path.string(), "use a smaller file");
+    }
+    bytes.resize(static_cast<size_t>(status.st_size));
+  } catch (...) {
+    close(descriptor);
+    throw;
+  }
   size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t got = read(descriptor, bytes.data() + done, bytes.size() - done);

@@ -42,15 +42,41 @@ int64_t read_number(const std::string& path, int64_t otherwise) {
   return file >> number ? number : otherwise;
 }
 
-int64_t available_in_control_group() {
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("0::")) continue;
-    const std::string group = "/sys/fs/cgroup" + line.substr(3);
-    const int64_t limit = read_number(group + "/memory.max", kUnlimited);
-    if (limit != kUnlimited) return std::max<int64_t>(0, limit - read_number(group + "/memory.current", 0));
+/// Files that the kernel keeps in the group's memory and drops when it needs the room.
+int64_t reclaimable(const std::string& group) {
+  std::ifstream file(group + "/memory.stat");
+  std::string name;
+  int64_t sum = 0;
+  for (int64_t bytes = 0; file >> name >> bytes;) {
+    if (name == "inactive_file" || name == "active_file" || name == "slab_reclaimable") sum += bytes;
   }
-  return kUnlimited;
+  return sum;
+}
+
+/// What the limit of a group, version 1 or 2 of control groups, leaves.
+int64_t available_in_group(const std::string& group, const std::string& limit_file, const std::string& used_file) {
+  const int64_t limit = read_number(group + limit_file, kUnlimited);
+  if (limit == kUnlimited) return kUnlimited;
+  return std::max<int64_t>(0, limit - read_number(group + used_file, 0) + reclaimable(group));
+}
+
+/// The least that the process's own group and those around it leave.
+int64_t available_in_control_groups() {
+  std::ifstream file("/proc/self/cgroup");  // lines such as 0::/user.slice or 4:memory:/docker/x
+  int64_t least = kUnlimited;
+  for (std::string line; std::getline(file, line);) {
+    const size_t controllers = line.find(':') + 1, path = line.find(':', controllers) + 1;
+    const bool version_2 = line.starts_with("0::"), memory = line.find("memory") < path;
+    if (!version_2 && !memory) continue;
+    const std::string root = version_2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    for (std::string group = line.substr(path); !group.empty(); group.resize(group.rfind('/'))) {
+      const std::string directory = root + (group == "/" ? "" : group);
+      least = std::min(least, version_2
+                                  ? available_in_group(directory, "/memory.max", "/memory.current")
+                                  : available_in_group(directory, "/memory.limit_in_bytes", "/memory.usage_in_bytes"));
+    }
+  }
+  return least;
 }
 
 int64_t available_address_space() {
@@ -66,7 +92,7 @@ int64_t resident_bytes() {
 }
 
 int64_t available_memory_bytes() {
-  return std::min({available_in_system(), available_in_control_group(), available_address_space()});
+  return std::min({available_in_system(), available_in_control_groups(), available_address_space()});
 }
 
 void require_memory(double bytes, std::string_view what, std::string_view advice) {

@@ -8,8 +8,8 @@ namespace tamis {
 /// Memory of this process now, in bytes.
 int64_t resident_bytes();
 
-/// Bytes that this process can still get: what the system calls available, less where its control group or its limit
-/// on address space allows less.
+/// Bytes that this process can still get: what the system calls available, less where its control groups (version 1 or
+/// 2) or its limit on address space allow less.
 int64_t available_memory_bytes();
 
 /// Throws ExitCode::kRuntime when `what` needs more than is available: `a prompt of 5 tokens needs 3.0 TiB of memory,

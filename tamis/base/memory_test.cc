@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "tamis/base/testing.h"
 
 namespace tamis {
@@ -25,10 +27,18 @@ TEST(Memory, AvailableIsPlausible) {
 }
 
 TEST(Memory, AvailableObeysTheLimitOnAddressSpace) {
+  constexpr int64_t kRoom = 256 << 20;
   const pid_t child = fork();
+  ASSERT_GE(child, 0);
   if (child == 0) {
-    rlimit limit{1, 1};  // less than the process has already
-    _exit(setrlimit(RLIMIT_AS, &limit) == 0 && available_memory_bytes() == 0 ? 0 : 1);
+    std::ifstream statm("/proc/self/statm");
+    int64_t pages = 0;
+    statm >> pages;
+    const auto most = static_cast<rlim_t>(pages * sysconf(_SC_PAGE_SIZE) + kRoom);
+    const rlimit limit{most, most};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(2);
+    const int64_t available = available_memory_bytes();
+    _exit(available > kRoom / 2 && available <= kRoom ? 0 : 1);
   }
   int status = 0;
   waitpid(child, &status, 0);

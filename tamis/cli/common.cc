@@ -27,7 +27,8 @@ void refuse_other_names(CLI::App& app, const std::string& kind) {
   app.add_option(kind, "One of the names below")->check([&app, kind](const std::string& name) {
     std::vector<std::string> known;
     for (const CLI::App* each : app.get_subcommands({})) known.push_back(each->get_name());
-    return unknown_name(kind, name, known);
+    fail(ExitCode::kUsage, "{}", unknown_name(kind, name, known));
+    return std::string();
   });
 }
 

@@ -34,8 +34,8 @@ void Decoder::read(const at::Tensor& tokens_BT, int64_t chunk_tokens,
 void Decoder::reserve(int64_t tokens) {
   double bytes = 0;
   for (const auto& state : states_) bytes += static_cast<double>(state->bytes_after(tokens) - state->bytes());
-  require_memory(bytes, fmt::format("the decoding state of {} tokens", tokens),
-                 "use a shorter text, or windows that end: --no-expand-windows");
+  require_memory(bytes, fmt::format("the decoding state of {} x {} tokens", states_.size(), tokens),
+                 "use a shorter text, or leave windows as they are");
   for (const auto& state : states_) state->reserve(tokens);
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "tamis/base/error.h"
+#include "tamis/base/memory.h"
 #include "tamis/base/terminal.h"
 #include "tamis/infer/decode.h"
 #include "tamis/infer/stop_filter.h"
@@ -47,6 +48,8 @@ Generation generate(const LoadedModel& loaded, std::string_view prompt, const Ge
   const double start = now_seconds();
   const std::vector<int64_t> ids = loaded.tokenizer->encode(prompt);
   generation.prompt_tokens = static_cast<int64_t>(ids.size());
+  require_memory(sizeof(int64_t) * static_cast<double>(ids.size()), fmt::format("a prompt of {} tokens", ids.size()),
+                 "use a shorter prompt");
   Decoder decoder(*loaded.model, 1, {.expand_windows = options.expand_windows});
   at::Tensor logits = decoder.logits_after(to_tensor(ids), options.prefill_tokens).cpu().contiguous();
   const double prefilled = now_seconds();

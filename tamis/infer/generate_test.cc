@@ -110,7 +110,7 @@ TEST(Decoder, APromptThatMemoryCannotHoldIsRefusedBeforeItIsRead) {
   const at::Tensor prompt = at::zeros({1, 1}, at::kLong).expand({1, int64_t{1} << 45});  // one number, many times
   const auto [code, text] = error_of([&] { decoder.logits_after(prompt, 2048); });
   EXPECT_EQ(code, ExitCode::kRuntime);
-  EXPECT_THAT(text, HasSubstr("the decoding state of 35184372088832 tokens needs "));
+  EXPECT_THAT(text, HasSubstr("the decoding state of 1 x 35184372088832 tokens needs "));
   EXPECT_EQ(decoder.logits_after(prompt.narrow(1, 0, 5000), 2048).size(1), 37) << "what fits is read";
 }
 

@@ -8,6 +8,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
+#include "tamis/base/memory.h"
 #include "tamis/infer/decode.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "tamis/text/utf8.h"
@@ -40,6 +41,9 @@ std::vector<double> score(const models::Model& model, std::span<const int64_t> i
   }
   std::vector<double> logprobs(ids.size(), std::numeric_limits<double>::quiet_NaN());
   if (ids.size() == 1) return logprobs;
+  constexpr double kBytesPerToken = 24;  // its id as a tensor, its log-probability as a tensor and as the result
+  require_memory(kBytesPerToken * static_cast<double>(ids.size()), fmt::format("scoring {} tokens", ids.size()),
+                 "use a shorter text");
   const at::Tensor tokens_1T = to_tensor(ids);
   const int64_t predicted = tokens_1T.size(1) - 1;
   const at::Tensor found =

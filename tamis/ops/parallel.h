@@ -13,6 +13,23 @@
 
 namespace tamis::ops {
 
+/// ThreadSanitizer does not see libgomp's fork and join: tell it that what came before release comes before acquire.
+namespace order {
+#if defined(__SANITIZE_THREAD__)
+inline char fork;  // of every call: a thread may read nothing of its caller's, not even an address, before it acquires
+inline void acquire(void* object) {
+  __tsan_acquire(object);
+}
+inline void release(void* object) {
+  __tsan_release(object);
+}
+#else
+inline constexpr char fork = 0;
+inline void acquire(const void*) {}
+inline void release(const void*) {}
+#endif
+}  // namespace order
+
 /// Calls `work(item)` once for every item in [0, items), on ATen's threads, in no fixed order: each thread takes the
 /// next item when it is done with one. Results must not depend on who does which item. The first exception is rethrown.
 template <typename Work>
@@ -21,28 +38,18 @@ void parallel_items(int64_t items, const Work& work) {
   std::atomic<bool> failed{false};
   std::exception_ptr failure;
   const int64_t threads = std::min<int64_t>(items, at::get_num_threads());
-  // ThreadSanitizer does not see libgomp's fork and join: tell it what they order.
-  [[maybe_unused]] const auto acquire = [&] {
-#if defined(__SANITIZE_THREAD__)
-    __tsan_acquire(&next);
-#endif
-  };
-  [[maybe_unused]] const auto release = [&] {
-#if defined(__SANITIZE_THREAD__)
-    __tsan_release(&next);
-#endif
-  };
-  release();
-  at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
-    acquire();
+  const auto take_items = [&](int64_t, int64_t) {
+    order::acquire(&order::fork);
     try {
       for (int64_t item = next.fetch_add(1); item < items && !failed; item = next.fetch_add(1)) work(item);
     } catch (...) {
       if (!failed.exchange(true)) failure = std::current_exception();
     }
-    release();
-  });
-  acquire();
+    order::release(&next);
+  };
+  order::release(&order::fork);
+  at::parallel_for(0, threads, 1, take_items);
+  order::acquire(&next);
   if (failure) std::rethrow_exception(failure);
 }
 

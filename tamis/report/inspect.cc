@@ -33,6 +33,13 @@ std::string number(const json& value, int decimals, std::string_view absent) {
   return value.is_number() ? fmt::format("{:.{}f}", value.get<double>(), decimals) : std::string(absent);
 }
 
+/// At most seven characters.
+std::string window_text(const json& window) {
+  constexpr double kLong = 1e5;
+  if (window.is_number() && window.get<double>() >= kLong) return fmt::format("{:.1e}", window.get<double>());
+  return number(window, 1, "inf");
+}
+
 /// A layers x heads table, its heads broken into blocks that fit `columns`.
 std::string tile_table(const std::string& title, const json& tiles, int columns,
                        const std::function<std::string(const json&)>& cell) {
@@ -100,7 +107,7 @@ std::string inspection_text(const json& inspection, int columns) {
                     flops["length"].dump(), count("weights"), count("similarities"), count("values"));
   }
   if (const json tiles = inspection.value("tiles", json::array()); !tiles.empty()) {
-    text += tile_table("window w, tokens", tiles, columns, [](const json& t) { return number(t["window"], 1, "inf"); });
+    text += tile_table("window w, tokens", tiles, columns, [](const json& t) { return window_text(t["window"]); });
     text += tile_table("acceptance width r", tiles, columns, [](const json& t) { return number(t["accept"], 3, "-"); });
   }
   if (inspection.contains("relevance")) {

@@ -26,8 +26,8 @@ bool all_finite(const at::Tensor& tensor);
 /// "parameter layers.0.s_w": the first that is not finite; empty when all are.
 std::string first_non_finite_parameter(std::span<const models::Parameter> parameters);
 
-/// "gradient of layers.0.s_w": the one nearest to the loss that is not finite, so the last of `parameters`, which stand
-/// in the order of the forward pass. Empty when all are.
+/// "gradient of layers.0.s_w": the last of `parameters` whose gradient is not finite; layers stand in the order of the
+/// forward pass, so the layer nearest to the loss. Empty when all are finite.
 std::string first_non_finite_gradient(std::span<const models::Parameter> parameters);
 
 /// AdamW (decoupled weight decay) through ATen's fused kernel. The moments belong to this object; they can be saved and

@@ -42,7 +42,7 @@ struct TrainRecipe {
   int64_t warmup_steps = 100;                 // step n, from 0, uses lr (n + 1) / warmup_steps; 0: no warm-up
   std::string schedule = "constant";          // after the warm-up: "constant", or "cosine" down to min_lr
   double min_lr = 0.0;                        // learning rate of the last step under "cosine"
-  double decay_share = 1.0;                   // "cosine": share of the steps, the last ones, in which the rate falls
+  double decay_share = 1.0;                   // "cosine": share of the steps after the warm-up in which the rate falls
   double clip = 0.0;                          // longest gradient allowed (2-norm over all tensors); 0: no clipping
   std::string precision = "float32";          // of matrix products and screening: "float32" or "bfloat16"
   bool recompute = false;                     // recompute activations in the backward pass: less memory, more time

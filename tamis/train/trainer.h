@@ -26,7 +26,8 @@ class Trainer {
   Trainer(const Recipe& recipe, const models::Model& model, const data::Source& source);
 
   /// Step n = 0, 1, ...; throws ExitCode::kDiverged, before the update, when the loss or a gradient is not finite; the
-  /// text names the first tensor that is not, in the order in which the step computes them.
+  /// text names the first tensor that is not: parameters, then activations as the forward pass makes them, then
+  /// gradients from the last layer on.
   StepResult step(int64_t step);
   /// Throws ExitCode::kDiverged when a parameter is not finite: such a model must not be saved.
   void check_parameters(int64_t step) const;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <istream>
 #include <limits>
+#include <optional>
 #include <ostream>
 #include <vector>
 
@@ -25,6 +26,7 @@ using kernels::padded;
 /// One head's store. While `capacity` is below `final_capacity` keys only ever append; then the ring goes round.
 struct HeadStore {
   double s_w = 0, s_r = 0;
+  std::optional<double> expand_beyond;
   int64_t block = kernels::kBlockQueries;
   int64_t final_capacity = 0;
   int64_t capacity = 0;
@@ -50,7 +52,7 @@ void read_numbers(std::istream& in, T* numbers, size_t count) {
 }
 
 constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max() / 2;  // capacity of an infinite window
-constexpr std::array<char, 8> kMagic = {'T', 'A', 'M', 'I', 'S', 'S', 'C', '1'};
+constexpr std::array<char, 8> kMagic = {'T', 'A', 'M', 'I', 'S', 'S', 'C', '2'};
 
 }  // namespace
 
@@ -60,23 +62,41 @@ struct ScreeningState::Impl {
   int64_t position = 0;
   std::vector<HeadStore> heads;
 
-  /// Room that a head has once it holds the keys up to position `last`, when it grows by at least `factor`.
-  static int64_t capacity_for(const HeadStore& store, int64_t last, int64_t factor) {
+  /// Room that a head has once it holds the keys up to position `last`: an eighth more, so that growing a token at a
+  /// time copies each key a few times only.
+  static int64_t capacity_for(const HeadStore& store, int64_t last) {
     if (store.capacity == store.final_capacity || last <= store.capacity) return store.capacity;
-    return std::min(store.final_capacity, padded(std::max({last, factor * store.capacity, int64_t{64}})));
+    return std::min(store.final_capacity, padded(std::max(last + last / 8, int64_t{64})));
   }
 
-  /// Makes room for the keys up to position `last`.
-  void grow(HeadStore& store, int64_t last, int64_t factor) const {
-    const int64_t capacity = capacity_for(store, last, factor);
+  /// Entries of the softmask table that a head of `capacity` keys has: none where the window is infinite.
+  static int64_t softmask_size(const HeadStore& store, int64_t capacity) {
+    const double width = screening_width(store.s_w, store.expand_beyond);
+    if (!std::isfinite(width)) return 0;
+    const auto span = width < static_cast<double>(capacity) ? static_cast<int64_t>(std::ceil(width)) : capacity;
+    return span + 2 * kernels::kMaskPadding;
+  }
+
+  /// Makes room for the keys up to position `last`. When it throws, the head has the room that it had.
+  void grow(HeadStore& store, int64_t last) const {
+    const int64_t capacity = capacity_for(store, last);
     if (capacity == store.capacity) return;
-    store.capacity = capacity;
-    store.tiles.resize(static_cast<size_t>(store.capacity * key_dim));
-    store.values.resize(static_cast<size_t>(store.capacity * padded(value_dim)));
-    store.ready.resize(static_cast<size_t>(store.capacity), 1);
-    store.head = prepare_head<float>(store.s_w, store.s_r, key_dim, value_dim, store.capacity, options.mipe_threshold,
+    constexpr double kWorthAsking = 64 << 20;
+    const double bytes = static_cast<double>(capacity) * static_cast<double>(bytes_per_key());
+    if (bytes > kWorthAsking) {
+      require_memory(bytes, fmt::format("screening state: a head of {} tokens", last), "use a shorter text");
+    }
+    const auto resize = [](auto& vector, int64_t size, auto value) {
+      vector.reserve(static_cast<size_t>(size));  // exactly: resize alone may take twice as much
+      vector.resize(static_cast<size_t>(size), value);
+    };
+    resize(store.tiles, capacity * key_dim, 0.0f);
+    resize(store.values, capacity * padded(value_dim), 0.0f);
+    resize(store.ready, capacity, uint8_t{1});
+    store.head = prepare_head<float>(store.s_w, store.s_r, key_dim, value_dim, capacity, options.mipe_threshold,
                                      options.expand_beyond, options.position == "mipe", options.tanh_norm,
                                      /*derivative=*/false);
+    store.capacity = capacity;
   }
 
   int64_t bytes_per_key() const { return (key_dim + padded(value_dim)) * static_cast<int64_t>(sizeof(float)) + 1; }
@@ -89,7 +109,7 @@ struct ScreeningState::Impl {
             const Tensor& out, WalkMemory<float>& memory) {
     HeadStore& store = heads[h];
     const int64_t chunk = q.size(1);
-    grow(store, position + chunk, /*factor=*/2);
+    grow(store, position + chunk);
     kernels::ScreeningWalk<float> walk;
     walk.head = store.head.constants;
     walk.head.softmask = store.head.softmask.empty() ? nullptr : store.head.softmask.data();
@@ -132,6 +152,7 @@ ScreeningState::ScreeningState(const Tensor& s_w_H, const Tensor& s_r_H, int64_t
     HeadStore store;
     store.s_w = s_w.const_data_ptr<double>()[h];
     store.s_r = s_r.const_data_ptr<double>()[h];
+    store.expand_beyond = options.expand_beyond;
     const double width = screening_width(store.s_w, options.expand_beyond);
     constexpr double kEndless = 1e12;  // a window that no sequence fills
     const int64_t span = width < kEndless ? static_cast<int64_t>(std::ceil(width)) : kUnbounded;
@@ -215,14 +236,17 @@ int64_t ScreeningState::bytes() const {
 int64_t ScreeningState::bytes_after(int64_t tokens) const {
   int64_t sum = 0;
   for (const HeadStore& store : impl_->heads) {
-    const int64_t keys = Impl::capacity_for(store, impl_->position + tokens, 1) - store.capacity;
-    sum += store.bytes() + keys * impl_->bytes_per_key();
+    const int64_t capacity = Impl::capacity_for(store, impl_->position + tokens);
+    sum += store.bytes();
+    if (capacity == store.capacity) continue;
+    const int64_t table = Impl::softmask_size(store, capacity) - static_cast<int64_t>(store.head.softmask.capacity());
+    sum += (capacity - store.capacity) * impl_->bytes_per_key() + table * static_cast<int64_t>(sizeof(float));
   }
   return sum;
 }
 
 void ScreeningState::reserve(int64_t tokens) {
-  for (HeadStore& store : impl_->heads) impl_->grow(store, impl_->position + tokens, /*factor=*/1);
+  for (HeadStore& store : impl_->heads) impl_->grow(store, impl_->position + tokens);
 }
 
 ScreeningState ScreeningState::fork() const {
@@ -249,18 +273,21 @@ void ScreeningState::load(std::istream& in) {
   std::array<int64_t, 4> sizes{};
   read_numbers(in, sizes.data(), sizes.size());
   const std::array<int64_t, 3> expected = {static_cast<int64_t>(impl_->heads.size()), impl_->key_dim, impl_->value_dim};
-  if (!std::equal(expected.begin(), expected.end(), sizes.begin()) || sizes[3] < 0 || sizes[3] > kUnbounded / 2) {
+  if (!std::equal(expected.begin(), expected.end(), sizes.begin())) {
     fail(ExitCode::kInput,
          "screening state: expected {} heads of K {} and V {}, but the bytes hold {} heads of K {} and V {}",
          expected[0], expected[1], expected[2], sizes[0], sizes[1], sizes[2]);
+  }
+  if (sizes[3] < 0 || sizes[3] > kUnbounded / 2) {
+    fail(ExitCode::kInput, "screening state: no sequence has {} tokens; are these bytes damaged?", sizes[3]);
   }
   Impl loaded = *impl_;  // nothing changes when the bytes turn out to be damaged
   loaded.position = sizes[3];
   for (HeadStore& store : loaded.heads) {
     store.capacity = 0;
-    store.tiles.clear();
-    store.values.clear();
-    store.ready.clear();
+    store.tiles = {};
+    store.values = {};
+    store.ready = {};
     int64_t keys = 0;
     read_numbers(in, &keys, 1);
     const int64_t expected_keys = loaded.saved_keys(store);
@@ -268,9 +295,7 @@ void ScreeningState::load(std::istream& in) {
       fail(ExitCode::kInput, "screening state: after {} tokens a head holds {} keys, but the bytes say {}",
            loaded.position, expected_keys, keys);
     }
-    require_memory(static_cast<double>(keys) * static_cast<double>(loaded.bytes_per_key()), "screening state: a head",
-                   "are these bytes a saved state?");
-    loaded.grow(store, keys, /*factor=*/1);
+    loaded.grow(store, keys);
     read_numbers(in, store.tiles.data(), static_cast<size_t>(keys * loaded.key_dim));
     read_numbers(in, store.values.data(), static_cast<size_t>(keys * padded(loaded.value_dim)));
   }

@@ -12,7 +12,7 @@ namespace tamis::ops {
 
 /// What one sequence must remember to continue through the screening tiles of one layer: for every head the newest
 /// ceil(w) keys, normalised and rotated, and their normalised values, as float32, in a ring rounded up to whole tiles
-/// of 16 keys. A head whose window is infinite keeps all keys in a store that grows by doubling, in whole tiles.
+/// of 16 keys. A head whose window is infinite keeps all keys in a store that grows by an eighth, in whole tiles.
 ///
 ///   ScreeningState state(s_w, s_r, K, V);
 ///   out = state.step(q, k, v, gate);     // [1, C, H, *]: C >= 1 new positions, chunks of any size
@@ -47,10 +47,10 @@ class ScreeningState {
 
   int64_t position() const;  // tokens seen so far
   int64_t bytes() const;     // memory of the stores
-  /// Memory of the stores when `tokens` more have been read in one go or after reserve(tokens), up to the softmask
-  /// tables of finite windows that are still filling.
+  /// Memory of the stores after reserve(tokens).
   int64_t bytes_after(int64_t tokens) const;
-  /// Makes room for `tokens` more at once, instead of doubling on the way.
+  /// Makes room for `tokens` more at once, and for an eighth beyond. Throws tamis::Error (kRuntime) when memory is
+  /// short.
   void reserve(int64_t tokens);
   ScreeningState fork() const;
 

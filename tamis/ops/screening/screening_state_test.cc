@@ -161,6 +161,30 @@ TEST(ScreeningState, DamagedBytesAreRefusedAndChangeNothing) {
   EXPECT_TRUE(testing::same_bits(step(state, x.slice(60, 100)), step(same, x.slice(60, 100))));
 }
 
+TEST(ScreeningState, ReservesWhatItSays) {
+  // Windows of 8.4 tokens, of 1e41 and infinite.
+  const Tensor s_w = at::tensor({2.0f, 95.0f, 1e30f}), s_r = at::zeros({3});
+  ScreeningState state(s_w, s_r, 4, 8);
+  const auto read = [&state](int64_t tokens, uint64_t seed) {
+    const auto rows = [&](int64_t width) { return testing::random_normal({1, tokens, 3, width}, seed); };
+    state.step(rows(4), rows(4), rows(8));
+  };
+  for (const int64_t before : {0, 100, 1000}) {
+    if (before > 0) read(before, 1);
+    for (const int64_t tokens : {1, 50, 3000}) {
+      const int64_t expected = state.bytes_after(tokens);
+      ScreeningState reserved = state.fork();
+      reserved.reserve(tokens);
+      EXPECT_EQ(reserved.bytes(), expected) << before << " + " << tokens;
+    }
+  }
+  state.reserve(3000);
+  const int64_t reserved = state.bytes();
+  read(3000, 2);
+  read(1, 3);
+  EXPECT_EQ(state.bytes(), reserved) << "a token after the reserved ones has room too";
+}
+
 TEST(ScreeningState, FiniteWindowsKeepABoundedStore) {
   const Tensor s_w = at::log(at::tensor({1.0f, 40.0f, 256.0f})), s_r = at::zeros({3});
   ScreeningState state(s_w, s_r, kK, kV);
