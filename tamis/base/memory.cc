@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -85,6 +86,8 @@ int64_t available_address_space() {
   return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - statm(0));
 }
 
+std::atomic<void (*)()> memory_trim{nullptr};
+
 }  // namespace
 
 int64_t resident_bytes() {
@@ -95,8 +98,19 @@ int64_t available_memory_bytes() {
   return std::min({available_in_system(), available_in_control_groups(), available_address_space()});
 }
 
+void set_memory_trim(void (*trim)()) {
+  memory_trim = trim;
+}
+
+void trim_memory() {
+  if (const auto trim = memory_trim.load()) trim();
+}
+
 void require_memory(double bytes, std::string_view what, std::string_view advice) {
-  const auto available = static_cast<double>(available_memory_bytes());
+  auto available = static_cast<double>(available_memory_bytes());
+  if (bytes <= available) return;
+  trim_memory();
+  available = static_cast<double>(available_memory_bytes());
   if (bytes <= available) return;
   fail(ExitCode::kRuntime, "{} needs {} of memory, but {} are available; {}", what, format_bytes(bytes),
        format_bytes(available), advice);

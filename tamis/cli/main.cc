@@ -11,6 +11,7 @@
 #include "tamis/base/version.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
+#include "tamis/nn/tensor_memory.h"
 
 namespace {
 
@@ -39,6 +40,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  tamis::nn::keep_tensor_memory();
   try {
     return run(argc, argv);
   } catch (const tamis::Error& error) {

@@ -2,11 +2,13 @@
 // projection GEMM saves beside four, and what share of a layer is screening. Argument: tokens.
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tamis/models/multiscreen_layer.h"
 #include "tamis/models/testing.h"
+#include "tamis/nn/tensor_memory.h"
 #include "tamis/ops/screening/screening.h"
 
 namespace tamis::models {
@@ -43,6 +45,23 @@ void prefill(benchmark::State& state, at::ScalarType dtype) {
     }
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
+/// One token at a time after `range(0)` tokens, by `range(1)` threads.
+void decode(benchmark::State& state, at::ScalarType dtype) {
+  const auto model = make_model(psi16(), 1);
+  const int64_t depth = state.range(0);
+  const auto sequence = model->new_state({.compute_dtype = dtype});
+  DecodingState* const states[] = {sequence.get()};
+  for (const Tensor& chunk : testing::random_tokens(1, depth, 512, 1).split(2048, 1)) {
+    if (depth > 0) model->decode(chunk.contiguous(), states);
+  }
+  const Tensor token = testing::random_tokens(1, 1, 512, 2);
+  const int threads = at::get_num_threads();
+  at::set_num_threads(static_cast<int>(state.range(1)));
+  for (auto _ : state) benchmark::DoNotOptimize(model->decode(token, states));
+  at::set_num_threads(threads);
+  state.SetItemsProcessed(state.iterations());
 }
 
 /// q, k, v and gate of a layer by `pieces` GEMMs: one, or four.
@@ -100,8 +119,10 @@ void add(const char* name, void (*bench)(benchmark::State&, at::ScalarType), std
 }
 
 const int registered = [] {
+  nn::keep_tensor_memory();  // as the program does
   add("forward", forward, {{4096}});
   add("prefill", prefill, {{4096}, {256, 2048}});
+  add("decode", decode, {{0, 1024, 16384}, {1, 2}});
   add("projections", projections, {{1, 4096}, {1, 4}});
   add("layer", layer, {{4096}, {0, 1}});
   return 0;

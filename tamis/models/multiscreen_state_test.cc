@@ -211,7 +211,9 @@ TEST(Decoding, AMillionTokensTakeNoMemory) {
   const int64_t bytes = state->bytes(), resident = resident_bytes();
   while (state->position() < 1'000'000) some_chunks_and_steps();
   EXPECT_EQ(state->bytes(), bytes);
+#if !defined(__SANITIZE_ADDRESS__)  // its quarantine keeps what is freed
   EXPECT_LT(resident_bytes() - resident, 2 << 20);
+#endif
   const Tensor last = decode(*model, *state, tokens);
   // What a window no longer reaches leaves no trace, whatever the position.
   expect_near(last.slice(0, 256), hidden(*model, tokens).slice(0, 256));

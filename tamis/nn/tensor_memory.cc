@@ -1,0 +1,81 @@
+#include "tamis/nn/tensor_memory.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <malloc.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "tamis/base/arena.h"
+#include "tamis/base/memory.h"
+
+namespace tamis::nn {
+namespace {
+
+constexpr size_t kLarge = size_t{64} << 10;  // smaller tensors are malloc's business
+
+Arena* arena = nullptr;  // never destroyed: tensors may outlive main
+
+void release_large(void* block) {
+  arena->release(block);
+}
+
+class ArenaAllocator final : public c10::Allocator {
+ public:
+  explicit ArenaAllocator(c10::Allocator& small) : small_(small) {}
+
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes < kLarge) return small_.allocate(bytes);
+    void* block = arena->allocate(bytes);
+    if (block == nullptr) throw std::bad_alloc();
+    return {block, block, &release_large, c10::Device(c10::DeviceType::CPU)};
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+
+ private:
+  c10::Allocator& small_;
+};
+
+bool malloc_is_watched() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return true;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+void keep_tensor_memory() {
+  rlimit limit{};
+  const bool limited = getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
+  if (arena != nullptr || limited || malloc_is_watched()) return;
+  mallopt(M_MMAP_MAX, 0);  // MKL's and oneDNN's own buffers too come from memory that is kept
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 16 << 20);
+  const size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
+  try {
+    arena = new Arena(16 * memory);
+  } catch (const std::bad_alloc&) {
+    return;  // the kernel reserves no address space beyond its memory: malloc it is
+  }
+  static ArenaAllocator allocator(*c10::GetDefaultCPUAllocator());
+  c10::SetCPUAllocator(&allocator, /*priority=*/1);
+  set_memory_trim([] { arena->trim(); });
+}
+
+int64_t cached_tensor_bytes() {
+  return arena == nullptr ? 0 : static_cast<int64_t>(arena->cached());
+}
+
+int64_t page_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+}  // namespace tamis::nn
