@@ -30,6 +30,8 @@ class Arena {
 
   void* allocate(size_t bytes);
   void release(void* block);
+  /// Whether a block came from here.
+  bool owns(const void* block) const { return block >= base_ && block < base_ + address_space_; }
 
   size_t live() const;    // bytes handed out
   size_t cached() const;  // bytes released and kept: the next blocks come from here

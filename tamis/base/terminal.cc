@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -63,6 +64,12 @@ std::string progress_bar(double done, double total, int columns) {
   const double share = total > 0 ? std::clamp(done / total, 0.0, 1.0) : 0.0;
   const int full = static_cast<int>(share * columns);
   return "[" + std::string(full, '#') + std::string(columns - full, '-') + "]";
+}
+
+std::string heat(std::string_view text, double share) {
+  constexpr std::array<int, 7> kColours = {160, 202, 208, 220, 190, 118, 40};  // of the 256-colour palette
+  const auto step = static_cast<size_t>(std::clamp(share, 0.0, 1.0) * kColours.size());
+  return fmt::format("\x1b[48;5;{}m\x1b[38;5;16m{}\x1b[0m", kColours[std::min(step, kColours.size() - 1)], text);
 }
 
 double now_seconds() {

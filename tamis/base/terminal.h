@@ -40,6 +40,9 @@ class ProgressLine {
 /// `[#####-----]` of `columns` characters for `done` of `total`.
 std::string progress_bar(double done, double total, int columns = 20);
 
+/// `text` in black on a colour from dark red (share 0) over yellow to green (share 1).
+std::string heat(std::string_view text, double share);
+
 /// Monotonic clock.
 double now_seconds();
 

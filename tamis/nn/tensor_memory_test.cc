@@ -1,0 +1,50 @@
+#include "tamis/nn/tensor_memory.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
+#include <gtest/gtest.h>
+
+namespace tamis::nn {
+namespace {
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(TensorMemory, SteadyStepsTouchNoNewPages) {
+  keep_tensor_memory();
+  const at::Tensor weight = at::randn({256, 256});
+  const auto step = [&] {
+    at::Tensor x = at::ones({8192, 256});
+    for (int layer = 0; layer < 6; ++layer) x = at::relu(at::mm(x, weight)) / 16;
+    return x.sum().item<float>();
+  };
+  for (int warm = 0; warm < 3; ++warm) step();
+  const int64_t before = page_faults();
+  for (int round = 0; round < 10; ++round) step();
+  EXPECT_LT(page_faults() - before, 100);  // a thousand times as many come from malloc
+}
+
+TEST(TensorMemory, ReleasedTensorsAreCached) {
+  keep_tensor_memory();
+  at::Tensor large = at::ones({16 << 20});
+  const int64_t before = cached_tensor_bytes();
+  large.reset();
+  EXPECT_EQ(cached_tensor_bytes() - before, int64_t{64} << 20);
+}
+#endif
+
+TEST(TensorMemory, ServesRawBlocksOfAnySize) {
+  keep_tensor_memory();
+  c10::Allocator* allocator = c10::GetCPUAllocator();
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{1000}, size_t{64} << 10, size_t{5} << 20}) {
+    auto* block = static_cast<unsigned char*>(allocator->raw_allocate(size));
+    if (size > 0) block[0] = block[size - 1] = 1;
+    allocator->raw_deallocate(block);
+  }
+}
+
+TEST(TensorMemory, RefusesWhatNoMachineHas) {
+  keep_tensor_memory();
+  EXPECT_ANY_THROW(at::empty({int64_t{1} << 40}, at::kDouble));
+}
+
+}  // namespace
+}  // namespace tamis::nn
