@@ -190,6 +190,25 @@ HWY_INLINE void RetireKeys(const ScreeningBackward<Real>& backward, int64_t firs
   }
 }
 
+/// Asks for the rows that the block will want at its end, and for those that the next one begins with.
+template <typename Real>
+HWY_INLINE void PrefetchBlock(const ScreeningBackward<Real>& backward, int64_t first, int64_t count, int64_t unseen) {
+  const ScreeningWalk<Real>& walk = backward.walk;
+  const int64_t K = walk.head.key_dim, V = walk.head.value_dim, row = first - walk.query_origin;
+  if (walk.gate.data != nullptr) {
+    PrefetchRows<Access::kRead>(walk.gate, row, row + count, V);
+    PrefetchRows<Access::kWrite>(backward.dgate, row, row + count, V);
+  }
+  PrefetchRows<Access::kRead>(walk.out, row, row + count, V);
+  PrefetchRows<Access::kWrite>(backward.dq, row, row + count, K);
+  const int64_t retired = backward.retired - walk.key_origin, end = unseen - walk.key_origin;
+  PrefetchRows<Access::kRead>(walk.k, retired, end, K);
+  PrefetchRows<Access::kWrite>(backward.dk, retired, end, K);
+  PrefetchRows<Access::kRead>(walk.v, retired, end, V);
+  PrefetchRows<Access::kWrite>(backward.dv, retired, end, V);
+  PrefetchNextBlock(walk, first, count);
+}
+
 template <typename Real>
 void Backward(ScreeningBackward<Real>& backward) {
   const ScreeningWalk<Real>& walk = backward.walk;
@@ -203,6 +222,8 @@ void Backward(ScreeningBackward<Real>& backward) {
 
   for (int64_t first = walk.first; first < walk.last; first += walk.block) {
     const int64_t count = std::min(walk.block, walk.last - first);
+    const int64_t unseen = std::max(backward.retired, first + count - walk.head.span + 1);
+    PrefetchBlock(backward, first, count, unseen);
     PackKeys(walk, packed, first + count);
     packed = first + count;
     LoadQueries(walk, first, count, scratch.q);
@@ -232,7 +253,6 @@ void Backward(ScreeningBackward<Real>& backward) {
                     backward.accepted_key + i * capacity, slots, scratch.q + i * key_width, dh, dq);
       FinishQuery(backward, rotor, first + i, dq, scratch.key_row);
     }
-    const int64_t unseen = std::max(backward.retired, first + count - walk.head.span + 1);
     RetireKeys(backward, backward.retired, unseen, /*to_tail=*/false, scratch);
     backward.retired = unseen;
   }

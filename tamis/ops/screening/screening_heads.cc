@@ -29,6 +29,8 @@ PreparedHead<Real> prepare_head(double s_w, double s_r, int64_t key_dim, int64_t
   constants.span = std::max<int64_t>(constants.span, 1);
   constants.inverse_r = static_cast<Real>(std::min(1 + std::exp(-s_r), 1e30));
   constants.one_minus_r = static_cast<Real>(1 / (1 + std::exp(s_r)));
+  const double slack = 8 * static_cast<double>(std::numeric_limits<Real>::epsilon());
+  constants.surely_rejected = static_cast<Real>(1 / (1 + std::exp(s_r)) - slack);
   constants.tanh_norm = tanh_norm;
   if (mipe && width < mipe_threshold) {
     const double x = kPi * width / mipe_threshold;

@@ -125,6 +125,15 @@ HWY_INLINE void LoadQueries(const ScreeningWalk<Real>& walk, int64_t first, int6
   std::fill(q + count * width, q + kBlockQueries * width, Real{0});
 }
 
+/// Asks for the rows that the next block will begin with.
+template <typename Real>
+HWY_INLINE void PrefetchNextBlock(const ScreeningWalk<Real>& walk, int64_t first, int64_t count) {
+  const int64_t next = first + count, last = std::min(next + walk.block, walk.last);
+  PrefetchRows<Access::kRead>(walk.k, next - walk.key_origin, last - walk.key_origin, walk.head.key_dim);
+  PrefetchRows<Access::kRead>(walk.v, next - walk.key_origin, last - walk.key_origin, walk.head.value_dim);
+  PrefetchRows<Access::kRead>(walk.q, next - walk.query_origin, last - walk.query_origin, walk.head.key_dim);
+}
+
 /// Softmask of a query for the 16 keys that begin `distance` before it.
 template <typename Real>
 HWY_INLINE const Real* SoftmaskOf(const ScreeningHead<Real>& head, int64_t distance) {
@@ -178,6 +187,12 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
 
   const auto zero = hn::Zero(d), one = hn::Set(d, Real{1}), inverse_r = hn::Set(d, head.inverse_r);
   for (int64_t g = 0; g < kGroup; ++g) {
+    // Most tiles hold no key that a query accepts, which one comparison shows; a NaN similarity is looked at.
+    bool none = true;
+    for (int64_t x = 0; x < kVectors; ++x) {
+      none = none && hn::AllTrue(d, hn::Le(s[g][x], hn::Set(d, head.surely_rejected)));
+    }
+    if (none) continue;
     const int64_t i = first_query + query + g;
     const Real* softmask = SoftmaskOf(head, i - key);
     uint64_t bits = 0;

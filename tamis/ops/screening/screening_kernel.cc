@@ -39,6 +39,10 @@ void Forward(const ScreeningWalk<Real>& walk) {
 
   for (int64_t first = walk.first; first < walk.last; first += walk.block) {
     const int64_t count = std::min(walk.block, walk.last - first);
+    const int64_t row = first - walk.query_origin;
+    PrefetchRows<Access::kRead>(walk.gate, row, walk.gate.data == nullptr ? row : row + count, walk.head.value_dim);
+    PrefetchRows<Access::kWrite>(walk.out, row, row + count, walk.head.value_dim);
+    PrefetchNextBlock(walk, first, count);
     PackKeys(walk, packed, first + count);
     packed = first + count;
     LoadQueries(walk, first, count, q);
