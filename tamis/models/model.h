@@ -27,8 +27,9 @@ using Observer = std::function<void(const std::string& name, const at::Tensor& a
 
 struct ForwardOptions {
   at::ScalarType compute_dtype = at::kFloat;  // of projections and screening; the residual stream stays float32
+  bool int8_weights = false;                  // decoding: matrices as int8, one scale per output channel
   bool expand_windows = false;                // SWE: windows beyond the training length become infinite
-  bool recompute = false;                     // training: recompute a layer's activations in the backward pass
+  double recompute = 0.0;                     // training: share of the layers that recompute their activations
   Observer observe;                           // of `hidden`: sees every activation; no recomputation then
 };
 

@@ -143,12 +143,13 @@ at::Tensor Multiscreen::hidden(const at::Tensor& tokens_BT, const ForwardOptions
     };
     return apply_tiles(config, weights, screen, in[0]);
   };
-  const bool recompute = options.recompute && !options.observe && at::GradMode::is_enabled();
+  const bool may_recompute = !options.observe && at::GradMode::is_enabled();
+  const auto recomputed = static_cast<size_t>(std::lround(options.recompute * static_cast<double>(layers_.size())));
   if (options.observe) options.observe("embedding", x_BTD);
   for (size_t l = 0; l < layers_.size(); ++l) {
     const TileWeights w = tile_weights(layers_[l], options.compute_dtype);
     const std::vector<at::Tensor> inputs = {x_BTD, w.projection, w.output, w.s_w, w.s_r};
-    if (recompute) {
+    if (may_recompute && l < recomputed) {
       x_BTD = nn::recompute([apply](const std::vector<at::Tensor>& in) { return apply(in, {}); }, inputs);
     } else if (options.observe) {
       const std::string prefix = "layers." + std::to_string(l);

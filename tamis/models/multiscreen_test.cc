@@ -147,7 +147,7 @@ TEST_P(Ablation, RecomputationKeepsEveryBit) {
   const Tensor tokens = random_tokens(2, 33, model->vocab_size(), 1);
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
     const Gradients kept = gradients(*model, tokens, {.compute_dtype = dtype});
-    const Gradients again = gradients(*model, tokens, {.compute_dtype = dtype, .recompute = true});
+    const Gradients again = gradients(*model, tokens, {.compute_dtype = dtype, .recompute = 1});
     EXPECT_TRUE(kept.loss.equal(again.loss));
     for (size_t p = 0; p < kept.of.size(); ++p) {
       EXPECT_TRUE(kept.of[p].equal(again.of[p])) << model->parameters()[p].name;

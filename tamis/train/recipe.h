@@ -45,7 +45,8 @@ struct TrainRecipe {
   double decay_share = 1.0;                   // "cosine": share of the steps after the warm-up in which the rate falls
   double clip = 0.0;                          // longest gradient allowed (2-norm over all tensors); 0: no clipping
   std::string precision = "float32";          // of matrix products and screening: "float32" or "bfloat16"
-  bool recompute = false;                     // recompute activations in the backward pass: less memory, more time
+  double recompute = 0.0;                     // share of the layers, 0 to 1, whose activations the backward pass makes
+                                              // again: less memory, more time
   int64_t seed = 1;                           // of the initial weights and of the data
   int64_t threads = 0;                        // of the processor; 0: all
   int64_t save_every = 500;                   // steps between checkpoints

@@ -46,12 +46,12 @@ TEST(Recipe, PsiIsAllAModelNeeds) {
 TEST(Recipe, OverridesAreTypedLikeTheFile) {
   const TemporaryDirectory directory;
   const auto file = directory.write("tiny.toml", kTinyRecipe);
-  const std::vector<std::string> overrides = {"train.lr=0.0625", "run.dir=runs/other", "train.recompute=true",
+  const std::vector<std::string> overrides = {"train.lr=0.0625", "run.dir=runs/other", "train.recompute=0.5",
                                               "data.sources.plays.kind=text", "data.sources.plays.files=a.txt"};
   const Recipe recipe = load_recipe(file, overrides);
   EXPECT_EQ(recipe.train.lr, 0.0625);
   EXPECT_EQ(recipe.run.dir, "runs/other");
-  EXPECT_TRUE(recipe.train.recompute);
+  EXPECT_EQ(recipe.train.recompute, 0.5);
   EXPECT_THAT(recipe.data.sources.at(1).files, ::testing::ElementsAre("a.txt"));
 }
 
@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"[tarin]\nlr = 1\n", "", "tiny.toml:18: unknown table \"tarin\"; did you mean \"train\"?"},
         BadRecipe{"clip = \"no\"\n", "", "tiny.toml:18: train.clip must be a number of at least 0, but is \"no\""},
         BadRecipe{"seed = 1.5\n", "", "tiny.toml:18: train.seed must be a whole number of at least 0, but is 1.5"},
-        BadRecipe{"recompute = 1\n", "", "train.recompute must be true or false, but is 1"},
+        BadRecipe{"recompute = true\n", "", "train.recompute must be a number from 0 to 1, but is true"},
         BadRecipe{"betas = [0.9]\n", "", "train.betas must be a list of two numbers, but is [0.9]"},
         BadRecipe{"betas = [0.9, 1.0]\n", "", "train.betas must be a number from 0 to"},
         BadRecipe{"eps = nan\n", "", "tiny.toml:18: train.eps must be a number of at least 0"},

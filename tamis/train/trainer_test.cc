@@ -67,8 +67,10 @@ TEST(Trainer, AccumulationIsTheSameStepUpToRounding) {
 }
 
 TEST(Trainer, RecomputationGivesTheSameStep) {
-  Tiny kept, recomputed({"train.recompute=true"});
-  EXPECT_EQ(kept.losses(3), recomputed.losses(3));
+  Tiny kept, recomputed({"train.recompute=1"}), half({"train.recompute=0.5"});
+  const std::vector<double> expected = kept.losses(3);
+  EXPECT_EQ(recomputed.losses(3), expected);
+  EXPECT_EQ(half.losses(3), expected);
 }
 
 TEST(Trainer, Bfloat16StaysNearFloat32) {
