@@ -1,11 +1,11 @@
-# make demo | test | python | bench | lint | format: `make help` says what each does.
+# make demo | test | python | bench | peers | lint | format: `make help` says what each does.
 PRESET ?= release
 BUILD := build/$(PRESET)
 VENV := .venv
 NINJA := flock $(BUILD)/.lock ninja -C $(BUILD)
 export TAMIS_TORCH ?=
 
-.PHONY: help setup setup-python setup-lint configure build demo test python bench lint format clean
+.PHONY: help setup setup-python setup-lint configure build demo test python bench peers lint format clean
 
 help:                ## this text
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 22
@@ -38,6 +38,11 @@ bench: configure     ## micro-benchmarks of the operators and the model
 	@$(NINJA) tamis_ops_bench tamis_models_bench
 	@$(BUILD)/tamis_ops_bench
 	@$(BUILD)/tamis_models_bench
+
+peers: configure     ## measure beside peers in PyTorch, 25 minutes; PEERS="--quick" and other options: bench/README.md
+	@scripts/setup.sh bench
+	@$(NINJA) tamis tamis_ops
+	@$(VENV)/bin/python bench/peers.py $(PEERS)
 
 lint: configure      ## clang-format and clang-tidy, changing nothing
 	@scripts/setup.sh lint

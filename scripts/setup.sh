@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what a target needs and is missing: setup.sh build | test | python | lint. Quick when nothing is.
+# Installs what a target needs and is missing: setup.sh build | test | python | bench | lint. Quick when nothing is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
@@ -53,6 +53,14 @@ case $what in
     install_packages $apt_test || echo "tamis: chromium could not be installed; the page tests will be skipped" >&2
     ;;
   python) install_wheels requirements/python.txt ;;
+  bench)
+    # g++ and the headers of Python for torch.compile; an allocator that keeps the memory of large tensors.
+    install_packages g++ python3-dev
+    ls /usr/lib/*/libtcmalloc*.so.* >/dev/null 2>&1 || install_packages libtcmalloc-minimal4 ||
+      echo "tamis: without tcmalloc the peers run on glibc, told to keep its memory" >&2
+    install_wheels requirements/python.txt
+    install_wheels requirements/bench.txt
+    ;;
   lint) install_packages $apt_lint ;;
-  *) echo "setup.sh: expected build, test, python or lint, got '$what'" >&2; exit 2 ;;
+  *) echo "setup.sh: expected build, test, python, bench or lint, got '$what'" >&2; exit 2 ;;
 esac

@@ -1,0 +1,229 @@
+"""What is measured: jobs, each a fresh process that yields one row per measure.
+
+A peer's row is compared with a row of Tamis when section, dtype and tokens are the same and its `what` begins theirs:
+"forward" stands beside "forward, initial windows, 2% survive", as softmax attention knows neither.
+"""
+
+from dataclasses import asdict, dataclass
+
+SECTIONS = ("peaks", "train", "forward", "decode", "ops", "head")
+BOTH = ("float32", "bfloat16")
+PASSES = ("forward", "forward and backward")
+TAMIS = "Tamis"
+LLAMA = "llama.cpp, Transformer"
+INITIAL = "initial windows"
+MODELS = {
+    "transformer": ("Transformer (SDPA)", ""),
+    "multiscreen_dense": ("dense Multiscreen", ""),
+    "multiscreen_banded": ("banded Multiscreen", f", {INITIAL}"),
+}
+OPERATORS = {
+    "sdpa": ("SDPA", ""),
+    "dense": ("dense screening", ""),
+    "banded": ("banded screening", f", {INITIAL}"),
+    "entmax15": ("entmax", ", entmax"),
+}
+
+
+@dataclass(frozen=True)
+class Measure:
+    section: str
+    what: str
+    dtype: str
+    tokens: int  # length of the text, or depth of the context
+
+    def stands_beside(self, tamis: "Measure") -> bool:
+        mine, theirs = self.what.split(", "), tamis.what.split(", ")
+        same = (self.section, self.dtype, self.tokens) == (tamis.section, tamis.dtype, tamis.tokens)
+        return same and theirs[: len(mine)] == mine
+
+    def as_dict(self) -> dict:
+        return asdict(self)
+
+    @staticmethod
+    def of(row: dict) -> "Measure":
+        return Measure(row["section"], row["what"], row["dtype"], row["tokens"])
+
+    def __str__(self) -> str:
+        return f"{self.section}: {self.what}, {self.dtype}, {self.tokens:,}"
+
+
+@dataclass
+class Job:
+    """One process. `kind`: "tamis", "llama", or a function of model_work.py or operator_work.py by name."""
+
+    peer: str
+    kind: str
+    arguments: dict
+    measures: list[Measure]
+    minutes: float  # of a full run on two cores, for the estimate
+    batch: int = 1
+
+    @property
+    def section(self) -> str:
+        return self.measures[0].section
+
+
+def compiled_name(peer: str, compiled: bool) -> str:
+    return f"{peer}, compiled" if compiled else peer
+
+
+# ---- jobs in PyTorch
+
+
+def train(model: str, dtype: str, tokens: int, batch: int, minutes: float, compiled: bool = False) -> Job:
+    peer, what = MODELS[model]
+    arguments = {"model": model, "dtype": dtype, "tokens": tokens, "batch": batch, "compiled": compiled}
+    measures = [Measure("train", f"step{what}", dtype, tokens)]
+    return Job(compiled_name(peer, compiled), "train", arguments, measures, minutes, batch)
+
+
+def forward(model: str, dtype: str, lengths: list[int], minutes: float, compiled: bool = False) -> Job:
+    peer, what = MODELS[model]
+    arguments = {"model": model, "dtype": dtype, "lengths": lengths, "compiled": compiled}
+    measures = [Measure("forward", f"text{what}", dtype, length) for length in lengths]
+    return Job(compiled_name(peer, compiled), "forward", arguments, measures, minutes)
+
+
+def decode(model: str, dtype: str, depths: list[int], minutes: float) -> Job:
+    peer, what = MODELS[model]
+    measures = [Measure("decode", f"token{what}", dtype, depth) for depth in depths]
+    return Job(peer, "decode", {"model": model, "dtype": dtype, "depths": depths}, measures, minutes)
+
+
+def operator(kind: str, dtype: str, tokens: int, minutes: float, compiled: bool = False) -> Job:
+    peer, what = OPERATORS[kind]
+    arguments = {"kind": kind, "dtype": dtype, "tokens": tokens, "passes": list(PASSES), "compiled": compiled}
+    measures = [Measure("ops", f"{each}{what}", dtype, tokens) for each in PASSES]
+    return Job(compiled_name(peer, compiled), "operator", arguments, measures, minutes)
+
+
+def head(dtype: str, tokens: int, vocabulary: int, minutes: float) -> Job:
+    arguments = {"dtype": dtype, "tokens": tokens, "vocabulary": vocabulary, "passes": list(PASSES)}
+    measures = [Measure("head", each, dtype, tokens) for each in PASSES]
+    return Job("linear, cross_entropy", "head", arguments, measures, minutes)
+
+
+def peaks(when: str) -> Job:
+    measures = [Measure("peaks", f"matmul, {when}", dtype, 0) for dtype in BOTH]
+    return Job("torch", "peaks", {}, [*measures, Measure("peaks", f"read, {when}", "float32", 0)], 0.3)
+
+
+# ---- jobs of programs
+
+
+def tamis(
+    section: str,
+    options: list[str],
+    lengths: list[int],
+    whats: list[str],
+    minutes: float,
+    dtypes: tuple[str, ...] = BOTH,
+) -> Job:
+    """`tamis bench SECTION OPTIONS`, which has a row for every length, dtype and what."""
+    measures = [Measure(section, what, dtype, tokens) for what in whats for dtype in dtypes for tokens in lengths]
+    return Job(TAMIS, "tamis", {"options": [section, *options, "--dtypes", ",".join(dtypes)]}, measures, minutes)
+
+
+def tamis_lengths(
+    section: str,
+    lengths: list[int],
+    whats: list[str],
+    minutes: float,
+    options: tuple[str, ...] = (),
+    dtypes: tuple[str, ...] = BOTH,
+) -> Job:
+    name = "--depths" if section == "decode" else "--tokens" if section == "head" else "--lengths"
+    listed = [name, ",".join(map(str, lengths)), *options]
+    return tamis(section, listed, lengths, whats, minutes, dtypes)
+
+
+def tamis_ops(lengths: list[int], windows: list[str], minutes: float) -> Job:
+    whats = [
+        f"{each}, {window} windows, {share} survive" for each in PASSES for window in windows for share in ("2%", "50%")
+    ]
+    options = ("--windows", ",".join(windows), "--survive", "0.02,0.5", "--no-peer")
+    return tamis_lengths("ops", lengths, whats, minutes, options)
+
+
+def llama(dtype: str, lengths: list[int], depths: list[int], minutes: float) -> list[Job]:
+    """llama-bench on the Transformer's sizes; int8 is q8_0."""
+    prefill = [Measure("forward", "text", dtype, length) for length in lengths]
+    tokens = [Measure("decode", "token", dtype, depth) for depth in depths]
+    jobs = [({"dtype": dtype, "lengths": lengths}, prefill), ({"dtype": dtype, "depths": depths}, tokens)]
+    return [Job(LLAMA, "llama", arguments, measures, minutes) for arguments, measures in jobs]
+
+
+# ---- the two plans, in the order in which they run
+
+
+def full() -> list[Job]:
+    lengths, depths = [4096, 8192, 16384], [0, 1024, 16384, 65536]
+    briefly = ("--repeat", "2", "--seconds", "0")
+    jobs = [peaks("first")]
+    jobs += [
+        tamis_lengths("train", [512, 4096], [f"step, {INITIAL}"], 0.8),
+        tamis_lengths("train", [16384, 65536], [f"step, {INITIAL}"], 1.2, briefly, ("bfloat16",)),
+    ]
+    for dtype in BOTH:
+        jobs += [
+            train("transformer", dtype, 512, 4, 0.2),
+            train("transformer", dtype, 4096, 1, 0.4),
+            train("transformer", dtype, 512, 4, 0.4, compiled=True),
+            train("transformer", dtype, 4096, 1, 0.6, compiled=True),
+            train("multiscreen_dense", dtype, 512, 4, 0.4),
+            train("multiscreen_dense", dtype, 512, 4, 0.6, compiled=True),
+            train("multiscreen_banded", dtype, 512, 4, 0.3),
+            train("multiscreen_banded", dtype, 4096, 1, 0.3),
+        ]
+    jobs += [
+        tamis_lengths("forward", lengths, [f"text, {INITIAL}"], 0.9),
+        tamis_lengths("forward", [65536], [f"text, {INITIAL}"], 0.5, briefly, ("bfloat16",)),
+    ]
+    jobs += [forward("transformer", "float32", lengths, 1.3), forward("transformer", "bfloat16", lengths, 0.9)]
+    jobs += [forward("multiscreen_banded", dtype, [4096, 16384], 0.6) for dtype in BOTH]
+    jobs += [
+        forward("multiscreen_dense", "float32", [4096], 1.4),
+        forward("multiscreen_dense", "float32", [4096], 0.8, compiled=True),
+    ]
+    jobs += [tamis_lengths("decode", depths, [f"token, {INITIAL}"], 0.8)]
+    jobs += [decode("transformer", dtype, depths, 0.5) for dtype in BOTH]
+    jobs += [decode("multiscreen_dense", "float32", depths, 0.7)]
+    for dtype in (*BOTH, "int8"):
+        jobs += llama(dtype, [512, 4096], [0, 1024, 16384], 0.4)
+    jobs += [tamis_ops([4096], ["initial", "infinite"], 0.8), tamis_ops([16384], ["initial"], 0.5)]
+    for dtype in BOTH:
+        jobs += [
+            operator("sdpa", dtype, 4096, 0.3),
+            operator("banded", dtype, 4096, 0.2),
+            operator("banded", dtype, 4096, 0.5, compiled=True),
+            operator("banded", dtype, 16384, 0.3),
+        ]
+    jobs += [operator("dense", "float32", 4096, 0.6, compiled=True), operator("entmax15", "float32", 1024, 0.3)]
+    jobs += [tamis_lengths("head", [2048], list(PASSES), 0.6)]
+    jobs += [head(dtype, 2048, 50257, 0.3) for dtype in BOTH]
+    return [*jobs, peaks("last")]
+
+
+def quick() -> list[Job]:
+    """Every kind of job once, at sizes that only show whether it works; one compiled."""
+    quick_options = ("--quick",)
+    jobs = [peaks("first"), tamis_lengths("train", [48], [f"step, {INITIAL}"], 0.05, quick_options)]
+    for model in MODELS:
+        jobs += [train(model, "float32", 48, 2, 0.1)]
+    jobs += [
+        train("transformer", "bfloat16", 48, 2, 0.1),
+        tamis_lengths("forward", [64], [f"text, {INITIAL}"], 0.05, quick_options),
+    ]
+    for model in MODELS:
+        jobs += [forward(model, "float32", [64], 0.1)]
+    jobs += [tamis_lengths("decode", [0, 40], [f"token, {INITIAL}"], 0.05, quick_options)]
+    jobs += [decode("transformer", "bfloat16", [0, 40], 0.1), decode("multiscreen_dense", "float32", [0, 40], 0.1)]
+    jobs += llama("float32", [64], [0, 40], 0.1)
+    whats = [f"{each}, {INITIAL}, 2% survive" for each in PASSES]
+    options = ("--windows", "initial", "--survive", "0.02", "--no-peer", *quick_options)
+    jobs += [tamis_lengths("ops", [64], whats, 0.05, options)]
+    jobs += [operator(kind, "float32", 64, 0.1) for kind in OPERATORS]
+    jobs += [operator("dense", "bfloat16", 64, 0.3, compiled=True)]
+    jobs += [tamis_lengths("head", [32], list(PASSES), 0.05, quick_options), head("float32", 32, 100, 0.1)]
+    return [*jobs, peaks("last")]

@@ -1,0 +1,217 @@
+"""Runs one job in a fresh process, with the settings that all share, and turns what it prints into rows."""
+
+import datetime
+import glob
+import hashlib
+import json
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Iterator
+
+from peers import llama, worker
+from peers.plan import INITIAL, Job, Measure
+
+BENCH = pathlib.Path(__file__).resolve().parents[1]
+ROOT = BENCH.parent
+TIMEOUT_SECONDS = 900
+PEER_SOURCES = ("checks", "effort", "model_work", "multiscreen", "operator_work", "screening", "timing", "transformer")
+
+
+@dataclass(frozen=True)
+class Settings:
+    tamis: pathlib.Path
+    llama_bench: pathlib.Path | None
+    threads: int
+    quick: bool
+
+    @property
+    def operators(self) -> pathlib.Path:
+        """The library that lies beside the program."""
+        return self.tamis.parent / "libtamis_ops.so"
+
+    def of(self, job: Job) -> str:
+        """What a row depends on beside its job: a row made with other settings is measured anew."""
+        if job.kind == "tamis":
+            return f"{self.threads} threads, memory kept by itself, program {digest(self.tamis)}"
+        if job.kind == "llama":
+            return f"{self.threads} threads, glibc, program {digest(self.llama_bench) if self.llama_bench else 'none'}"
+        sources = digest(*(BENCH / "peers" / f"{name}.py" for name in PEER_SOURCES))
+        return f"{self.threads} threads, {allocator()[0]}, torch {metadata.version('torch')}, peers {sources}"
+
+
+def digest(*files: pathlib.Path) -> str:
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+
+
+def allocator() -> tuple[str, dict[str, str]]:
+    """An allocator that keeps large tensors, as glibc by default gives them back to the kernel after every use."""
+    for name in ("libtcmalloc_minimal.so*", "libtcmalloc.so*"):
+        found = [file for place in ("lib/*", "lib", "lib64") for file in sorted(glob.glob(f"/usr/{place}/{name}"))]
+        if found:
+            return "tcmalloc", {"LD_PRELOAD": found[0], "TCMALLOC_RELEASE_RATE": "0"}
+    # M_MMAP_THRESHOLD ends at 32 MiB, so that larger tensors would still be mapped: no mapping at all.
+    return "glibc that keeps memory", {
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+        "MALLOC_ARENA_MAX": "1",
+    }
+
+
+def environment(job: Job, settings: Settings) -> dict[str, str]:
+    variables = {**os.environ, "OMP_NUM_THREADS": str(settings.threads), "MKL_NUM_THREADS": str(settings.threads)}
+    if job.kind in ("tamis", "llama"):
+        return variables
+    places = {"PYTHONPATH": f"{BENCH}:{ROOT / 'python'}", "TAMIS_OPS_LIBRARY": str(settings.operators)}
+    return {**variables, **allocator()[1], **places}
+
+
+def command(job: Job, settings: Settings, scratch: pathlib.Path) -> list[str]:
+    if job.kind == "tamis":
+        return [str(settings.tamis), "bench", *job.arguments["options"], "--threads", str(settings.threads), "--json"]
+    if job.kind == "llama":
+        model = llama.write_model(scratch, job.arguments["dtype"], settings.quick)
+        return llama.command(settings.llama_bench, model, job.arguments, settings.threads)
+    text = {"kind": job.kind, "arguments": job.arguments, "threads": settings.threads, "quick": settings.quick}
+    return [sys.executable, "-m", "peers.worker", json.dumps(text)]
+
+
+def run(job: Job, settings: Settings, scratch: pathlib.Path) -> list[dict]:
+    """One row per measure of the job, in their order; one without figures says why in `why`."""
+    about = {"peer": job.peer, "batch": job.batch, "settings": settings.of(job), "date": now()}
+
+    def row(measure: Measure, figures: dict) -> dict:
+        return {**about, **measure.as_dict(), **figures}
+
+    if job.kind == "llama" and settings.llama_bench is None:
+        failed, found = {"status": "not run", "why": "name its llama-bench with --llama-bench PATH"}, {}
+        return [row(measure, failed) for measure in job.measures]
+    clock = OthersClock()
+    code, out, errors = finished(command(job, settings, scratch), environment(job, settings))
+    others = clock.cores()
+    found = {} if job.kind == "llama" and code != 0 else dict(parsed(job, out))
+    status, why = outcome(code, errors)
+    failed = {"status": status, "why": why}
+    return [
+        row(measure, {"status": "ok", "others_cores": others, **found[measure]} if measure in found else failed)
+        for measure in job.measures
+    ]
+
+
+def finished(arguments: list[str], variables: dict[str, str]) -> tuple[int, str, str]:
+    """Exit code (below 0: the signal) and what it printed. What interrupts the wait ends the whole process group."""
+    process = subprocess.Popen(
+        arguments,
+        env=variables,
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        out, errors = process.communicate(timeout=TIMEOUT_SECONDS)
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, _ = process.communicate()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        return 1, out, f"not done after {TIMEOUT_SECONDS} s"
+    return process.returncode, out, errors
+
+
+class OthersClock:
+    """How much of the machine somebody else used while a process of ours ran."""
+
+    def __init__(self) -> None:
+        self.start, self.busy, self.ours = time.monotonic(), busy_seconds(), children_seconds()
+
+    def cores(self) -> float:
+        others = busy_seconds() - self.busy - (children_seconds() - self.ours)
+        return round(max(0.0, others / (time.monotonic() - self.start)), 2)
+
+
+def busy_seconds() -> float:
+    with open("/proc/stat") as file:
+        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, file.readline().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def children_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def outcome(code: int, errors: str) -> tuple[str, str]:
+    """Status and reason of the measures that a process has no row for."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    last = lines[-1] if lines else "it said nothing"
+    if code == 0:
+        return "error", "the program has no such row"
+    if code in (worker.OUT_OF_MEMORY, worker.NOT_INSTALLED):
+        return "skipped" if code == worker.OUT_OF_MEMORY else "not run", last
+    if code == -signal.SIGKILL:
+        return "skipped", "ended by the kernel, most likely out of memory"
+    return "error", last if code > 0 else f"ended by signal {-code}: {last}"
+
+
+# ---- what the programs print
+
+
+def parsed(job: Job, out: str) -> Iterator[tuple[Measure, dict]]:
+    """Measures and figures; only those of the job count."""
+    if job.kind == "tamis":
+        lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+        return ((tamis_measure(row, report["bench"]), tamis_figures(row)) for report in lines for row in report["rows"])
+    if job.kind == "llama":
+        return llama.parsed(out, job.measures)
+    lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return ((measure, torch_figures(line)) for measure, line in zip(job.measures, lines))
+
+
+def torch_figures(line: dict) -> dict:
+    per_call = line.pop("per_call")
+    return {**line, "tokens_per_second": per_call / line["seconds"]["median"]}
+
+
+def tamis_measure(row: dict, bench: str) -> Measure:
+    if bench == "ops":
+        passes = "forward and backward" if row["backward"] else "forward"
+        what = (
+            f"{passes}, {row['windows']} windows, {100 * row['survive']:g}% survive"
+            if "windows" in row
+            else row["what"]
+        )
+    elif bench == "head":
+        what = row["what"] if "GEMM" in row["what"] else "forward and backward" if row["gradients"] else "forward"
+    else:
+        what = {"train": f"step, {INITIAL}", "forward": f"text, {row['what']}", "decode": f"token, {row['what']}"}[
+            bench
+        ]
+    return Measure(bench, what, row["dtype"], row["tokens"])
+
+
+def tamis_figures(row: dict) -> dict:
+    kept = (
+        "seconds",
+        "calls",
+        "tokens_per_second",
+        "page_faults",
+        "peak_bytes",
+        "batch",
+        "share_of_peak",
+        "share_of_bandwidth",
+        "ratio",
+    )
+    figures = {name: row[name] for name in kept if name in row}
+    return {**figures, "check": f"equals the definition in float64: {row['error']:.0e}" if "error" in row else "none"}

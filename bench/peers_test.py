@@ -1,0 +1,380 @@
+#!/usr/bin/env python3
+"""The logic of bench/peers.py: pairs, ratios, tables, kept rows, bad input; with torch, also small runs of real jobs.
+
+peers_test.py [PROGRAM]: `tamis`, which small runs need. Exit code 77 when torch is missing: the rest was tested then.
+"""
+
+import copy
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import xml.dom.minidom
+
+BENCH = pathlib.Path(__file__).resolve().parent
+ROOT = BENCH.parent
+sys.path.insert(0, str(BENCH))
+sys.dont_write_bytecode = True
+
+import plot  # noqa: E402
+from peers import llama, plan, process, table, worker  # noqa: E402
+from peers.plan import Job, Measure  # noqa: E402
+from peers.results import Results, file_name  # noqa: E402
+
+SKIPPED = 77
+PROGRAM = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT / "build/release/tamis"
+
+
+def row(peer, what, rate, section="train", dtype="float32", tokens=512, per_call=1000.0, **more):
+    """A row whose quartiles lie 10% below and above the median."""
+    seconds = per_call / rate
+    quartiles = {
+        "median": seconds,
+        "lower_quartile": seconds / 1.1,
+        "upper_quartile": seconds * 1.1,
+        "minimum": seconds / 2,
+        "maximum": seconds * 2,
+    }
+    return {
+        "peer": peer,
+        "section": section,
+        "what": what,
+        "dtype": dtype,
+        "tokens": tokens,
+        "batch": 1,
+        "status": "ok",
+        "settings": "2 threads",
+        "date": "2026-01-31T00:00:00Z",
+        "others_cores": 0.0,
+        "seconds": quartiles,
+        "calls": 5,
+        "tokens_per_second": rate,
+        "page_faults": 0,
+        "peak_bytes": 2**30,
+        "check": "fine",
+        **more,
+    }
+
+
+def failed(peer, what, why):
+    kept = {
+        name: value for name, value in row(peer, what, 1).items() if name in Measure.of(row("x", what, 1)).as_dict()
+    }
+    return {"peer": peer, **kept, "batch": 1, "status": "skipped", "why": why, "settings": "2 threads", "date": "x"}
+
+
+ABOUT = {"date": "2026-01-31", "processor": "Some CPU @ 2 GHz", "cores": 2, "threads": 2, "quick": False, "format": 1}
+
+
+def settings(**changes):
+    chosen = {"tamis": pathlib.Path(__file__), "llama_bench": None, "threads": 2, "quick": True, **changes}
+    return process.Settings(**chosen)
+
+
+# ---- which rows stand beside each other, and their ratios
+
+
+def test_peers_stand_beside_what_they_can_do():
+    tamis = Measure("ops", "forward, initial windows, 2% survive", "float32", 4096)
+    assert Measure("ops", "forward", "float32", 4096).stands_beside(tamis)
+    assert Measure("ops", "forward, initial windows", "float32", 4096).stands_beside(tamis)
+    for other in (
+        Measure("ops", "forward and backward", "float32", 4096),
+        Measure("ops", "forward", "bfloat16", 4096),
+        Measure("ops", "forward, infinite windows", "float32", 4096),
+        Measure("ops", "forward", "float32", 512),
+        Measure("head", "forward", "float32", 4096),
+        Measure("ops", "forward, entmax", "float32", 4096),
+    ):
+        assert not other.stands_beside(tamis), other
+
+
+def test_ratio_compares_speeds_whatever_the_tokens_of_a_call():
+    found = table.ratio(row("Tamis", "step", 3000, per_call=2048), row("peer", "step", 1000, per_call=16))
+    assert abs(found.value - 3) < 1e-9 and abs(found.low - 3 / 1.21) < 1e-9 and abs(found.high - 3 * 1.21) < 1e-9, found
+    assert str(found) == "3.00 (2.48-3.63)", found
+
+
+def test_the_best_peer_is_the_fastest_one_that_was_measured():
+    rows = [
+        row("slow", "step", 500),
+        row("Tamis", "step", 3000, share_of_peak=0.71),
+        row("fast", "step", 1500),
+        failed("broken", "step", "out of memory: 3.0 GiB were available"),
+    ]
+    ((tamis, peers),) = table.pairs(rows)
+    assert tamis["peer"] == "Tamis" and [peer["peer"] for peer in peers] == ["fast", "slow"]
+    (line,) = [line for line in table.ratio_table(rows) if "step" in line]
+    assert (
+        "| 3,000 tok/s" in line and "| 71% |" in line and "fast | 1,500 tok/s" in line and "2.00 (1.65-2.42)" in line
+    ), line
+
+
+def test_a_failed_peer_gives_a_reason_and_no_number():
+    text = table.report(ABOUT, [row("Tamis", "step", 10), failed("broken", "step", "check failed: gradients differ")])
+    (line,) = [line for line in text.splitlines() if "broken" in line]
+    assert "skipped: check failed: gradients differ" in line and "tok/s" not in line, line
+    assert "none measured" in text
+
+
+def test_report_says_what_else_ran():
+    rows = [row("Tamis", "step", 10, others_cores=0.9), row("peer", "step", 10)]
+    assert "1 of 2 rows were measured while something else ran** (up to 0.9 cores)" in table.report(ABOUT, rows)
+    assert "something else" not in table.report(ABOUT, rows[1:])
+
+
+def test_numbers_keep_three_digits():
+    shown = {0.01234: "0.0123", 1.234: "1.23", 12.34: "12.3", 1234.5: "1,234", 0.5: "0.5"}
+    assert {value: table.number(value) for value in shown} == shown
+
+
+def test_tables_have_equally_many_columns():
+    rows = [row("Tamis", "step", 10), row("peer", "step", 10), failed("broken", "step", "why")]
+    for lines in (table.ratio_table(rows), table.peer_table(rows, "train")):
+        assert len({line.count("|") for line in lines if line}) == 1, lines
+
+
+# ---- plans
+
+
+def test_every_peer_of_a_full_run_stands_beside_tamis():
+    """But for what Tamis does not have."""
+    jobs = plan.full()
+    tamis = [measure for job in jobs if job.kind == "tamis" for measure in job.measures]
+    peers = [measure for job in jobs if job.kind not in ("tamis", "llama", "peaks") for measure in job.measures]
+    alone = {str(measure) for measure in peers if not any(measure.stands_beside(other) for other in tamis)}
+    assert all("entmax" in name for name in alone), alone
+
+
+def test_rows_of_the_plans_have_names_of_their_own():
+    for jobs in (plan.full(), plan.quick()):
+        names = [(job.peer, measure) for job in jobs for measure in job.measures]
+        assert len(names) == len(set(names)), [name for name in names if names.count(name) > 1]
+        assert {measure.section for _, measure in names} == set(plan.SECTIONS)
+
+
+def test_a_full_run_takes_less_than_25_minutes():
+    assert sum(job.minutes for job in plan.full() if job.kind != "llama") <= 25
+
+
+# ---- what the programs print
+
+
+def test_rows_of_tamis_are_understood():
+    time = {"median": 0.5, "minimum": 0.4, "maximum": 0.7, "lower_quartile": 0.45, "upper_quartile": 0.6}
+    common = {
+        "dtype": "float32",
+        "threads": 2,
+        "tokens": 64,
+        "batch": 1,
+        "seconds": time,
+        "calls": 5,
+        "tokens_per_second": 128.0,
+        "page_faults": 0,
+        "peak_bytes": 5,
+        "error": 2e-6,
+    }
+    reports = {
+        "train": ({"what": "training step"}, "step, initial windows"),
+        "forward": ({"what": "initial windows"}, "text, initial windows"),
+        "decode": ({"what": "infinite windows"}, "token, infinite windows"),
+        "ops": (
+            {"what": "x", "windows": "initial", "survive": 0.02, "backward": True},
+            "forward and backward, initial windows, 2% survive",
+        ),
+        "head": ({"what": "loss only", "gradients": False}, "forward"),
+    }
+    for bench, (details, what) in reports.items():
+        text = json.dumps({"bench": bench, "rows": [{**common, **details}]})
+        ((measure, figures),) = process.parsed(Job(plan.TAMIS, "tamis", {}, [], 0), "a line of progress\n" + text)
+        assert measure == Measure(bench, what, "float32", 64), measure
+        assert figures["tokens_per_second"] == 128 and figures["check"].endswith("2e-06"), figures
+
+
+def test_rows_of_llama_bench_are_understood():
+    out = json.dumps(
+        [
+            {"n_prompt": 0, "n_gen": 32, "n_depth": 1024, "samples_ns": [2e8, 1e8, 3e8], "build_commit": "abc"},
+            {"n_prompt": 0, "n_gen": 32, "n_depth": 7, "samples_ns": [1e8]},
+        ]
+    )
+    (job,) = [job for job in plan.llama("int8", [512], [0, 1024], 1) if job.section == "decode"]
+    ((measure, figures),) = llama.parsed(out, job.measures)
+    assert measure == Measure("decode", "token", "int8", 1024)
+    assert abs(figures["tokens_per_second"] - 160) < 1e-9 and figures["calls"] == 3 and figures["build"] == "abc"
+
+
+def test_outcome_of_a_process_without_rows():
+    assert process.outcome(worker.OUT_OF_MEMORY, "x\nout of memory: 3 GiB were available\n") == (
+        "skipped",
+        "out of memory: 3 GiB were available",
+    )
+    assert process.outcome(worker.NOT_INSTALLED, "x is not installed")[0] == "not run"
+    assert process.outcome(worker.CHECK_FAILED, "check failed: y\n") == ("error", "check failed: y")
+    assert process.outcome(-9, "")[0] == "skipped" and process.outcome(-11, "boom")[1] == "ended by signal 11: boom"
+    assert process.outcome(0, "")[0] == "error"
+
+
+def test_llama_without_a_program_is_not_run():
+    for job in plan.llama("float32", [64], [0], 1):
+        (found,) = process.run(job, settings(), pathlib.Path("/nowhere"))
+        assert found["status"] == "not run" and "--llama-bench" in found["why"], found
+
+
+def test_a_process_that_hangs_is_ended():
+    process.TIMEOUT_SECONDS, kept = 0.3, process.TIMEOUT_SECONDS
+    try:
+        code, _, errors = process.finished(["sleep", "60"], dict(os.environ))
+    finally:
+        process.TIMEOUT_SECONDS = kept
+    assert code != 0 and "not done after" in errors
+
+
+# ---- the file of a day
+
+
+def test_rows_are_kept_while_their_settings_are():
+    job = Job("peer", "llama", {}, [Measure("train", "step", "float32", 512)], 1)
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory, file_name("2026-01-31", "Some CPU @ 2 GHz") + ".json")
+        assert path.name == "2026-01-31-some-cpu-2-ghz.json"
+        results = Results(path, copy.deepcopy(ABOUT))
+        results.add([row("peer", "step", 10, settings=settings().of(job))])
+        assert list(pathlib.Path(directory).iterdir()) == [path]
+        again = Results.read(path)
+        assert again.about == ABOUT and list(again.rows.values()) == list(results.rows.values())
+        assert again.has(job, settings()) and not again.has(job, settings(threads=1))
+        again.add([{**failed("peer", "step", "it broke"), "status": "error"}])
+        assert len(again.rows) == 1 and not again.has(job, settings())
+        again.add([failed("peer", "step", "out of memory") | {"settings": settings().of(job)}])
+        assert again.has(job, settings()), "what does not fit does not fit an hour later either"
+
+
+def test_foreign_files_are_refused():
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory, "x.json")
+        for text in ("", "[]", '{"rows": []}', '{"format": 99, "rows": []}', '{"format": 1, "rows": [{}]}'):
+            path.write_text(text)
+            try:
+                Results.read(path)
+            except ValueError as error:
+                assert str(path) in str(error) and "\n" not in str(error), error
+            else:
+                raise AssertionError(f"{text!r} was read")
+
+
+def test_plots_are_whole_xml():
+    rows = [
+        row(peer, "step", 100.0 * at, tokens=tokens)
+        for at, peer in enumerate(["Tamis", "a <peer>"], 1)
+        for tokens in (512, 4096)
+    ]
+    rows += [row("Tamis", "token", 50, section="decode", tokens=0), row("SDPA", "forward", 70, section="ops")]
+    drawn = plot.charts(rows + [failed("broken", "step", "why")])
+    assert set(drawn) == {"train", "decode", "ops"}, set(drawn)
+    for chart in drawn.values():
+        xml.dom.minidom.parseString(chart)
+        assert "prefers-color-scheme: dark" in chart
+    assert "a &lt;peer&gt;" in drawn["train"]
+
+
+# ---- the command
+
+
+def python_with_torch():
+    """The interpreter that can import torch, or None."""
+    for python in (sys.executable, str(ROOT / ".venv/bin/python")):
+        if (
+            pathlib.Path(python).exists()
+            and subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0
+        ):
+            return python
+    return None
+
+
+def sanitized(library):
+    return library.is_file() and any(name in library.read_bytes() for name in (b"__asan_init", b"__tsan_init"))
+
+
+def peers(*arguments, python=sys.executable):
+    return subprocess.run([python, BENCH / "peers.py", *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_bad_input_is_one_line_and_exit_2():
+    with tempfile.TemporaryDirectory() as directory:
+        build, here = pathlib.Path(directory, "tamis"), pathlib.Path(directory, "llama-bench")
+        build.write_text("#!/bin/sh\n")
+        build.chmod(0o755)
+        here.write_text("")
+        cases = {
+            ("--tamis", "/nowhere/tamis"): "/nowhere/tamis is missing; build it with `make build`",
+            ("--only", "train,opps"): 'unknown section "opps"; known: peaks, train',
+            ("--threads", "0"): "--threads must be at least 1",
+            ("--tamis", build): "libtamis_ops.so is missing",
+        }
+        for arguments, expected in cases.items():
+            done = peers(*arguments)
+            assert done.returncode == 2 and expected in done.stderr, (arguments, done)
+            assert done.stderr.count("\n") == 1 and not done.stdout, done
+        pathlib.Path(directory, "libtamis_ops.so").write_text("")
+        for program, expected in ((here, "cannot be executed"), ("/nowhere/llama-bench", "is missing")):
+            done = peers("--tamis", build, "--llama-bench", program)
+            assert done.returncode == 2 and expected in done.stderr and done.stderr.count("\n") == 1, done
+
+
+def test_with_torch_small_jobs_are_measured(python):
+    """Two peers of one section with the real program beside them, twice: the second time nothing is left to do."""
+    with tempfile.TemporaryDirectory() as directory:
+        arguments = ("--quick", "--only", "head", "--tamis", PROGRAM, "--results", directory)
+        done = peers(*arguments, python=python)
+        assert done.returncode == 0, done.stderr
+        assert "linear, cross_entropy" in done.stdout and "| Tamis |" in done.stdout, done.stdout
+        (path,) = pathlib.Path(directory).glob("*.json")
+        assert {found["status"] for found in json.loads(path.read_text())["rows"]} == {"ok"}
+        assert path.with_suffix(".md").is_file()
+        done = peers(*arguments, python=python)
+        assert done.returncode == 0 and "0 processes to run, 2 kept of today" in done.stderr, done.stderr
+
+
+def test_with_torch_a_wrong_peer_gives_no_number(python):
+    """A screening that forgets Trim's square must be caught by the check before it is timed."""
+    code = (
+        "import torch, sys\n"
+        "from peers import checks, effort, operator_work, screening\n"
+        "screening.trim = lambda s, inverse_r: torch.relu(1 - (1 - s) * inverse_r)\n"
+        "try:\n"
+        "    list(operator_work.operator(effort.QUICK, 'dense', 'float32', 32, ['forward'], False))\n"
+        "except checks.CheckFailed as error:\n"
+        "    print(error)\n"
+    )
+    places = {"PYTHONPATH": f"{BENCH}:{ROOT / 'python'}", "TAMIS_OPS_LIBRARY": str(PROGRAM.parent / "libtamis_ops.so")}
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, env={**os.environ, **places})
+    assert "tamis.screening: differs by" in done.stdout, done.stdout + done.stderr
+
+
+def main():
+    passed = bad = skipped = 0
+    python, reason = python_with_torch(), "torch cannot be imported; `make python` installs it"
+    if sanitized(PROGRAM.parent / "libtamis_ops.so"):
+        python, reason = None, "this Python cannot load operators that are built with a sanitizer"
+    for name, test in [item for item in globals().items() if item[0].startswith("test_")]:
+        arguments = [python] if name.startswith("test_with_torch") else []
+        if arguments == [None]:
+            skipped += 1
+            print(f"SKIPPED {name}: {reason}")
+            continue
+        try:
+            test(*arguments)
+            passed += 1
+            print(f"ok      {name}", flush=True)
+        except AssertionError as error:
+            bad += 1
+            print(f"FAILED  {name}: {error}", flush=True)
+    print(f"{passed} passed, {bad} failed" + (f", {skipped} SKIPPED" if skipped else ""))
+    return 1 if bad else SKIPPED if skipped else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
