@@ -20,8 +20,9 @@ struct LinearCrossEntropyOptions {
 /// returns     a float32 (float64) scalar, or [...] with reduction "none"; mean over no counted target is 0
 ///
 /// Gradient  x, weight; once.
-/// Memory    beyond the inputs and their gradients one tile of logits of at most 64 MB; for "mean" and "sum" the
-///           gradients are formed in the forward pass while the tile is at hand.
+/// Memory    beyond the inputs and their gradients at most 64 MB, a tile of logits and, in bfloat16, N D bytes of sums
+///           (where N D > 32 M those alone are more; see README.md). For "mean" and "sum" the gradients are formed in
+///           the forward pass while the tile is at hand.
 /// Bits      the same for any number of threads.
 /// Throws    c10::ValueError when shapes or dtypes disagree, c10::IndexError when a target is out of range.
 at::Tensor linear_cross_entropy(const at::Tensor& x_TD, const at::Tensor& weight_ND, const at::Tensor& target_T,

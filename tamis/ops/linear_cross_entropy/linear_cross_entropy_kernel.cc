@@ -4,18 +4,12 @@
 #define HWY_TARGET_INCLUDE "tamis/ops/linear_cross_entropy/linear_cross_entropy_kernel.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, as Highway asks.
-#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
+#include "tamis/ops/linear_cross_entropy/linear_cross_entropy_kernel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-/// Highway's Exp turns NaN into 0; a loss must not hide one.
-template <class D, class V>
-HWY_INLINE V ExpOrNan(D d, V x) {
-  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
-}
 
 template <typename Real>
 HWY_INLINE Real Maximum(const Real* HWY_RESTRICT logits, int64_t columns) {
@@ -42,10 +36,10 @@ HWY_INLINE Real SumOfExp(const Real* HWY_RESTRICT logits, int64_t columns, Real 
   auto rest = hn::Zero(d1);
   int64_t n = 0;
   for (; n + lanes <= columns; n += lanes) {
-    sum = hn::Add(sum, ExpOrNan(d, hn::Sub(hn::LoadU(d, logits + n), hn::Set(d, maximum))));
+    sum = hn::Add(sum, ExpOfNonPositive(d, hn::Sub(hn::LoadU(d, logits + n), hn::Set(d, maximum))));
   }
   for (; n < columns; ++n) {
-    rest = hn::Add(rest, ExpOrNan(d1, hn::Sub(hn::LoadU(d1, logits + n), hn::Set(d1, maximum))));
+    rest = hn::Add(rest, ExpOfNonPositive(d1, hn::Sub(hn::LoadU(d1, logits + n), hn::Set(d1, maximum))));
   }
   return hn::GetLane(hn::SumOfLanes(d, sum)) + hn::GetLane(rest);
 }
@@ -61,7 +55,7 @@ void Statistics(const LogitBlock<Real>& block, Real* maximum_R, Real* sum_R) {
 
 template <class D, typename Real>
 HWY_INLINE void ScaledExp(D d, Real maximum, Real scale, Real* logits) {
-  const auto e = hn::Exp(d, hn::Sub(hn::LoadU(d, logits), hn::Set(d, maximum)));
+  const auto e = ExpOfNonPositive(d, hn::Sub(hn::LoadU(d, logits), hn::Set(d, maximum)));
   hn::StoreU(hn::Mul(e, hn::Set(d, scale)), d, logits);
 }
 

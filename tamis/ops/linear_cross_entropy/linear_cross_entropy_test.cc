@@ -5,6 +5,7 @@
 #include <ostream>
 #include <string>
 
+#include "tamis/ops/linear_cross_entropy/linear_cross_entropy_bfloat16.h"
 #include "tamis/ops/testing.h"
 
 namespace tamis::ops {
@@ -83,7 +84,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{.T = 64, .N = 300, .D = 32, .logit_scale = 1e4},   // exp(logit) would overflow
                       Shape{.T = 300, .N = 50257, .D = 8},                     // more than one tile of tokens
                       Shape{.T = 63, .N = 257, .D = 16, .dtype = at::kBFloat16},
-                      Shape{.T = 130, .N = 1031, .D = 33, .dtype = at::kBFloat16, .reduction = "none"},
+                      Shape{.T = 130, .N = 1031, .D = 33, .dtype = at::kBFloat16},  // odd width: in float32
+                      Shape{.T = 130, .N = 1031, .D = 34, .dtype = at::kBFloat16, .reduction = "none"},
+                      Shape{.T = 1100, .N = 1031, .D = 34, .dtype = at::kBFloat16},  // several tiles
+                      Shape{.T = 64, .N = 300, .D = 32, .logit_scale = 1e4, .dtype = at::kBFloat16},
+                      Shape{.T = 40, .N = 5000, .D = 600, .logit_scale = 10, .dtype = at::kBFloat16},
                       Shape{.T = 300, .N = 50257, .D = 8, .dtype = at::kBFloat16, .reduction = "sum"}));
 
 TEST(LinearCrossEntropy, GradientsMatchFiniteDifferences) {
@@ -126,6 +131,16 @@ TEST(LinearCrossEntropy, StridesAndLeadingDimensionsDoNotMatter) {
   EXPECT_TRUE(same_bits(one_token, linear_cross_entropy(c.in[0].slice(0, 0, 1), c.in[1], c.target.slice(0, 0, 1), {})));
 }
 
+TEST(LinearCrossEntropy, StridesDoNotMatterInBFloat16) {
+  const Case c = random_case({.T = 40, .N = 130, .D = 10, .dtype = at::kBFloat16});
+  const auto function = [&](const Tensors& in) {
+    return Tensors{linear_cross_entropy(in[0].t(), in[1].t(), strided(c.target))};
+  };
+  const Tensors straight = outputs_and_gradients(fused(c.target, {}), c.in);
+  const Tensors transposed = outputs_and_gradients(function, {c.in[0].t().contiguous(), c.in[1].t().contiguous()});
+  EXPECT_TRUE(same_bits({straight[0], straight[1].t(), straight[2].t()}, transposed));
+}
+
 TEST(LinearCrossEntropy, NothingCountedIsZero) {
   const Tensor weight = random_normal({7, 4}, 1);
   for (const int64_t tokens : {0, 5}) {
@@ -159,15 +174,17 @@ TEST(LinearCrossEntropy, IgnoredTokensAreNotRead) {
 }
 
 TEST(LinearCrossEntropy, ANonFiniteTokenShowsInTheLoss) {
-  const Case c = random_case({.T = 8, .N = 100, .D = 6});
-  for (const double poison : {kNan, HUGE_VAL}) {
-    Tensor x = c.in[0].clone();
-    x[2].fill_(poison);
-    for_each_target([&] {
-      const Tensor losses = linear_cross_entropy(x, c.in[1], c.target, {.reduction = "none"});
-      EXPECT_FALSE(std::isfinite(losses[2].item().toDouble()));
-      EXPECT_TRUE(losses.slice(0, 3).isfinite().all().item().toBool());
-    });
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    const Case c = random_case({.T = 8, .N = 100, .D = 6, .dtype = dtype});
+    for (const double poison : {kNan, HUGE_VAL}) {
+      Tensor x = c.in[0].clone();
+      x[2].fill_(poison);
+      for_each_target([&] {
+        const Tensor losses = linear_cross_entropy(x, c.in[1], c.target, {.reduction = "none"});
+        EXPECT_FALSE(std::isfinite(losses[2].item().toDouble()));
+        EXPECT_TRUE(losses.slice(0, 3).isfinite().all().item().toBool());
+      });
+    }
   }
 }
 
@@ -212,14 +229,28 @@ int64_t peak_beyond_gradients(const Shape& shape, bool gradients) {
 }
 
 TEST(LinearCrossEntropy, HoldsOneTileBeyondTheGradients) {
-  constexpr int64_t kTile = 64 << 20;
+  constexpr int64_t kTile = 64'000'000;
   const Shape shape{.T = 1024, .N = 50257, .D = 64};  // T x N logits: 206 MB
   EXPECT_LE(peak_beyond_gradients(shape, true), kTile);
   EXPECT_LE(peak_beyond_gradients(shape, false), 16 << 20);
   EXPECT_LE(peak_beyond_gradients({.T = 1024, .N = 50257, .D = 64, .reduction = "none"}, true), kTile);
-  // bfloat16 sums the gradient of the weight in float32 before it is rounded.
-  EXPECT_LE(peak_beyond_gradients({.T = 1024, .N = 50257, .D = 64, .dtype = at::kBFloat16}, true),
-            kTile + 50257 * 64 * 4);
+}
+
+TEST(LinearCrossEntropy, HoldsOneTileBeyondTheGradientsInBFloat16) {
+  const Shape wide{.T = 700, .N = 50257, .D = 256, .dtype = at::kBFloat16};
+  // Where bfloat16 is widened, the gradient of the weight is summed in float32 before it is rounded.
+  const int64_t wider = has_bfloat16_products(wide.D) ? 0 : 4 * wide.N * wide.D;
+  EXPECT_LE(peak_beyond_gradients(wide, true), 64'000'000 + wider);
+  EXPECT_LE(peak_beyond_gradients(wide, false), 16 << 20);
+}
+
+TEST(LinearCrossEntropy, BFloat16HasASecondForm) {
+  const Case c = random_case({.T = 60, .N = 300, .D = 32, .dtype = at::kBFloat16});
+  const bool before = at::globalContext().userEnabledMkldnn();
+  at::globalContext().setUserEnabledMkldnn(false);
+  EXPECT_FALSE(has_bfloat16_products(32));
+  expect_as_accurate_as_plain(fused(c.target, {}), plain(c.target, {}), c.in);
+  at::globalContext().setUserEnabledMkldnn(before);
 }
 
 TEST(LinearCrossEntropy, KeptGraphsGiveTheSameGradientAgain) {

@@ -1,0 +1,147 @@
+#pragma once
+
+// What the forms of the fused vocabulary head share: how the work is cut, and what is known of each row of a tile.
+// Letters: T tokens, D width, N vocabulary, R rows (tokens) of a tile, C words of a block, B blocks.
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "tamis/ops/linear_cross_entropy/linear_cross_entropy_cpu.h"
+#include "tamis/ops/parallel.h"
+
+namespace tamis::ops {
+
+constexpr int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+constexpr int64_t round_up(int64_t a, int64_t multiple) {
+  return divide_up(a, multiple) * multiple;
+}
+
+/// Runs `work(item)` on ATen's threads, and every GEMM in it on the thread that calls it. ATen would run a single item
+/// outside of a parallel region, where the BLAS takes all threads and its bits depend on their number: hence two.
+template <typename Work>
+void parallel_gemms(int64_t items, const Work& work) {
+  parallel_items(std::max<int64_t>(items, 2), [&](int64_t item) {
+    if (item >= items) return;
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;  // not inherited by other threads
+    work(item);
+  });
+}
+
+/// The vocabulary cut into blocks of C words, and runs of blocks into groups, the units of work of the threads: a
+/// function of the shapes only.
+struct WordBlocks {
+  static constexpr int64_t kMinWords = 64, kMaxGroups = 16;
+
+  int64_t vocabulary;
+  int64_t words;  // C of every block but the last
+  int64_t blocks;
+  int64_t groups;
+
+  /// Blocks of at most `max_words`, and small enough for every group to have one.
+  WordBlocks(int64_t vocabulary, int64_t max_words) : vocabulary(vocabulary) {
+    const int64_t even = round_up(divide_up(vocabulary, kMaxGroups), kMinWords);
+    words = std::min({std::max(max_words / kMinWords * kMinWords, kMinWords), even, vocabulary});
+    blocks = divide_up(vocabulary, words);
+    groups = std::min(blocks, kMaxGroups);
+  }
+
+  int64_t first_block(int64_t group) const { return group * blocks / groups; }
+  int64_t first_word(int64_t block) const { return block * words; }
+  int64_t size(int64_t block) const { return std::min(words, vocabulary - first_word(block)); }
+};
+
+/// The tokens that are not ignored, and their targets.
+struct CountedTokens {
+  at::Tensor token_T;
+  std::vector<int64_t> target_T;
+
+  int64_t size() const { return static_cast<int64_t>(target_T.size()); }
+};
+
+/// The rows of the tile at hand: what the blocks found out about them, and what follows for the gradient.
+template <typename Real>
+class TileRows {
+ public:
+  TileRows(const HeadPass& pass, const CountedTokens& tokens, const WordBlocks& blocks, int64_t capacity)
+      : target_logit_R(capacity),
+        maximum_R(capacity),
+        scale_R(capacity),
+        gradient_R(capacity),
+        pass_(pass),
+        tokens_(tokens),
+        blocks_(blocks),
+        capacity_(capacity),
+        maximum_BR_(blocks.blocks * capacity),
+        sum_BR_(blocks.blocks * capacity) {}
+
+  void start(int64_t first, int64_t rows) {
+    first_ = first;
+    rows_ = rows;
+  }
+  bool first_tile() const { return first_ == 0; }
+  bool last_tile() const { return first_ + rows_ == tokens_.size(); }
+  int64_t rows() const { return rows_; }
+  at::Tensor token_R() const { return tokens_.token_T.narrow(0, first_, rows_); }
+
+  Real* maximum_R_of(int64_t block) { return &maximum_BR_[block * capacity_]; }
+  Real* sum_R_of(int64_t block) { return &sum_BR_[block * capacity_]; }
+
+  /// Calls work(row, word of the block) for the rows whose target is in the block.
+  template <typename Work>
+  void for_targets(int64_t block, const Work& work) const {
+    const int64_t first_word = blocks_.first_word(block), words = blocks_.size(block);
+    for (int64_t r = 0; r < rows_; ++r) {
+      const int64_t word = tokens_.target_T[first_ + r] - first_word;
+      if (word >= 0 && word < words) work(r, word);
+    }
+  }
+
+  /// Everything the blocks found out, put together.
+  void finish(const at::Tensor& loss_T) {
+    constexpr int64_t kRowsOfItem = 32;
+    double* loss = loss_T.data_ptr<double>();
+    parallel_items(divide_up(rows_, kRowsOfItem), [&](int64_t item) {
+      const int64_t last = std::min(rows_, (item + 1) * kRowsOfItem);
+      for (int64_t r = item * kRowsOfItem; r < last; ++r) finish_row(r, loss);
+    });
+  }
+
+  std::vector<Real> target_logit_R;  // written by the blocks
+  std::vector<Real> maximum_R, scale_R,
+      gradient_R;  // known after finish(): p = exp(z - maximum) scale - gradient [target]
+
+ private:
+  /// loss = log sum_n exp(z_n) - z_target, blocks in order, in float64.
+  void finish_row(int64_t r, double* loss_T) {
+    double maximum = -INFINITY, sum = 0;
+    for (int64_t b = 0; b < blocks_.blocks; ++b) {
+      maximum = std::max<double>(maximum, maximum_BR_[b * capacity_ + r]);
+    }
+    for (int64_t b = 0; b < blocks_.blocks; ++b) {
+      sum += sum_BR_[b * capacity_ + r] * std::exp(maximum_BR_[b * capacity_ + r] - maximum);
+    }
+    const int64_t token = tokens_.token_T.data_ptr<int64_t>()[first_ + r];
+    loss_T[token] = std::log(sum) + (maximum - target_logit_R[r]);
+    if (!pass_.loss_gradient_T.defined()) return;
+    const double gradient = pass_.loss_gradient_T.data_ptr<double>()[token];
+    gradient_R[r] = static_cast<Real>(gradient);
+    scale_R[r] = static_cast<Real>(gradient / sum);
+    maximum_R[r] = static_cast<Real>(maximum);
+  }
+
+  const HeadPass& pass_;
+  const CountedTokens& tokens_;
+  const WordBlocks& blocks_;
+  int64_t capacity_;
+  std::vector<Real> maximum_BR_, sum_BR_;
+  int64_t first_ = 0, rows_ = 0;
+};
+
+}  // namespace tamis::ops
