@@ -18,6 +18,21 @@ void add_run_options(CLI::App& command, RunOptions& options) {
   command.add_option("--device", options.device, "Where to compute: cpu or cuda")->capture_default_str();
 }
 
+void add_weights_option(CLI::App& command, infer::WeightFormat& weights) {
+  const auto read = [&weights](const std::string& name) {
+    const auto& formats = infer::weight_formats();
+    if (const auto found = formats.find(name); found != formats.end()) {
+      weights = found->second;
+      return;
+    }
+    std::vector<std::string> known;
+    for (const auto& [each, format] : formats) known.push_back(each);
+    fail(ExitCode::kUsage, "{}", unknown_name("format of weights", name, known));
+  };
+  command.add_option_function<std::string>("--weights", read, "Read the model's matrices as float32, bfloat16 or int8")
+      ->default_str("float32");
+}
+
 void add_json_option(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "Print one line of JSON instead of text");
 }

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tamis/infer/decode.h"
+
 namespace tamis::cli {
 
 /// What every command that runs a model takes.
@@ -19,6 +21,9 @@ struct RunOptions {
 
 /// `--threads` and `--device`.
 void add_run_options(CLI::App& command, RunOptions& options);
+
+/// `--weights float32 | bfloat16 | int8`.
+void add_weights_option(CLI::App& command, infer::WeightFormat& weights);
 
 /// `--json`.
 void add_json_option(CLI::App& command, bool& json);

@@ -76,6 +76,7 @@ void add_generate(CLI::App& app) {
   sub->add_option("--stop", options.stop, "End before this text; may be given several times")->allow_extra_args(false);
   sub->add_flag("--expand-windows,!--no-expand-windows", options.expand_windows,
                 "Make windows beyond the training length infinite (SWE)");
+  add_weights_option(*sub, options.weights);
   add_json_option(*sub, command->json);
   add_run_options(*sub, command->run);
   sub->footer("Example: tamis generate runs/demo --prompt $'A=12\\nB=34\\nA=' --max-new-tokens 2");

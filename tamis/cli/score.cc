@@ -93,6 +93,7 @@ void add_score(CLI::App& app) {
   sub->add_option("--ids", command->ids, "Instead of a text: a file with a JSON list of token ids");
   sub->add_flag("--expand-windows,!--no-expand-windows", command->options.expand_windows,
                 "Make windows beyond the training length infinite (SWE)");
+  add_weights_option(*sub, command->options.weights);
   add_json_option(*sub, command->json);
   add_run_options(*sub, command->run);
   sub->footer("Example: tamis score runs/demo README.md --json");

@@ -1,6 +1,7 @@
 #include "tamis/infer/decode.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,20 +10,52 @@
 #include "tamis/infer/load.h"
 
 namespace tamis::infer {
+namespace {
 
-Decoder::Decoder(const models::Model& model, int64_t sequences, const models::ForwardOptions& options) : model_(model) {
+nn::StreamedMatrix head_matrix(const models::Model& model, const models::ForwardOptions& options) {
   const at::NoGradGuard no_gradients;
-  head_ND_ = model.head_weight();
-  for (int64_t b = 0; b < sequences; ++b) {
-    states_.push_back(model.new_state(options));
-    state_pointers_.push_back(states_.back().get());
-  }
+  const at::Tensor head_ND = model.head_weight();
+  return {options.int8_weights ? head_ND : head_ND.to(options.compute_dtype), options.int8_weights};
+}
+
+}  // namespace
+
+const std::map<std::string, WeightFormat>& weight_formats() {
+  static const std::map<std::string, WeightFormat> formats = {
+      {"float32", WeightFormat::kFloat32}, {"bfloat16", WeightFormat::kBFloat16}, {"int8", WeightFormat::kInt8}};
+  return formats;
+}
+
+models::ForwardOptions forward_options(WeightFormat weights, bool expand_windows) {
+  return {.compute_dtype = weights == WeightFormat::kBFloat16 ? at::kBFloat16 : at::kFloat,
+          .int8_weights = weights == WeightFormat::kInt8,
+          .expand_windows = expand_windows};
+}
+
+Decoder::Decoder(const models::Model& model, int64_t sequences, const models::ForwardOptions& options)
+    : model_(model), head_ND_(head_matrix(model, options)), device_(head_ND_.device()) {
+  const at::NoGradGuard no_gradients;
+  for (int64_t b = 0; b < sequences; ++b) add(model.new_state(options));
+}
+
+Decoder::Decoder(const models::Model& model, const nn::StreamedMatrix& head_ND, at::Device device)
+    : model_(model), head_ND_(head_ND), device_(device) {}
+
+void Decoder::add(std::unique_ptr<models::DecodingState> state) {
+  states_.push_back(std::move(state));
+  state_pointers_.push_back(states_.back().get());
+}
+
+Decoder Decoder::fork() const {
+  Decoder copy(model_, head_ND_, device_);
+  for (const auto& state : states_) copy.add(state->fork());
+  return copy;
 }
 
 void Decoder::read(const at::Tensor& tokens_BT, int64_t chunk_tokens,
                    const std::function<void(const at::Tensor& x_BCD, int64_t first)>& visit) {
   const at::NoGradGuard no_gradients;
-  const at::Tensor tokens = tokens_BT.to(head_ND_.device());
+  const at::Tensor tokens = tokens_BT.to(device_);
   const int64_t length = tokens.size(1);
   const int64_t chunk = std::max<int64_t>(1, chunk_tokens / std::max<int64_t>(1, tokens.size(0)));
   if (length > chunk) reserve(length);
@@ -43,7 +76,23 @@ at::Tensor Decoder::logits_after(const at::Tensor& tokens_BT, int64_t chunk_toke
   const at::NoGradGuard no_gradients;
   at::Tensor last_BD;
   read(tokens_BT, chunk_tokens, [&](const at::Tensor& x_BCD, int64_t) { last_BD = x_BCD.select(1, -1); });
-  return last_BD.matmul(head_ND_.t());
+  return logits(last_BD);
+}
+
+at::Tensor Decoder::logits(const at::Tensor& x_BD) {
+  const auto rows = head_ND_.rows();
+  const int64_t B = x_BD.size(0), N = model_.vocab_size(), D = model_.hidden_size();
+  if (!rows || B > kernels::kMostVectors) return x_BD.matmul(head_ND_.dense(at::kFloat).t());
+  const at::Tensor x = x_BD.contiguous(), logits_BN = at::empty({B, N}, at::kFloat);
+  if (!prepared_.defined()) prepared_ = at::empty({B, kernels::prepared_vector(D)}, at::kFloat);
+  float* prepared = prepared_.data_ptr<float>();
+  kernels::prepare_vectors(rows->format, D, x.const_data_ptr<float>(), D, B, prepared);
+  // Every thread a stretch of its own: memory is read in order, and a row has the same bits whoever computes it.
+  const int64_t rows_worth_a_thread = std::max<int64_t>(1, 65'536 / D);
+  at::parallel_for(0, N, rows_worth_a_thread, [&](int64_t first, int64_t last) {
+    kernels::multiply_rows(*rows, first, last, prepared, B, logits_BN.data_ptr<float>() + first, N);
+  });
+  return logits_BN;
 }
 
 int64_t Decoder::state_bytes() const {

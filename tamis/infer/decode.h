@@ -4,13 +4,25 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tamis/models/model.h"
+#include "tamis/nn/streamed_matrix.h"
 
 namespace tamis::infer {
+
+/// What the model's matrices are read as: the fewer bytes, the faster; rounded once from the checkpoint's float32.
+enum class WeightFormat { kFloat32, kBFloat16, kInt8 };
+
+/// Names for a command's option.
+const std::map<std::string, WeightFormat>& weight_formats();
+
+/// int8 weights are multiplied in float32 where a product has many vectors.
+models::ForwardOptions forward_options(WeightFormat weights, bool expand_windows);
 
 /// Several sequences of equal length that a model reads together. No gradients.
 class Decoder {
@@ -29,12 +41,22 @@ class Decoder {
   /// Memory of all states together.
   int64_t state_bytes() const;
 
+  /// The same sequences, to be continued in another way.
+  Decoder fork() const;
+
  private:
+  Decoder(const models::Model& model, const nn::StreamedMatrix& head_ND, at::Device device);
+  void add(std::unique_ptr<models::DecodingState> state);
+
   /// Throws ExitCode::kRuntime when the states of `tokens` more tokens do not fit into memory.
   void reserve(int64_t tokens);
 
+  at::Tensor logits(const at::Tensor& x_BD);
+
   const models::Model& model_;
-  at::Tensor head_ND_;
+  nn::StreamedMatrix head_ND_;  // as the model's matrices: float32, bfloat16 or int8
+  at::Device device_;
+  at::Tensor prepared_;  // scratch of logits
   std::vector<std::unique_ptr<models::DecodingState>> states_;
   std::vector<models::DecodingState*> state_pointers_;
 };

@@ -50,7 +50,7 @@ Generation generate(const LoadedModel& loaded, std::string_view prompt, const Ge
   generation.prompt_tokens = static_cast<int64_t>(ids.size());
   require_memory(sizeof(int64_t) * static_cast<double>(ids.size()), fmt::format("a prompt of {} tokens", ids.size()),
                  "use a shorter prompt");
-  Decoder decoder(*loaded.model, 1, {.expand_windows = options.expand_windows});
+  Decoder decoder(*loaded.model, 1, forward_options(options.weights, options.expand_windows));
   at::Tensor logits = decoder.logits_after(to_tensor(ids), options.prefill_tokens).cpu().contiguous();
   const double prefilled = now_seconds();
 

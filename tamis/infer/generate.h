@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tamis/infer/decode.h"
 #include "tamis/infer/load.h"
 #include "tamis/infer/sampling.h"
 
@@ -16,7 +17,8 @@ struct GenerateOptions {
   SamplingOptions sampling;
   std::vector<std::string> stop = {};  // the text ends before the first of these
   bool expand_windows = false;         // SWE
-  int64_t prefill_tokens = 2048;       // the prompt is read in chunks of this many tokens
+  WeightFormat weights = WeightFormat::kFloat32;
+  int64_t prefill_tokens = 2048;  // the prompt is read in chunks of this many tokens
 };
 
 struct Generation {

@@ -21,7 +21,7 @@ at::Tensor target_logprobs(const models::Model& model, const at::Tensor& tokens_
   const at::Tensor head_ND = model.head_weight().to(at::kDouble);
   const at::Tensor targets = targets_BT.to(head_ND.device());
   at::Tensor logprobs_BT = at::empty(tokens_BT.sizes(), at::kDouble);
-  Decoder decoder(model, tokens_BT.size(0), {.expand_windows = options.expand_windows});
+  Decoder decoder(model, tokens_BT.size(0), forward_options(options.weights, options.expand_windows));
   decoder.read(tokens_BT, options.chunk_tokens, [&](const at::Tensor& x_BCD, int64_t first) {
     const int64_t chunk = x_BCD.size(1);
     const at::Tensor loss_BC = ops::linear_cross_entropy(x_BCD.to(at::kDouble), head_ND,

@@ -7,12 +7,14 @@
 #include <span>
 #include <vector>
 
+#include "tamis/infer/decode.h"
 #include "tamis/models/model.h"
 
 namespace tamis::infer {
 
 struct ScoreOptions {
   bool expand_windows = false;  // SWE
+  WeightFormat weights = WeightFormat::kFloat32;
   int64_t chunk_tokens = 4096;  // read at once, over all sequences
 };
 

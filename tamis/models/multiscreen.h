@@ -25,7 +25,8 @@ std::unique_ptr<Model> make_multiscreen(const nlohmann::json& complete_config, c
 ///
 /// `hidden` returns exp(s_F) x and `head_weight` Wbar. No final norm, no biases.
 ///
-/// Decoding casts the weights once, when a state is made; states that are alive at the same time share one copy.
+/// Decoding casts the weights once, when a state is made; states that are alive at the same time share one copy. A
+/// token at a time of a few sequences on the CPU takes the path of multiscreen_token.h, all else goes through GEMMs.
 /// Several threads may make states and decode at once. Do not train on while states are alive.
 class Multiscreen final : public Model {
  public:
@@ -59,7 +60,10 @@ class Multiscreen final : public Model {
   void initialise(uint64_t seed);
   TileWeights tile_weights(const Layer& layer, at::ScalarType dtype) const;
   at::Tensor embedded(const at::Tensor& tokens_BT) const;
-  std::shared_ptr<const MultiscreenWeights> decoding_weights(at::ScalarType dtype) const;
+  std::shared_ptr<const MultiscreenWeights> decoding_weights(const ForwardOptions& options) const;
+  DecodingTile decoding_tile(const Layer& layer, const ForwardOptions& options) const;
+  at::Tensor embedded_token(const at::Tensor& tokens_B1) const;
+  at::Tensor decode_chunk(const at::Tensor& tokens_BC, std::span<MultiscreenState* const> states) const;
 
   MultiscreenConfig config_;
   nlohmann::json json_;
@@ -73,7 +77,7 @@ class Multiscreen final : public Model {
     std::weak_ptr<const MultiscreenWeights> weights;
   };
   mutable std::mutex decoding_mutex_;
-  mutable std::map<at::ScalarType, SharedWeights> decoding_;
+  mutable std::map<std::pair<at::ScalarType, bool>, SharedWeights> decoding_;  // by compute dtype and int8
 };
 
 }  // namespace tamis::models

@@ -48,10 +48,10 @@ void prefill(benchmark::State& state, at::ScalarType dtype) {
 }
 
 /// One token at a time after `range(0)` tokens, by `range(1)` threads.
-void decode(benchmark::State& state, at::ScalarType dtype) {
+void decode(benchmark::State& state, const ForwardOptions& options) {
   const auto model = make_model(psi16(), 1);
   const int64_t depth = state.range(0);
-  const auto sequence = model->new_state({.compute_dtype = dtype});
+  const auto sequence = model->new_state(options);
   DecodingState* const states[] = {sequence.get()};
   for (const Tensor& chunk : testing::random_tokens(1, depth, 512, 1).split(2048, 1)) {
     if (depth > 0) model->decode(chunk.contiguous(), states);
@@ -122,7 +122,14 @@ const int registered = [] {
   nn::keep_tensor_memory();  // as the program does
   add("forward", forward, {{4096}});
   add("prefill", prefill, {{4096}, {256, 2048}});
-  add("decode", decode, {{0, 1024, 16384}, {1, 2}});
+  const std::pair<const char*, ForwardOptions> formats[] = {
+      {"float32", {}}, {"bfloat16", {.compute_dtype = at::kBFloat16}}, {"int8", {.int8_weights = true}}};
+  for (const auto& [format, options] : formats) {
+    benchmark::RegisterBenchmark((std::string("decode/") + format).c_str(), decode, options)
+        ->ArgsProduct({{0, 1024, 16384}, {1, 2}})
+        ->Unit(benchmark::kMicrosecond)
+        ->UseRealTime();
+  }
   add("projections", projections, {{1, 4096}, {1, 4}});
   add("layer", layer, {{4096}, {0, 1}});
   return 0;

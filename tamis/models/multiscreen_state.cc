@@ -21,8 +21,8 @@ MultiscreenState::MultiscreenState(const MultiscreenConfig& config, const Forwar
 std::vector<ops::ScreeningState> MultiscreenState::new_layers() const {
   const ops::ScreeningOptions options = screening_options(config_, options_);
   std::vector<ops::ScreeningState> layers;
-  for (const TileWeights& tile : *weights_) {
-    layers.emplace_back(tile.s_w.cpu(), tile.s_r.cpu(), config_.key_dim, config_.value_dim,
+  for (const DecodingTile& tile : weights_->layers) {
+    layers.emplace_back(tile.s_w, tile.s_r, config_.key_dim, config_.value_dim,
                         ops::ScreeningState::Options{.mipe_threshold = options.mipe_threshold,
                                                      .expand_beyond = options.expand_beyond,
                                                      .tanh_norm = options.tanh_norm,
@@ -45,6 +45,15 @@ int64_t MultiscreenState::bytes_after(int64_t tokens) const {
 
 void MultiscreenState::reserve(int64_t tokens) {
   for (ops::ScreeningState& layer : layers_) layer.reserve(tokens);
+}
+
+void MultiscreenState::advance() {
+  for (ops::ScreeningState& layer : layers_) layer.advance();
+}
+
+float* MultiscreenState::scratch(int64_t numbers) {
+  if (!scratch_.defined() || scratch_.numel() < numbers) scratch_ = at::empty({numbers}, at::kFloat);
+  return scratch_.data_ptr<float>();
 }
 
 std::unique_ptr<DecodingState> MultiscreenState::fork() const {

@@ -8,12 +8,25 @@
 #include "tamis/models/model.h"
 #include "tamis/models/multiscreen_config.h"
 #include "tamis/models/multiscreen_layer.h"
+#include "tamis/nn/streamed_matrix.h"
 #include "tamis/ops/screening/screening_state.h"
 
 namespace tamis::models {
 
-/// All layers' tiles in one compute dtype, read only, shared by the states that use them.
-using MultiscreenWeights = std::vector<TileWeights>;
+/// The tiles of one layer as decoding wants them: W_Q, W_K, W_V and W_G head by head, so that what a head projects is
+/// one stretch of memory, and W_O with exp(s_O) folded in.
+struct DecodingTile {
+  nn::StreamedMatrix projection;  // [H (2 K + 2 V), D], or without the gate's V rows
+  nn::StreamedMatrix output;      // [D, H V]
+  at::Tensor s_w;                 // [H], on the CPU
+  at::Tensor s_r;                 // [H], on the CPU
+};
+
+/// All layers' tiles in one format, read only, shared by the states that use them.
+struct MultiscreenWeights {
+  at::ScalarType compute_dtype = at::kFloat;  // of products with many vectors
+  std::vector<DecodingTile> layers;
+};
 
 /// One sequence in a Multiscreen: for every layer the keys and values that its tiles can still see.
 class MultiscreenState final : public DecodingState {
@@ -33,6 +46,11 @@ class MultiscreenState final : public DecodingState {
   const std::shared_ptr<const MultiscreenWeights>& weights() const { return weights_; }
   ops::ScreeningState& layer(size_t l) { return layers_[l]; }
 
+  /// After every head of every layer had its token.
+  void advance();
+  /// Memory of that many numbers, kept from call to call; what it holds is not part of the state.
+  float* scratch(int64_t numbers);
+
  private:
   std::vector<ops::ScreeningState> new_layers() const;
   std::string header() const;
@@ -41,6 +59,7 @@ class MultiscreenState final : public DecodingState {
   ForwardOptions options_;
   std::shared_ptr<const MultiscreenWeights> weights_;
   std::vector<ops::ScreeningState> layers_;
+  at::Tensor scratch_;
 };
 
 }  // namespace tamis::models

@@ -16,6 +16,7 @@
 #include "tamis/ops/parallel.h"
 #include "tamis/ops/screening/screening_heads.h"
 #include "tamis/ops/screening/screening_kernel.h"
+#include "tamis/ops/screening/screening_token_kernel.h"
 
 namespace tamis::ops {
 namespace {
@@ -104,26 +105,32 @@ struct ScreeningState::Impl {
   /// Keys of a head that are worth saving: whole tiles up to `position`, or the whole ring.
   int64_t saved_keys(const HeadStore& store) const { return std::min(store.final_capacity, padded(position)); }
 
+  /// What a walk of head `h` over the next `chunk` positions needs beside its rows.
+  kernels::ScreeningWalk<float> walk_of(HeadStore& store, int64_t chunk, float* scratch) const {
+    kernels::ScreeningWalk<float> walk;
+    walk.head = store.head.constants;
+    walk.head.softmask = store.head.softmask.empty() ? nullptr : store.head.softmask.data();
+    walk.ring = {store.capacity, store.tiles.data(), store.values.data(), store.ready.data(), nullptr};
+    walk.query_origin = walk.key_origin = walk.first = walk.packed = position;
+    walk.last = position + chunk;
+    walk.block = std::min(store.block, chunk);
+    walk.store_all_values = true;
+    walk.scratch = scratch;
+    return walk;
+  }
+
   /// The chunk's queries against the store of head `h`, row `b` of the tensors.
   void walk(int64_t b, int64_t h, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& gate,
             const Tensor& out, WalkMemory<float>& memory) {
     HeadStore& store = heads[h];
     const int64_t chunk = q.size(1);
     grow(store, position + chunk);
-    kernels::ScreeningWalk<float> walk;
-    walk.head = store.head.constants;
-    walk.head.softmask = store.head.softmask.empty() ? nullptr : store.head.softmask.data();
-    walk.ring = {store.capacity, store.tiles.data(), store.values.data(), store.ready.data(), nullptr};
+    auto walk = walk_of(store, chunk, memory.take(kernels::forward_scratch(key_dim, value_dim)));
     walk.q = rows_of(q, b, h);
     walk.k = rows_of(k, b, h);
     walk.v = rows_of(v, b, h);
     if (gate.defined()) walk.gate = rows_of(gate, b, h);
     walk.out = rows_of(out, b, h);
-    walk.query_origin = walk.key_origin = walk.first = walk.packed = position;
-    walk.last = position + chunk;
-    walk.block = store.block;
-    walk.store_all_values = true;
-    walk.scratch = memory.take(kernels::forward_scratch(key_dim, value_dim));
     kernels::screening_forward(walk);
   }
 
@@ -221,6 +228,29 @@ Tensor ScreeningState::step(std::span<ScreeningState* const> states, const Tenso
   }
   for (ScreeningState* state : states) state->impl_->position += C;
   return out;
+}
+
+void ScreeningState::step_head(int64_t head, const HeadToken& token, float* scratch) {
+  auto walk = impl_->walk_of(impl_->heads[head], 1, scratch);
+  const auto row = [](float* numbers) { return kernels::Rows{numbers, 0, kernels::Storage::kFloat32}; };
+  walk.q = row(token.q_K);
+  walk.k = row(token.k_K);
+  walk.v = row(token.v_V);
+  walk.gate = row(token.gate_V);
+  walk.out = row(token.out_V);
+  kernels::screening_token(walk);
+}
+
+void ScreeningState::advance() {
+  ++impl_->position;
+}
+
+int64_t ScreeningState::head_scratch(int64_t key_dim, int64_t value_dim) {
+  return kernels::token_scratch(key_dim, value_dim);
+}
+
+int64_t ScreeningState::visible_keys(int64_t head) const {
+  return std::min(impl_->position + 1, impl_->heads[head].head.constants.span);
 }
 
 int64_t ScreeningState::position() const {

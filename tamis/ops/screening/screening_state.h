@@ -45,6 +45,22 @@ class ScreeningState {
   static at::Tensor step(std::span<ScreeningState* const> states, const at::Tensor& q_BCHK, const at::Tensor& k_BCHK,
                          const at::Tensor& v_BCHV, const std::optional<at::Tensor>& gate_BCHV = std::nullopt);
 
+  /// One token of one head on raw pointers, for a caller that spreads the heads over threads of its own: nothing is
+  /// allocated, nothing locked. Room must have been made by reserve(1). Once every head had its token, `advance`.
+  struct HeadToken {
+    float* q_K = nullptr;  // projections, as `step` takes them
+    float* k_K = nullptr;
+    float* v_V = nullptr;
+    float* gate_V = nullptr;  // null: none
+    float* out_V = nullptr;
+  };
+  void step_head(int64_t head, const HeadToken& token, float* scratch);
+  void advance();
+  /// Numbers that step_head wants as scratch memory, for each thread its own.
+  static int64_t head_scratch(int64_t key_dim, int64_t value_dim);
+  /// Keys that the next token of a head can see.
+  int64_t visible_keys(int64_t head) const;
+
   int64_t position() const;  // tokens seen so far
   int64_t bytes() const;     // memory of the stores
   /// Memory of the stores after reserve(tokens).

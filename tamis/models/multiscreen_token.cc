@@ -1,0 +1,164 @@
+#include "tamis/models/multiscreen_token.h"
+
+#include <algorithm>
+
+#include "tamis/kernels/matvec.h"
+#include "tamis/ops/team.h"
+
+namespace tamis::models {
+namespace {
+
+using kernels::padded;
+using kernels::WeightRows;
+
+constexpr int64_t kOutputRows = 32;  // of the output product at a time
+
+/// Memory of one thread, and where in it what stands.
+struct ShareScratch {
+  float* prepared;   // [B][prepared_vector(D or H V)]
+  float* projected;  // [B][2 K + 2 V]: q, k, v and gate of one head
+  float* product;    // [B][kOutputRows]
+  float* screening;
+};
+
+/// Decoding one token of B sequences. D, H, K, V as in multiscreen.h.
+class TokenPass {
+ public:
+  TokenPass(const MultiscreenConfig& config, std::span<MultiscreenState* const> states, float* x_BD, int64_t shares)
+      : states_(states),
+        weights_(*states.front()->weights()),
+        x_BD_(x_BD),
+        shares_(shares),
+        B_(static_cast<int64_t>(states.size())),
+        D_(config.hidden_size),
+        H_(config.num_attention_heads),
+        K_(config.key_dim),
+        V_(config.value_dim),
+        gate_(config.gate) {
+    share_floats_ = padded(B_ * prepared_floats()) + padded(B_ * head_rows()) + padded(B_ * kOutputRows) +
+                    padded(ops::ScreeningState::head_scratch(K_, V_));
+    u_BHV_ = states.front()->scratch(padded(B_ * H_ * V_) + shares_ * share_floats_);
+  }
+
+  void run(ops::TeamMember& member) const {
+    const ShareScratch scratch = scratch_of(member.share());
+    for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
+      bool prepared = false;  // by the first item that this thread gets: before that, others may be far ahead
+      member.phase([&](int64_t share) { return first_head(layer, share); },
+                   [&](int64_t head) {
+                     if (!prepared) prepare_input(layer, scratch);
+                     prepared = true;
+                     screen_head(layer, head, scratch);
+                   });
+      prepared = false;
+      member.phase([&](int64_t share) { return output_items() * share / shares_; },
+                   [&](int64_t item) {
+                     if (!prepared) prepare_output(layer, scratch);
+                     prepared = true;
+                     add_output(layer, item * kOutputRows, std::min(D_, (item + 1) * kOutputRows), scratch);
+                   });
+    }
+  }
+
+ private:
+  int64_t head_rows() const { return 2 * K_ + (gate_ ? 2 : 1) * V_; }
+  int64_t prepared_floats() const { return kernels::prepared_vector(std::max(D_, H_ * V_)); }
+
+  ShareScratch scratch_of(int64_t share) const {
+    ShareScratch scratch;
+    scratch.prepared = u_BHV_ + padded(B_ * H_ * V_) + share * share_floats_;
+    scratch.projected = scratch.prepared + padded(B_ * prepared_floats());
+    scratch.product = scratch.projected + padded(B_ * head_rows());
+    scratch.screening = scratch.product + padded(B_ * kOutputRows);
+    return scratch;
+  }
+
+  /// About the nanoseconds of a head: its weights from memory, its keys from the cache.
+  double head_cost(size_t layer, int64_t head) const {
+    constexpr double kBytesPerNanosecond = 20, kStep = 250, kKey = 0.5;
+    double cost = static_cast<double>(weights_.layers[layer].projection.bytes() / H_) / kBytesPerNanosecond;
+    for (MultiscreenState* state : states_) {
+      cost += kStep + kKey * static_cast<double>(state->layer(layer).visible_keys(head));
+    }
+    return cost;
+  }
+
+  /// First head of a share: heads stay in order, and each share costs about the same.
+  int64_t first_head(size_t layer, int64_t share) const {
+    if (share == 0) return 0;
+    if (share == shares_) return H_;
+    double total = 0;
+    for (int64_t h = 0; h < H_; ++h) total += head_cost(layer, h);
+    const double limit = total * static_cast<double>(share) / static_cast<double>(shares_);
+    double before = 0;
+    int64_t head = 0;
+    for (; head < H_; ++head) {
+      const double cost = head_cost(layer, head);
+      if (before + cost / 2 > limit) break;
+      before += cost;
+    }
+    return head;
+  }
+
+  int64_t output_items() const { return (D_ + kOutputRows - 1) / kOutputRows; }
+
+  void prepare_input(size_t layer, const ShareScratch& scratch) const {
+    kernels::prepare_vectors(weights_.layers[layer].projection.rows()->format, D_, x_BD_, D_, B_, scratch.prepared);
+  }
+
+  void prepare_output(size_t layer, const ShareScratch& scratch) const {
+    const int64_t columns = H_ * V_;
+    kernels::prepare_vectors(weights_.layers[layer].output.rows()->format, columns, u_BHV_, columns, B_,
+                             scratch.prepared);
+  }
+
+  /// u * tanh(SiLU(g)) of one head, for every sequence.                                       (15)-(18)
+  void screen_head(size_t layer, int64_t head, const ShareScratch& scratch) const {
+    const WeightRows weights = *weights_.layers[layer].projection.rows();
+    const int64_t row = head * head_rows();
+    kernels::multiply_rows(weights, row, row + head_rows(), scratch.prepared, B_, scratch.projected, head_rows());
+    for (int64_t b = 0; b < B_; ++b) {
+      float* q = scratch.projected + b * head_rows();
+      float *k = q + K_, *v = k + K_;
+      states_[b]->layer(layer).step_head(head, {q, k, v, gate_ ? v + V_ : nullptr, u_BHV_ + (b * H_ + head) * V_},
+                                         scratch.screening);
+    }
+  }
+
+  /// x += W_O u for the rows [first, last).                                                   (2)
+  void add_output(size_t layer, int64_t first, int64_t last, const ShareScratch& scratch) const {
+    const WeightRows weights = *weights_.layers[layer].output.rows();
+    kernels::multiply_rows(weights, first, last, scratch.prepared, B_, scratch.product, kOutputRows);
+    for (int64_t b = 0; b < B_; ++b) {
+      for (int64_t row = first; row < last; ++row)
+        x_BD_[b * D_ + row] += scratch.product[b * kOutputRows + row - first];
+    }
+  }
+
+  std::span<MultiscreenState* const> states_;
+  const MultiscreenWeights& weights_;
+  float* x_BD_;
+  int64_t shares_, B_, D_, H_, K_, V_;
+  bool gate_;
+  int64_t share_floats_;
+  float* u_BHV_;
+};
+
+}  // namespace
+
+bool token_by_token(const MultiscreenWeights& weights, size_t sequences) {
+  return sequences <= static_cast<size_t>(kernels::kMostVectors) &&
+         std::all_of(weights.layers.begin(), weights.layers.end(), [](const DecodingTile& tile) {
+           return tile.projection.rows().has_value() && tile.output.rows().has_value();
+         });
+}
+
+void decode_token(const MultiscreenConfig& config, std::span<MultiscreenState* const> states, float* x_BD) {
+  for (MultiscreenState* state : states) state->reserve(1);
+  const int64_t shares = ops::team_shares(config.num_attention_heads);
+  const TokenPass pass(config, states, x_BD, shares);
+  ops::parallel_team(shares, [&](ops::TeamMember& member) { pass.run(member); });
+  for (MultiscreenState* state : states) state->advance();
+}
+
+}  // namespace tamis::models

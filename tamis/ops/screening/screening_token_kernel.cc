@@ -1,0 +1,136 @@
+#include "tamis/ops/screening/screening_token_kernel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tamis/ops/screening/screening_token_kernel.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h, which includes this file once per instruction set:
+#include "tamis/ops/screening/screening_kernel-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tamis::kernels::HWY_NAMESPACE {
+
+/// The rotation of the token's position, Eq. (6): the same for its query and its key.
+struct Rotation {
+  explicit Rotation(double angle)
+      : cosine(static_cast<float>(std::cos(angle))), sine(static_cast<float>(std::sin(angle))) {}
+  void rotate(float* x) const {
+    const float x0 = x[0], x1 = x[1];
+    x[0] = x0 * cosine - x1 * sine;
+    x[1] = x0 * sine + x1 * cosine;
+  }
+  float cosine, sine;
+};
+
+/// A row as unit vector, rotated.
+HWY_INLINE void LoadUnit(const ScreeningWalk<float>& walk, const Rows& rows, float* HWY_RESTRICT unit) {
+  LoadRow(rows, 0, walk.head.key_dim, unit);
+  Normalize(unit, padded(walk.head.key_dim));
+}
+
+/// The token's key and value into the ring.
+HWY_INLINE void PackToken(const ScreeningWalk<float>& walk, const float* HWY_RESTRICT key) {
+  const KeyRing<float>& ring = walk.ring;
+  const int64_t K = walk.head.key_dim;
+  const int64_t slot = walk.first % ring.capacity, lane = slot % kTileKeys;
+  float* tile = ring.tiles + (slot / kTileKeys) * K * kTileKeys;
+  if (lane == 0) std::fill(tile, tile + K * kTileKeys, 0.0f);
+  for (int64_t d = 0; d < K; ++d) tile[d * kTileKeys + lane] = key[d];
+  StoreValue(walk, walk.first, slot);
+}
+
+/// Eq. (8)-(11) of the query and a tile of 16 keys that begins `distance` before it: Trim times Softmask, and a bit for
+/// every key that counts. As ScreenTile, a query at a time.
+HWY_INLINE uint64_t ScreenTileOfToken(const ScreeningHead<float>& head, const float* HWY_RESTRICT q,
+                                      const float* HWY_RESTRICT tile, int64_t distance, float* HWY_RESTRICT weight) {
+  const LaneTag<float> d;
+  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<float>());
+  const float* HWY_RESTRICT softmask = SoftmaskOf(head, distance);
+  const auto zero = hn::Zero(d), one = hn::Set(d, 1.0f), inverse_r = hn::Set(d, head.inverse_r);
+  uint64_t bits = 0;
+  for (int64_t x = 0; x < kTileKeys; x += kWidth) {
+    auto s = zero, rest = zero;
+    int64_t dim = 0;
+    for (; dim + 1 < head.key_dim; dim += 2) {
+      s = hn::MulAdd(hn::Set(d, q[dim]), hn::LoadU(d, tile + dim * kTileKeys + x), s);
+      rest = hn::MulAdd(hn::Set(d, q[dim + 1]), hn::LoadU(d, tile + (dim + 1) * kTileKeys + x), rest);
+    }
+    if (dim < head.key_dim) s = hn::MulAdd(hn::Set(d, q[dim]), hn::LoadU(d, tile + dim * kTileKeys + x), s);
+    const auto m = hn::LoadU(d, softmask + x);
+    const auto shortfall = hn::Mul(PositivePart(d, hn::Sub(one, hn::Add(s, rest))), inverse_r);
+    const auto trim = PositivePart(d, hn::Sub(one, shortfall));
+    const auto counts = hn::And(hn::Gt(m, zero), hn::Not(hn::Eq(trim, zero)));
+    hn::StoreU(hn::Mul(hn::Mul(trim, trim), m), d, weight + x);
+    uint8_t bytes[8] = {};
+    hn::StoreMaskBits(d, counts, bytes);
+    bits |= static_cast<uint64_t>(bytes[0] | (bytes[1] << 8)) << x;
+  }
+  return bits;
+}
+
+/// h = sum over the accepted keys of weight times value.                                       (12)
+HWY_INLINE void Gather(const ScreeningWalk<float>& walk, const float* HWY_RESTRICT q, float* HWY_RESTRICT h) {
+  const int64_t query = walk.first, first_key = FirstVisibleTile(walk, query);
+  const Slots slots(first_key, walk.ring.capacity);
+  std::fill(h, h + padded(walk.head.value_dim), 0.0f);
+  for (int64_t panel = first_key; panel <= query; panel += kPanelKeys) {
+    HWY_ALIGN float weight[kPanelKeys];
+    uint64_t accepted = 0;
+    for (int64_t key = panel; key < std::min(panel + kPanelKeys, query + 1); key += kTileKeys) {
+      const float* tile = walk.ring.tiles + slots(key) * walk.head.key_dim;
+      accepted |= ScreenTileOfToken(walk.head, q, tile, query - key, weight + key - panel) << (key - panel);
+    }
+    if (accepted != 0) AddAccepted(walk, accepted, weight, panel, slots, h);
+  }
+}
+
+/// tanh(|h|) / |h|, 1 at h = 0.                                                                (13), (14)
+HWY_INLINE float TanhNormFactor(const float* HWY_RESTRICT h, int64_t width) {
+  const hn::CappedTag<double, 1> one_lane;
+  const double norm = std::sqrt(WideDot(h, h, width));
+  if (norm == 0) return 1;
+  return static_cast<float>(hn::GetLane(PreciseTanh(one_lane, hn::Set(one_lane, norm))) / norm);
+}
+
+void Token(const ScreeningWalk<float>& walk) {
+  const LaneTag<float> d;
+  const int64_t key_width = padded(walk.head.key_dim), value_width = padded(walk.head.value_dim);
+  float* q = walk.scratch;
+  float* k = q + key_width;
+  float* h = k + key_width;
+  float* gate = h + value_width;
+  LoadUnit(walk, walk.k, k);
+  LoadUnit(walk, walk.q, q);
+  if (walk.head.mipe_step != 0) {
+    const Rotation rotation(static_cast<double>(walk.first) * walk.head.mipe_step);
+    rotation.rotate(k);
+    rotation.rotate(q);
+  }
+  PackToken(walk, k);
+  Gather(walk, q, h);
+  const auto factor = hn::Set(d, walk.head.tanh_norm ? TanhNormFactor(h, value_width) : 1.0f);
+  if (walk.gate.data != nullptr) LoadRow(walk.gate, 0, walk.head.value_dim, gate);
+  for (int64_t at = 0; at < value_width; at += hn::MaxLanes(d)) {
+    auto u = hn::Mul(hn::LoadU(d, h + at), factor);
+    if (walk.gate.data != nullptr) {
+      const auto g = hn::LoadU(d, gate + at);
+      u = hn::Mul(u, PreciseTanh(d, hn::Mul(g, Sigmoid(d, g))));  // (17), (18)
+    }
+    hn::StoreU(u, d, h + at);
+  }
+  StoreRow(h, walk.head.value_dim, walk.out, 0);
+}
+
+}  // namespace tamis::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tamis::kernels {
+
+HWY_EXPORT(Token);
+
+void screening_token(const ScreeningWalk<float>& walk) {
+  HWY_DYNAMIC_DISPATCH(Token)(walk);
+}
+
+}  // namespace tamis::kernels
+#endif
