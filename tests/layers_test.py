@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LAYERS = "base kernels ops nn models text data infer eval train report serve cli".split()
+LAYERS = "base kernels ops nn models text data infer eval train report bench serve cli".split()
 WITHOUT_TORCH = {"base", "kernels"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"(tamis/[^"]+)"|[<"]((?:torch|ATen|c10)/[^>"]+)[>"])', re.MULTILINE)
 CMAKE_LAYER = re.compile(r"^tamis_(?:(?:kernel_|operator_)?layer\((\w+)|(program)\()", re.MULTILINE)

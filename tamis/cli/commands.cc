@@ -2,6 +2,7 @@
 
 namespace tamis::cli {
 
+void add_bench(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_inspect(CLI::App& app);
@@ -10,6 +11,7 @@ void add_score(CLI::App& app);
 void add_train(CLI::App& app);
 
 void add_commands(CLI::App& app) {
+  add_bench(app);
   add_eval(app);
   add_generate(app);
   add_inspect(app);

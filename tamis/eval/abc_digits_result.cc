@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 
+#include "tamis/base/terminal.h"
 #include "tamis/eval/abc_digits_eval.h"
 #include "tamis/eval/interval.h"
 
@@ -28,17 +27,10 @@ nlohmann::json cell_json(const AbcDigitsCell& cell) {
 
 constexpr int kColumn = 11;
 
-/// Dark red over yellow to green, black text on it: colours of the 256-colour palette.
-std::string coloured(const std::string& text, double share) {
-  constexpr std::array<int, 7> kHeat = {160, 202, 208, 220, 190, 118, 40};
-  const auto step = static_cast<size_t>(std::floor(share * kHeat.size()));
-  return fmt::format("\x1b[48;5;{}m\x1b[38;5;16m{}\x1b[0m", kHeat[std::min(step, kHeat.size() - 1)], text);
-}
-
 std::string percent(const AbcDigitsCell& cell, bool colour) {
   const double share = exact_match(cell);
   const std::string text = fmt::format("{:>{}.1f} ", 100 * share, kColumn - 1);
-  return colour ? coloured(text, share) : text;
+  return colour ? heat(text, share) : text;
 }
 
 }  // namespace

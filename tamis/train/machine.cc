@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -48,20 +49,19 @@ std::vector<std::string> command_line() {
   return arguments;
 }
 
-double measure_matmul_flops(at::ScalarType dtype, at::Device device) {
-  constexpr int64_t kSize = 1024;
-  constexpr double kSeconds = 0.3;
+double measure_matmul_flops(at::ScalarType dtype, at::Device device, int64_t size, double seconds) {
   const at::NoGradGuard no_grad;
-  const at::Tensor a = at::ones({kSize, kSize}, at::TensorOptions(device).dtype(dtype));
+  const at::Tensor a = at::ones({size, size}, at::TensorOptions(device).dtype(dtype));
   const auto multiply = [&] { at::matmul(a, a)[0][0].item(); };  // item waits for the device
   multiply();
   double best = 1e30;
-  for (const double start = now_seconds(); now_seconds() - start < kSeconds;) {
+  const double start = now_seconds();
+  do {
     const double before = now_seconds();
     multiply();
     best = std::min(best, now_seconds() - before);
-  }
-  return 2.0 * kSize * kSize * kSize / best;
+  } while (now_seconds() - start < seconds);
+  return 2.0 * std::pow(size, 3) / best;
 }
 
 }  // namespace tamis::train

@@ -1,0 +1,100 @@
+// `tamis bench decode`: token after token, the likeliest each time, after a context of some depth.
+
+#include "tamis/infer/decode.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "tamis/bench/bench.h"
+#include "tamis/bench/check.h"
+#include "tamis/bench/model_inputs.h"
+#include "tamis/bench/session.h"
+
+namespace tamis::bench {
+namespace {
+
+using at::Tensor;
+
+infer::Decoder make_decoder(const models::Model& model, int64_t sequences, at::ScalarType dtype) {
+  const infer::WeightFormat weights = infer::weight_formats().at(dtype_name(dtype));
+  return infer::Decoder(model, sequences, infer::forward_options(weights, /*expand_windows=*/false));
+}
+
+/// Draws the likeliest token `count` times, beginning with `tokens_B1`.
+void continue_greedily(infer::Decoder& decoder, Tensor tokens_B1, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    tokens_B1 = decoder.logits_after(tokens_B1, /*chunk_tokens=*/1).argmax(-1, /*keepdim=*/true);
+  }
+}
+
+/// Reads the first tokens as one chunk and the last ones one by one; compares with the definition of the whole.
+double check_decoding(const models::Model& model, const Tensor& tokens_1T, const Named& exact, at::ScalarType dtype) {
+  const int64_t T = tokens_1T.size(1), one_by_one = std::min<int64_t>(32, T - 1);
+  infer::Decoder decoder = make_decoder(model, 1, dtype);
+  std::vector<Tensor> parts;
+  const auto keep = [&](const Tensor& x_1CD, int64_t) { parts.push_back(x_1CD); };
+  decoder.read(tokens_1T.narrow(1, 0, T - one_by_one), T, keep);
+  decoder.read(tokens_1T.narrow(1, T - one_by_one, one_by_one), /*chunk_tokens=*/1, keep);
+  return check("decode, " + dtype_name(dtype), {added_by_layers(model, tokens_1T, at::cat(parts, 1))}, {exact},
+               model_tolerance(dtype));
+}
+
+Row measure_decoding(const DecodeBench& bench, const models::Model& model, const infer::Decoder& context, Row row) {
+  const CountedWeights weights = count_weights(model);
+  const auto steps = static_cast<double>(bench.tokens);
+  row.tokens_per_call = steps * static_cast<double>(row.batch);
+  if (row.dtype != at::kChar) row.flops = 2.0 * (weights.layers + weights.head) * row.tokens_per_call;
+  row.bytes = steps * (weights.layers + weights.head) * static_cast<double>(at::elementSize(row.dtype));
+  const Tensor first = at::zeros({row.batch, 1}, at::kLong);
+  std::optional<infer::Decoder> decoder;
+  row.time = measure({.run = [&] { continue_greedily(*decoder, first, bench.tokens); },
+                      .prepare = [&] { decoder.emplace(context.fork()); }},
+                     bench.measure);
+  return row;
+}
+
+}  // namespace
+
+Report run(const DecodeBench& bench, std::FILE* messages) {
+  const at::NoGradGuard no_grad;
+  check_windows(bench.windows);
+  constexpr int64_t kCheckTokens = 320;  // beyond the longest initial window
+  constexpr int64_t kChunk = 2048;       // of the context, which is read before
+  Session session("decode", bench, messages);
+  Report& report = session.report();
+  report.options = {{"psi", bench.psi}, {"vocab", bench.vocab}, {"tokens_of_a_call", bench.tokens}};
+  for (const std::string& windows : bench.windows) {
+    const auto model = make_model(bench.psi, bench.vocab, windows);
+    const Tensor tokens = random_tokens(1, kCheckTokens, bench.vocab);
+    session.show("the definition in float64");
+    const Named exact = added_by_layers(*model, tokens, exact_hidden(*model, tokens));
+    session.for_each_thread_count([&](int64_t threads) {
+      for (const at::ScalarType dtype : bench.dtypes) {
+        const double error = check_decoding(*model, tokens, exact, dtype);
+        for (const int64_t depth : bench.depths) {
+          for (const int64_t batch : bench.batches) {
+            session.show(fmt::format("depth {}, batch {}, {}, {} threads", depth, batch, dtype_name(dtype), threads));
+            infer::Decoder context = make_decoder(*model, batch, dtype);
+            if (depth > 0)
+              context.read(random_tokens(batch, depth, bench.vocab), kChunk, [](const Tensor&, int64_t) {});
+            report.rows.push_back(measure_decoding(bench, *model, context,
+                                                   {.what = windows + " windows",
+                                                    .dtype = dtype,
+                                                    .threads = threads,
+                                                    .tokens = depth,
+                                                    .batch = batch,
+                                                    .error = error}));
+          }
+        }
+      }
+    });
+  }
+  report.notes.push_back(fmt::format(
+      "tokens: depth of the context; a call decodes {} tokens; GB/s: all weights, read once a token", bench.tokens));
+  return std::move(report);
+}
+
+}  // namespace tamis::bench

@@ -1,0 +1,217 @@
+#include "tamis/bench/bench.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <functional>
+#include <memory>
+#include <type_traits>
+
+#include "tamis/base/error.h"
+#include "tamis/base/terminal.h"
+#include "tamis/cli/commands.h"
+#include "tamis/cli/common.h"
+
+namespace tamis::cli {
+namespace {
+
+// How the text of an option becomes its value, and back.
+
+template <typename T>
+using Read = std::function<T(const std::string& option, const std::string& text)>;
+
+/// Numbers in [least, most].
+template <typename T>
+Read<T> number(T least, T most) {
+  return [=](const std::string& option, const std::string& text) {
+    T value{};
+    const char* end = text.data() + text.size();
+    const auto [stopped, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && stopped == end && value >= least && value <= most) return value;
+    fail(ExitCode::kUsage, "{}: expected {} from {} to {}, but got \"{}\"", option,
+         std::is_integral_v<T> ? "whole numbers" : "numbers", least, most, text);
+  };
+}
+
+Read<int64_t> whole(int64_t least, int64_t most = int64_t{1} << 32) {
+  return number<int64_t>(least, most);
+}
+
+Read<at::ScalarType> dtype() {
+  return [](const std::string&, const std::string& text) { return bench::dtype_named(text); };
+}
+
+Read<std::string> any_text() {
+  return [](const std::string&, const std::string& text) { return text; };
+}
+
+/// Values separated by commas.
+template <typename T>
+Read<std::vector<T>> list(const Read<T>& read) {
+  return [=](const std::string& option, const std::string& text) {
+    std::vector<T> values;
+    for (size_t first = 0, end = 0; end != std::string::npos; first = end + 1) {
+      end = text.find(',', first);
+      values.push_back(read(option, text.substr(first, end - first)));
+    }
+    return values;
+  };
+}
+
+template <typename T>
+std::string shown(const T& value) {
+  return fmt::format("{}", value);
+}
+
+template <typename T>
+std::string shown(const std::vector<T>& values) {
+  return fmt::format("{}", fmt::join(values, ","));
+}
+
+std::string shown(const std::vector<at::ScalarType>& dtypes) {
+  std::vector<std::string> names;
+  for (const at::ScalarType dtype : dtypes) names.push_back(bench::dtype_name(dtype));
+  return shown(names);
+}
+
+/// One bench as a subcommand: its options, and the small values that --quick gives to those that are not set.
+template <typename Bench>
+class Subcommand : public std::enable_shared_from_this<Subcommand<Bench>> {
+ public:
+  Bench bench;
+
+  Subcommand(CLI::App& parent, const std::string& name, const std::string& help)
+      : app_(*parent.add_subcommand(name, help)) {}
+
+  template <typename T>
+  void add(const std::string& name, T& value, const T& quick_value, const Read<T>& read, const std::string& help) {
+    const auto take = [&value, name, read](const std::string& text) { value = read(name, text); };
+    const CLI::Option* option = app_.add_option_function<std::string>(name, take, help)->default_str(shown(value));
+    quick_values_.push_back([&value, option, quick_value] {
+      if (option->count() == 0) value = quick_value;
+    });
+  }
+
+  void add_flag(const std::string& name, bool& value, const std::string& help) { app_.add_flag(name, value, help); }
+
+  /// The options that all have; `example` ends the help.
+  void finish(const std::string& example) {
+    constexpr int64_t kMostThreads = 4096;
+    add("--dtypes", bench.dtypes, bench.dtypes, list(dtype()),
+        "float32, bfloat16 (decode: int8 too), separated by commas");
+    add("--threads", bench.threads, bench.threads, list(whole(0, kMostThreads)),
+        "Numbers of threads, separated by commas; 0: one per core");
+    add("--repeat", bench.measure.repeat, int64_t{2}, whole(1), "Measure at least so many calls");
+    add("--seconds", bench.measure.seconds, 0.0, number(0.0, 1e6), "Measure calls for at least so long");
+    app_.add_flag("--quick", quick_, "Small sizes: only to see whether it works");
+    add_json_option(app_, json_);
+    app_.footer("Example: tamis bench " + example);
+    app_.callback([self = this->shared_from_this()] { self->run(); });
+  }
+
+ private:
+  void run() {
+    if (quick_) {
+      for (const auto& take : quick_values_) take();
+      bench.peaks = {.matmul_size = 64, .seconds = 0, .read_bytes = 1 << 16};
+    }
+    const bench::Report report = bench::run(bench, stderr);
+    fmt::print("{}", json_ ? to_line(to_json(report)) : to_table(report, use_colour(stdout)));
+  }
+
+  CLI::App& app_;
+  bool quick_ = false, json_ = false;
+  std::vector<std::function<void()>> quick_values_;
+};
+
+using Integers = std::vector<int64_t>;
+using Names = std::vector<std::string>;
+
+template <typename Bench>
+void add_model_options(Subcommand<Bench>& command) {
+  command.add("--psi", command.bench.psi, int64_t{4}, whole(1, 64), "Psi of the model");
+  command.add("--vocab", command.bench.vocab, int64_t{64}, whole(1, 1 << 24), "Vocabulary of the model");
+}
+
+template <typename Bench>
+void add_windows(Subcommand<Bench>& command) {
+  command.add("--windows", command.bench.windows, command.bench.windows, list(any_text()),
+              "initial, infinite, separated by commas");
+}
+
+void add_train_bench(CLI::App& app) {
+  const auto command = std::make_shared<Subcommand<bench::TrainBench>>(
+      app, "train", "Whole training steps on random tokens: forward, backward, optimizer.");
+  bench::TrainBench& bench = command->bench;
+  add_model_options(*command);
+  command->add("--lengths", bench.lengths, Integers{48}, list(whole(1)), "Tokens of a sequence, separated by commas");
+  command->add("--batch-tokens", bench.batch_tokens, int64_t{96}, whole(0),
+               "Tokens of a step, rounded down to whole sequences; 0: 2048, or one sequence where that is more");
+  command->add("--recompute", bench.recompute, bench.recompute, number(0.0, 1.0),
+               "Share of the layers that recompute their activations in the backward pass");
+  command->finish("train --lengths 512,4096 --dtypes bfloat16 --threads 1,2");
+}
+
+void add_forward_bench(CLI::App& app) {
+  const auto command = std::make_shared<Subcommand<bench::ForwardBench>>(
+      app, "forward", "A long text through the model at once, without gradients.");
+  add_model_options(*command);
+  command->add("--lengths", command->bench.lengths, Integers{48}, list(whole(1)), "Tokens, separated by commas");
+  add_windows(*command);
+  command->finish("forward --lengths 4096,16384,65536 --windows initial,infinite");
+}
+
+void add_decode_bench(CLI::App& app) {
+  const auto command = std::make_shared<Subcommand<bench::DecodeBench>>(
+      app, "decode", "Token after token, the likeliest each time, after a context.");
+  bench::DecodeBench& bench = command->bench;
+  add_model_options(*command);
+  command->add("--depths", bench.depths, Integers{0, 40}, list(whole(0)), "Tokens of the context, separated by commas");
+  command->add("--batch", bench.batches, Integers{1}, list(whole(1, 1 << 16)),
+               "Sequences decoded together, separated by commas");
+  command->add("--tokens", bench.tokens, int64_t{4}, whole(1), "Tokens decoded in a measured call");
+  add_windows(*command);
+  command->finish("decode --depths 0,1024,16384 --batch 1,8");
+}
+
+void add_ops_bench(CLI::App& app) {
+  const auto command = std::make_shared<Subcommand<bench::OpsBench>>(
+      app, "ops", "The screening operator alone, beside torch's softmax attention.");
+  bench::OpsBench& bench = command->bench;
+  command->add("--heads", bench.heads, int64_t{2}, whole(1, 1 << 12), "Heads");
+  command->add("--key-dim", bench.key_dim, bench.key_dim, whole(2, 1 << 12), "Width of queries and keys");
+  command->add("--value-dim", bench.value_dim, bench.value_dim, whole(1, 1 << 12), "Width of values");
+  command->add("--lengths", bench.lengths, Integers{48}, list(whole(1)), "Tokens, separated by commas");
+  add_windows(*command);
+  command->add("--survive", bench.survive, bench.survive, list(number(1e-6, 0.5)),
+               "Shares of the visible keys that are accepted, separated by commas");
+  command->add_flag("!--no-peer", bench.peer, "Leave softmax attention out");
+  command->finish("ops --lengths 4096 --windows infinite --survive 0.001,0.02,0.1,0.5 --no-peer");
+}
+
+void add_head_bench(CLI::App& app) {
+  const auto command = std::make_shared<Subcommand<bench::HeadBench>>(
+      app, "head", "Vocabulary head and loss, beside the bare matrix products.");
+  bench::HeadBench& bench = command->bench;
+  command->add("--vocab", bench.vocab, int64_t{100}, whole(1, 1 << 24), "Vocabulary");
+  command->add("--tokens", bench.tokens, int64_t{32}, whole(1), "Tokens");
+  command->add("--hidden", bench.hidden, int64_t{16}, whole(1, 1 << 16), "Width of the model");
+  command->finish("head --vocab 50257 --dtypes float32,bfloat16");
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  auto* bench = app.add_subcommand("bench", "Measure how fast this machine trains, reads, decodes.");
+  bench->require_subcommand(1);
+  add_train_bench(*bench);
+  add_forward_bench(*bench);
+  add_decode_bench(*bench);
+  add_ops_bench(*bench);
+  add_head_bench(*bench);
+  refuse_other_names(*bench, "bench");
+  bench->footer("Example: tamis bench train --quick");
+}
+
+}  // namespace tamis::cli

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""`tamis bench` as a user meets it, at sizes that take no time: bench_test.py PROGRAM"""
+
+import json
+import os
+import subprocess
+import sys
+
+ROW_KEYS = {"what", "dtype", "threads", "tokens", "batch", "seconds", "calls", "tokens_per_second", "page_faults",
+            "peak_bytes", "extra_bytes"}  # fmt: skip
+BENCHES = ("train", "forward", "decode", "ops", "head")
+
+program = ""
+
+
+def bench(*arguments):
+    environment = {**os.environ, "NO_COLOR": "1"}
+    return subprocess.run([program, "bench", *arguments], capture_output=True, text=True, env=environment, timeout=300)
+
+
+def quick(*arguments):
+    """The report of a bench at its small sizes."""
+    outcome = bench(*arguments, "--quick", "--json")
+    assert outcome.returncode == 0, outcome.stderr
+    assert outcome.stdout.count("\n") == 1, outcome.stdout
+    return json.loads(outcome.stdout)
+
+
+def rows_where(report, **values):
+    return [row for row in report["rows"] if all(row.get(key) == value for key, value in values.items())]
+
+
+def expect_refused(arguments, text):
+    outcome = bench(*arguments)
+    assert outcome.returncode == 2, f"{arguments}: exit code {outcome.returncode}: {outcome.stderr}"
+    assert outcome.stdout == "" and outcome.stderr.count("\n") == 1, f"{arguments}: {outcome.stderr}"
+    assert text in outcome.stderr, f"{arguments}: {outcome.stderr}"
+
+
+def test_every_bench_reports():
+    for name in BENCHES:
+        report = quick(name)
+        assert report["bench"] == name
+        assert {"tamis", "date", "machine", "options", "peaks", "rows", "notes"} <= set(report)
+        assert all(peak["flops_per_second"] > 0 for peak in report["peaks"]["matmul"])
+        assert all(peak["bytes_per_second"] > 0 for peak in report["peaks"]["read"])
+        assert {row["dtype"] for row in report["rows"]} == {"float32", "bfloat16"}
+        for row in report["rows"]:
+            assert ROW_KEYS <= set(row), ROW_KEYS - set(row)
+            seconds = row["seconds"]
+            order = ("minimum", "lower_quartile", "median", "upper_quartile", "maximum")
+            assert sorted(seconds[key] for key in order) == [seconds[key] for key in order], seconds
+            peer = row["what"].startswith("bare GEMMs") or row["what"].endswith("SDPA")
+            assert peer or row["error"] < (5e-3 if row["dtype"] == "float32" else 0.25), row
+
+
+def test_lists_sweep():
+    forward = quick("forward", "--lengths", "20,40", "--threads", "1,2", "--windows", "initial,infinite")
+    assert len(forward["rows"]) == 2 * 2 * 2 * 2
+    assert len(rows_where(forward, threads=1, tokens=40, what="infinite windows", dtype="float32")) == 1
+    assert {peak["threads"] for peak in forward["peaks"]["matmul"]} == {1, 2}
+    decode = quick("decode", "--depths", "0,9", "--batch", "1,3", "--dtypes", "float32,int8")
+    assert len(decode["rows"]) == 2 * 2 * 2
+    assert all(row["bytes_per_second"] > 0 for row in decode["rows"])
+
+
+def test_options_win_over_quick():
+    report = quick("train", "--psi", "3", "--batch-tokens", "60", "--lengths", "20", "--recompute", "1", "--repeat", "3")
+    assert report["options"] == {"psi": 3, "vocab": 64, "recompute": 1.0}
+    assert {(row["batch"], row["calls"]) for row in report["rows"]} == {(3, 3)}
+    assert all(set(row["outside_the_model_seconds"]) == {"data", "optimizer", "logging", "saving"} for row in report["rows"])
+
+
+def test_operators_stand_beside_their_peers():
+    ops = quick("ops", "--lengths", "30", "--survive", "0.1")
+    assert len(rows_where(ops, what="forward + backward, SDPA")) == 1
+    found = rows_where(ops, windows="infinite", backward=True, survive=0.1)
+    assert len(found) == 2 and all(row["ratio"]["to"] == "SDPA" for row in found)
+    assert not any("ratio" in row for row in quick("ops", "--no-peer")["rows"])
+    head = quick("head")
+    assert {row["ratio"]["to"] for row in head["rows"] if "ratio" in row} == {"GEMMs"}
+
+
+def test_the_table_is_aligned():
+    outcome = bench("head", "--quick", "--dtypes", "float32")
+    assert outcome.returncode == 0, outcome.stderr
+    lines = outcome.stdout.splitlines()
+    assert lines[0].startswith("bench head: ") and lines[1].startswith("peak, "), outcome.stdout
+    header = next(at for at, line in enumerate(lines) if line.startswith("what"))
+    end = lines[header].index("error") + len("error")
+    for line in lines[header + 2 : header + 5 : 2]:  # rows that were checked: their errors end where the title ends
+        assert line[:end].split()[-1].count("e-") == 1, outcome.stdout
+    assert "\x1b" not in outcome.stdout
+
+
+def test_bad_input_is_one_line():
+    expect_refused(["train", "--dtypes", "float33"], 'unknown dtype "float33"; did you mean "float32"?')
+    expect_refused(["train", "--dtypes", "int8"], "int8 is a format of weights in decoding")
+    for lengths in ("0", "-5", "512,x", "512,", "1.5", "99999999999999999999"):
+        expect_refused(["train", "--lengths", lengths], "--lengths: expected whole numbers from 1 to")
+    expect_refused(["decode", "--depths", "-1"], "--depths: expected whole numbers from 0 to")
+    expect_refused(["decode", "--batch", "0"], "--batch: expected whole numbers from 1 to")
+    expect_refused(["head", "--threads", "1,two"], '--threads: expected whole numbers from 0 to 4096, but got "two"')
+    expect_refused(["head", "--repeat", "0"], "--repeat")
+    expect_refused(["head", "--seconds", "nan"], "--seconds")
+    expect_refused(["ops", "--survive", "0.6"], "--survive: expected numbers from")
+    expect_refused(["ops", "--windows", "initial,infinit"], 'unknown window "infinit"; did you mean "infinite"?')
+    expect_refused(["forwards"], 'unknown bench "forwards"; did you mean "forward"?')
+
+
+def test_help_has_an_example():
+    for arguments in ([], *([name] for name in BENCHES)):
+        outcome = bench(*arguments, "--help")
+        assert outcome.returncode == 0 and "Example: tamis bench" in outcome.stdout, outcome.stdout
+
+
+def main():
+    global program
+    if len(sys.argv) != 2:
+        print(__doc__)
+        return 2
+    program = sys.argv[1]
+    failed = 0
+    for name, test in list(globals().items()):
+        if not name.startswith("test_"):
+            continue
+        try:
+            test()
+            print(f"ok      {name}")
+        except AssertionError as error:
+            failed += 1
+            print(f"FAILED  {name}: {error}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
