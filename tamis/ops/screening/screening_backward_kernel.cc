@@ -5,7 +5,7 @@
 #define HWY_TARGET_INCLUDE "tamis/ops/screening/screening_backward_kernel.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which includes this file once per instruction set:
-#include "tamis/ops/screening/screening_kernel-inl.h"
+#include "tamis/ops/screening/screening_search-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
@@ -229,18 +229,16 @@ void Backward(ScreeningBackward<Real>& backward) {
     LoadQueries(walk, first, count, scratch.q);
     std::fill(scratch.h, scratch.h + count * value_width, Real{0});
     std::fill(accepted_count, accepted_count + count, 0);
-    const int64_t first_key = FirstVisibleTile(walk, first);
-    const Slots slots(first_key, walk.ring.capacity);
-    for (int64_t panel = first_key; panel < first + count; panel += kPanelKeys) {
-      ScreenPanel<true>(walk, scratch.q, first, count, panel, slots, verdicts);
-      for (int64_t i = 0; i < count; ++i) {
-        const uint64_t accepted = verdicts.accepted[i];
-        if (accepted == 0) continue;
-        AddAccepted(walk, accepted, verdicts.weight + i * kPanelKeys, panel, slots, scratch.h + i * value_width);
-        accepted_count[i] = Remember(accepted, verdicts.shortfall + i * kPanelKeys, panel, accepted_count[i],
-                                     backward.accepted_shortfall + i * capacity, backward.accepted_key + i * capacity);
-      }
-    }
+    const Slots slots(FirstVisibleTile(walk, first), walk.ring.capacity);
+    ForAcceptedKeys<true>(walk, scratch.q, first, count, slots, verdicts,
+                          [&](int64_t i, uint64_t accepted, const Real* weight, const Real* shortfall, int64_t panel)
+                              HWY_ATTR {
+                                AddAccepted(walk, accepted, weight, panel, slots, scratch.h + i * value_width);
+                                accepted_count[i] = Remember(accepted, shortfall, panel, accepted_count[i],
+                                                             backward.accepted_shortfall + i * capacity,
+                                                             backward.accepted_key + i * capacity);
+                              });
+
     TanhNormFactors(scratch.h, count, value_width, norm, factor);
     if (!walk.head.tanh_norm) std::fill(factor, factor + count, 1.0);
 

@@ -36,8 +36,8 @@ constexpr int64_t kFewItems = 16;    // narrow heads make several groups when th
 template <typename Real>
 struct Problem {
   Problem(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const Tensor& s_w, const Tensor& s_r,
-          const ScreeningOptions& options, bool derivative)
-      : q(with_adjacent_rows(q_in)), k(with_adjacent_rows(k_in)), v(with_adjacent_rows(v_in)) {
+          const ScreeningOptions& options, const Bounds& how, bool derivative)
+      : q(with_adjacent_rows(q_in)), k(with_adjacent_rows(k_in)), v(with_adjacent_rows(v_in)), bounds(how) {
     if (options.gate) gate = with_adjacent_rows(*options.gate);
     B = q.size(0), T_q = q.size(1), H = q.size(2), K = q.size(3), T_k = k.size(1), V = v.size(3);
     const Tensor width = s_w.detach().to(at::kDouble).contiguous(), accept = s_r.detach().to(at::kDouble).contiguous();
@@ -92,6 +92,7 @@ struct Problem {
         }
       }
     }
+    skipped.resize(stretches.size());
     // Wide heads first, so that threads end together; then in the order of memory.
     const auto wide = [&](const Stretch& s) { return heads[groups[s.group].heads[0]].constants.span > kWideSpan; };
     std::stable_sort(stretches.begin(), stretches.end(), [&](const Stretch& x, const Stretch& y) {
@@ -100,7 +101,7 @@ struct Problem {
   }
 
   /// A walk of head `h` over `stretch` with a ring of its own in `memory`.
-  kernels::ScreeningWalk<Real> walk(const Stretch& stretch, int64_t h, int64_t block, WalkMemory<Real>& memory) const {
+  kernels::ScreeningWalk<Real> walk(const Stretch& stretch, int64_t h, int64_t block, WalkMemory<Real>& memory) {
     kernels::ScreeningWalk<Real> walk;
     walk.head = heads[h].constants;
     walk.q = rows_of(q, stretch.batch, h);
@@ -117,13 +118,30 @@ struct Problem {
     walk.ring.tiles = memory.take(walk.ring.capacity * K);
     walk.ring.values = memory.take(walk.ring.capacity * padded(V));
     walk.ring.ready = memory.template take<uint8_t>(walk.ring.capacity);
+    if (bounds.skipped != nullptr) walk.skipped = &skipped[&stretch - stretches.data()];
+    const bool keeps_every_key = walk.head.span == T_k;
+    if (keeps_every_key && stretch.last >= kernels::kSmallestChunk && bounds.skipping != kernels::Skipping::kNever) {
+      walk.index = take_index<Real>(stretch.last, K, bounds.skipping, memory);
+    }
     // The first tile may begin before the first key that is packed.
     const int64_t slot = walk.packed % walk.ring.capacity / kernels::kTileKeys * kernels::kTileKeys;
     std::fill_n(walk.ring.tiles + slot * K, kernels::kTileKeys * K, Real{0});
     return walk;
   }
 
+  /// Adds up what the walks counted.
+  void report() const {
+    if (bounds.skipped == nullptr) return;
+    for (const kernels::SkippedWork& one : skipped) {
+      bounds.skipped->visible += one.visible;
+      bounds.skipped->similarities += one.similarities;
+      bounds.skipped->bounds += one.bounds;
+    }
+  }
+
   Tensor q, k, v, gate;
+  Bounds bounds;
+  std::vector<kernels::SkippedWork> skipped;  // of each stretch
   int64_t B, T_q, T_k, H, K, V;
   std::vector<PreparedHead<Real>> heads;
   std::vector<Real> documents;  // [B, T_k] or empty
@@ -153,8 +171,8 @@ void advance(kernels::ScreeningWalk<Real>& walk, int64_t first, int64_t last) {
 
 template <typename Real>
 Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
-               const ScreeningOptions& options) {
-  Problem<Real> problem(q, k, v, s_w, s_r, options, /*derivative=*/false);
+               const ScreeningOptions& options, const Bounds& bounds) {
+  Problem<Real> problem(q, k, v, s_w, s_r, options, bounds, /*derivative=*/false);
   problem.cut(std::max<int64_t>(1024, problem.T_k / 4));
   Tensor out = at::empty({problem.B, problem.T_q, problem.H, problem.V}, v.options());
   parallel_items(static_cast<int64_t>(problem.stretches.size()), [&](int64_t item) {
@@ -173,6 +191,7 @@ Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& 
       kernels::screening_forward(walk);
     });
   });
+  problem.report();
   return out;
 }
 
@@ -190,9 +209,9 @@ struct Boundary {
 template <typename Real>
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_in, const Tensor& q,
                                                                     const Tensor& k, const Tensor& v, const Tensor& s_w,
-                                                                    const Tensor& s_r,
-                                                                    const ScreeningOptions& options) {
-  Problem<Real> problem(q, k, v, s_w, s_r, options, /*derivative=*/true);
+                                                                    const Tensor& s_r, const ScreeningOptions& options,
+                                                                    const Bounds& bounds) {
+  Problem<Real> problem(q, k, v, s_w, s_r, options, bounds, /*derivative=*/true);
   // A stretch shares its last span - 1 keys with the next one only: a wide head is not cut shorter than 2 spans.
   problem.cut(std::numeric_limits<int64_t>::max());
   const Tensor grad = with_adjacent_rows(grad_in);
@@ -266,6 +285,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(const Tensor
                                                                          works[i].d_accept};
     }
   });
+  problem.report();
 
   parallel_items(static_cast<int64_t>(problem.stretches.size()), [&](int64_t item) {
     const Stretch& stretch = problem.stretches[item];
@@ -300,17 +320,18 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(const Tensor
 }  // namespace
 
 Tensor screening_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
-                     const ScreeningOptions& options) {
-  return q.scalar_type() == at::kDouble ? forward<double>(q, k, v, s_w, s_r, options)
-                                        : forward<float>(q, k, v, s_w, s_r, options);
+                     const ScreeningOptions& options, const Bounds& bounds) {
+  return q.scalar_type() == at::kDouble ? forward<double>(q, k, v, s_w, s_r, options, bounds)
+                                        : forward<float>(q, k, v, s_w, s_r, options, bounds);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> screening_backward_cpu(const Tensor& grad, const Tensor& q,
                                                                                   const Tensor& k, const Tensor& v,
                                                                                   const Tensor& s_w, const Tensor& s_r,
-                                                                                  const ScreeningOptions& options) {
-  return q.scalar_type() == at::kDouble ? backward<double>(grad, q, k, v, s_w, s_r, options)
-                                        : backward<float>(grad, q, k, v, s_w, s_r, options);
+                                                                                  const ScreeningOptions& options,
+                                                                                  const Bounds& bounds) {
+  return q.scalar_type() == at::kDouble ? backward<double>(grad, q, k, v, s_w, s_r, options, bounds)
+                                        : backward<float>(grad, q, k, v, s_w, s_r, options, bounds);
 }
 
 }  // namespace tamis::ops

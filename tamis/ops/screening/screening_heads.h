@@ -59,6 +59,30 @@ class WalkMemory {
   size_t used_ = 0;        // of the last block
 };
 
+/// The memory of an index that a decoding state keeps. It may grow, its contents stay.
+class StoredIndex {
+ public:
+  /// Makes room for `keys` keys of `key_dim` numbers.
+  void reserve(int64_t keys, int64_t key_dim);
+  int64_t bytes() const { return bytes_for(index_.capacity, key_dim_); }
+  /// Bytes of an index with room for `keys` keys.
+  static int64_t bytes_for(int64_t keys, int64_t key_dim);
+  /// The index with its addresses, and scratch memory from `memory`.
+  kernels::KeyIndex<float>* bind(WalkMemory<float>& memory);
+
+ private:
+  int64_t key_dim_ = 0;
+  kernels::KeyIndex<float> index_;
+  std::vector<float> tiles_;
+  std::vector<uint16_t> position_;
+  std::vector<float> centres_[kernels::kIndexLevels], limits_[kernels::kIndexLevels];
+};
+
+/// An index for a walk over `keys` keys, all of it in `memory`.
+template <typename Real>
+kernels::KeyIndex<Real>* take_index(int64_t keys, int64_t key_dim, kernels::Skipping skipping,
+                                    WalkMemory<Real>& memory);
+
 /// The calling thread's memory, reset.
 template <typename Real>
 WalkMemory<Real>& thread_memory();

@@ -151,6 +151,64 @@ struct Verdicts {
   HWY_ALIGN Real weight[kBlockQueries * kPanelKeys];
 };
 
+/// s[g] += row g . key of every lane. Two chains of half the dimensions each: half the rounding of one long chain,
+/// which Trim would amplify by 1/r. row(g) and tile(g) may be the same for all g: the group hides the latency of the
+/// sums.
+template <int64_t kGroup, int64_t kVectors, typename Real, typename Row, typename Tile>
+HWY_INLINE void Similarities(int64_t K, const Row& row, const Tile& tile,
+                             hn::Vec<LaneTag<Real>> (&s)[kGroup][kVectors]) {
+  const LaneTag<Real> d;
+  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
+  hn::Vec<LaneTag<Real>> rest[kGroup][kVectors];
+  for (int64_t g = 0; g < kGroup; ++g) {
+    for (int64_t x = 0; x < kVectors; ++x) s[g][x] = rest[g][x] = hn::Zero(d);
+  }
+  const auto add_products = [&](int64_t first, int64_t last, auto& sums) HWY_ATTR {
+    for (int64_t dim = first; dim < last; ++dim) {
+      for (int64_t g = 0; g < kGroup; ++g) {
+        const auto component = hn::Set(d, row(g)[dim]);
+        for (int64_t x = 0; x < kVectors; ++x) {
+          sums[g][x] = hn::MulAdd(component, hn::LoadU(d, tile(g) + dim * kTileKeys + x * kWidth), sums[g][x]);
+        }
+      }
+    }
+  };
+  add_products(0, K / 2, s);
+  add_products(K / 2, K, rest);
+  for (int64_t g = 0; g < kGroup; ++g) {
+    for (int64_t x = 0; x < kVectors; ++x) s[g][x] = hn::Add(s[g][x], rest[g][x]);
+  }
+}
+
+/// Trim of 16 similarities, one vector of them at a time.                                               (8), (9)
+template <typename Real>
+HWY_INLINE void TrimLanes(const ScreeningHead<Real>& head, hn::Vec<LaneTag<Real>> s, hn::Vec<LaneTag<Real>>& shortfall,
+                          hn::Vec<LaneTag<Real>>& trim) {
+  const LaneTag<Real> d;
+  const auto one = hn::Set(d, Real{1});
+  shortfall = hn::Mul(PositivePart(d, hn::Sub(one, s)), hn::Set(d, head.inverse_r));  // rounding: s is at most 1
+  trim = PositivePart(d, hn::Sub(one, shortfall));
+}
+
+/// Whether one of 16 similarities may be accepted; a NaN similarity may.
+template <int64_t kVectors, typename Real>
+HWY_INLINE bool AnyMayCount(const ScreeningHead<Real>& head, const hn::Vec<LaneTag<Real>> (&s)[kVectors]) {
+  const LaneTag<Real> d;
+  bool none = true;
+  for (int64_t x = 0; x < kVectors; ++x) {
+    none = none && hn::AllTrue(d, hn::Le(s[x], hn::Set(d, head.surely_rejected)));
+  }
+  return !none;
+}
+
+/// The lanes of a mask as bits.
+template <typename Real>
+HWY_INLINE uint64_t BitsOf(hn::Mask<LaneTag<Real>> mask) {
+  uint8_t bytes[8] = {};
+  hn::StoreMaskBits(LaneTag<Real>(), mask, bytes);
+  return static_cast<uint64_t>(bytes[0] | (bytes[1] << 8));
+}
+
 /// Eq. (8)-(11) for a group of queries and one tile of keys. kKeepShortfall: the backward pass wants (1 - s) / r too.
 template <bool kKeepShortfall, typename Real>
 HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT q, int64_t first_query,
@@ -162,37 +220,14 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
   constexpr int64_t kGroup = 8 / kVectors > 0 ? 8 / kVectors : 1;
   const ScreeningHead<Real>& head = walk.head;
   const int64_t K = head.key_dim, width = padded(K);
-
-  // Two chains of half the dimensions each: half the rounding of one long chain, which Trim would amplify by 1/r.
-  hn::Vec<LaneTag<Real>> s[kGroup][kVectors], rest[kGroup][kVectors];
-  for (int64_t g = 0; g < kGroup; ++g) {
-    for (int64_t x = 0; x < kVectors; ++x) s[g][x] = rest[g][x] = hn::Zero(d);
-  }
   const Real* HWY_RESTRICT rows = q + query * width;
-  const auto add_products = [&](int64_t first, int64_t last, auto& sums) HWY_ATTR {
-    for (int64_t dim = first; dim < last; ++dim) {
-      hn::Vec<LaneTag<Real>> keys[kVectors];
-      for (int64_t x = 0; x < kVectors; ++x) keys[x] = hn::LoadU(d, tile + dim * kTileKeys + x * kWidth);
-      for (int64_t g = 0; g < kGroup; ++g) {
-        const auto component = hn::Set(d, rows[g * width + dim]);
-        for (int64_t x = 0; x < kVectors; ++x) sums[g][x] = hn::MulAdd(component, keys[x], sums[g][x]);
-      }
-    }
-  };
-  add_products(0, K / 2, s);
-  add_products(K / 2, K, rest);
-  for (int64_t g = 0; g < kGroup; ++g) {
-    for (int64_t x = 0; x < kVectors; ++x) s[g][x] = hn::Add(s[g][x], rest[g][x]);
-  }
+  hn::Vec<LaneTag<Real>> s[kGroup][kVectors];
+  Similarities<kGroup, kVectors, Real>(
+      K, [&](int64_t g) HWY_ATTR { return rows + g * width; }, [&](int64_t) HWY_ATTR { return tile; }, s);
 
-  const auto zero = hn::Zero(d), one = hn::Set(d, Real{1}), inverse_r = hn::Set(d, head.inverse_r);
+  const auto zero = hn::Zero(d);
   for (int64_t g = 0; g < kGroup; ++g) {
-    // Most tiles hold no key that a query accepts, which one comparison shows; a NaN similarity is looked at.
-    bool none = true;
-    for (int64_t x = 0; x < kVectors; ++x) {
-      none = none && hn::AllTrue(d, hn::Le(s[g][x], hn::Set(d, head.surely_rejected)));
-    }
-    if (none) continue;
+    if (!AnyMayCount(head, s[g])) continue;  // as in most tiles
     const int64_t i = first_query + query + g;
     const Real* softmask = SoftmaskOf(head, i - key);
     uint64_t bits = 0;
@@ -200,9 +235,9 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
       // A NaN similarity stays NaN and is accepted, so that it shows in the result. Lanes outside the window may hold
       // anything; their softmask is 0.
       const auto m = hn::LoadU(d, softmask + x * kWidth);
-      const auto shortfall = hn::Mul(PositivePart(d, hn::Sub(one, s[g][x])), inverse_r);  // rounding: s is at most 1
-      const auto trim = PositivePart(d, hn::Sub(one, shortfall));                         // (9)
-      const auto weight = hn::Mul(hn::Mul(trim, trim), m);                                // (11)
+      hn::Vec<LaneTag<Real>> shortfall, trim;
+      TrimLanes(head, s[g][x], shortfall, trim);
+      const auto weight = hn::Mul(hn::Mul(trim, trim), m);  // (11)
       const auto rejected = hn::Eq(trim, zero);
       auto counts = hn::And(hn::Gt(m, zero), hn::Not(rejected));
       if (walk.document != nullptr) {
@@ -217,14 +252,21 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
         const Real own = i < walk.last ? document[i] : Real{-2};
         counts = hn::And(counts, hn::Eq(hn::Load(d, keys), hn::Set(d, own)));
       }
-      uint8_t bytes[8] = {};
-      hn::StoreMaskBits(d, counts, bytes);
-      bits |= static_cast<uint64_t>(bytes[0] | (bytes[1] << 8)) << (x * kWidth);
+      bits |= BitsOf<Real>(counts) << (x * kWidth);
       const int64_t at = (query + g) * kPanelKeys + offset + x * kWidth;
       hn::Store(weight, d, verdicts.weight + at);
       if constexpr (kKeepShortfall) hn::Store(shortfall, d, verdicts.shortfall + at);
     }
     verdicts.accepted[query + g] |= bits << offset;
+  }
+}
+
+/// Brings in the values of a panel's keys that are wanted.
+template <typename Real>
+HWY_INLINE void StoreWantedValues(const ScreeningWalk<Real>& walk, uint64_t wanted, int64_t panel, const Slots& slots) {
+  for (; wanted != 0; wanted &= wanted - 1) {
+    const int64_t key = panel + std::countr_zero(wanted), slot = slots(key);
+    if (walk.ring.ready[slot] == 0) StoreValue(walk, key, slot);
   }
 }
 
@@ -245,10 +287,7 @@ HWY_INLINE void ScreenPanel(const ScreeningWalk<Real>& walk, const Real* HWY_RES
   }
   uint64_t wanted = 0;
   for (int64_t i = 0; i < count; ++i) wanted |= verdicts.accepted[i];
-  for (; wanted != 0; wanted &= wanted - 1) {
-    const int64_t key = panel + std::countr_zero(wanted), slot = slots(key);
-    if (walk.ring.ready[slot] == 0) StoreValue(walk, key, slot);
-  }
+  StoreWantedValues(walk, wanted, panel, slots);
 }
 
 /// h += sum of weight * value over the accepted keys of one query: the only place where values are read.  (12)

@@ -4,7 +4,7 @@
 #define HWY_TARGET_INCLUDE "tamis/ops/screening/screening_kernel.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which includes this file once per instruction set:
-#include "tamis/ops/screening/screening_kernel-inl.h"
+#include "tamis/ops/screening/screening_search-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
@@ -47,15 +47,10 @@ void Forward(const ScreeningWalk<Real>& walk) {
     packed = first + count;
     LoadQueries(walk, first, count, q);
     std::fill(h, h + count * value_width, Real{0});
-    const int64_t first_key = FirstVisibleTile(walk, first);
-    const Slots slots(first_key, walk.ring.capacity);
-    for (int64_t panel = first_key; panel < first + count; panel += kPanelKeys) {
-      ScreenPanel<false>(walk, q, first, count, panel, slots, verdicts);
-      for (int64_t i = 0; i < count; ++i) {
-        if (verdicts.accepted[i] == 0) continue;  // a rejected key never reads its value
-        AddAccepted(walk, verdicts.accepted[i], verdicts.weight + i * kPanelKeys, panel, slots, h + i * value_width);
-      }
-    }
+    const Slots slots(FirstVisibleTile(walk, first), walk.ring.capacity);
+    ForAcceptedKeys<false>(walk, q, first, count, slots, verdicts,
+                           [&](int64_t i, uint64_t accepted, const Real* weight, const Real*, int64_t panel)
+                               HWY_ATTR { AddAccepted(walk, accepted, weight, panel, slots, h + i * value_width); });
     if (walk.head.tanh_norm) {
       TanhNormFactors(h, count, value_width, norm, factor);
     } else {

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "tamis/kernels/rows.h"
+#include "tamis/ops/screening/screening_index.h"
 
 // Screening on raw pointers: no torch, no allocation, no threads in here. One call walks the queries of one head in
 // order, so that the newest keys sit in a small ring that stays in the cache. Highway compiles the bodies for every
@@ -69,6 +70,9 @@ struct ScreeningWalk {
   bool store_all_values = false;
   const Real* document = nullptr;  // [keys] document number of position j - key_origin; null: one document
   Real* scratch = nullptr;         // walk_scratch(...) numbers
+  /// Older keys, grouped; null: none. Only where the ring keeps every key: span at least as long as the sequence.
+  KeyIndex<Real>* index = nullptr;
+  SkippedWork* skipped = nullptr;  // counts; null: nobody asks
 };
 
 /// Scratch numbers of a forward walk.

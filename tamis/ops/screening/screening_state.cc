@@ -34,10 +34,12 @@ struct HeadStore {
   PreparedHead<float> head;
   std::vector<float> tiles, values;
   std::vector<uint8_t> ready;
+  StoredIndex index;  // of a head that keeps all its keys
 
   int64_t bytes() const {
     return static_cast<int64_t>((tiles.capacity() + values.capacity() + head.softmask.capacity()) * sizeof(float) +
-                                ready.capacity());
+                                ready.capacity()) +
+           index.bytes();
   }
 };
 
@@ -83,7 +85,8 @@ struct ScreeningState::Impl {
     const int64_t capacity = capacity_for(store, last);
     if (capacity == store.capacity) return;
     constexpr double kWorthAsking = 64 << 20;
-    const double bytes = static_cast<double>(capacity) * static_cast<double>(bytes_per_key());
+    const double bytes = static_cast<double>(capacity) * static_cast<double>(bytes_per_key()) +
+                         static_cast<double>(index_bytes(store, capacity));
     if (bytes > kWorthAsking) {
       require_memory(bytes, fmt::format("screening state: a head of {} tokens", last), "use a shorter text");
     }
@@ -94,6 +97,7 @@ struct ScreeningState::Impl {
     resize(store.tiles, capacity * key_dim, 0.0f);
     resize(store.values, capacity * padded(value_dim), 0.0f);
     resize(store.ready, capacity, uint8_t{1});
+    if (store.final_capacity == kUnbounded) store.index.reserve(capacity, key_dim);
     store.head = prepare_head<float>(store.s_w, store.s_r, key_dim, value_dim, capacity, options.mipe_threshold,
                                      options.expand_beyond, options.position == "mipe", options.tanh_norm,
                                      /*derivative=*/false);
@@ -101,6 +105,11 @@ struct ScreeningState::Impl {
   }
 
   int64_t bytes_per_key() const { return (key_dim + padded(value_dim)) * static_cast<int64_t>(sizeof(float)) + 1; }
+
+  /// Bytes of a head's index at a capacity.
+  int64_t index_bytes(const HeadStore& store, int64_t capacity) const {
+    return store.final_capacity == kUnbounded ? StoredIndex::bytes_for(capacity, key_dim) : 0;
+  }
 
   /// Keys of a head that are worth saving: whole tiles up to `position`, or the whole ring.
   int64_t saved_keys(const HeadStore& store) const { return std::min(store.final_capacity, padded(position)); }
@@ -131,6 +140,7 @@ struct ScreeningState::Impl {
     walk.v = rows_of(v, b, h);
     if (gate.defined()) walk.gate = rows_of(gate, b, h);
     walk.out = rows_of(out, b, h);
+    walk.index = store.index.bind(memory);
     kernels::screening_forward(walk);
   }
 
@@ -270,6 +280,7 @@ int64_t ScreeningState::bytes_after(int64_t tokens) const {
     sum += store.bytes();
     if (capacity == store.capacity) continue;
     const int64_t table = Impl::softmask_size(store, capacity) - static_cast<int64_t>(store.head.softmask.capacity());
+    sum += impl_->index_bytes(store, capacity) - store.index.bytes();
     sum += (capacity - store.capacity) * impl_->bytes_per_key() + table * static_cast<int64_t>(sizeof(float));
   }
   return sum;
@@ -318,6 +329,7 @@ void ScreeningState::load(std::istream& in) {
     store.tiles = {};
     store.values = {};
     store.ready = {};
+    store.index = {};
     int64_t keys = 0;
     read_numbers(in, &keys, 1);
     const int64_t expected_keys = loaded.saved_keys(store);
