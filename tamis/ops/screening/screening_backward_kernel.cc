@@ -114,10 +114,15 @@ HWY_INLINE void PairsBackward(ScreeningBackward<Real>& backward, int64_t query, 
       accept_sum = hn::MulAdd(da_t, short_x, accept_sum);
       softmask_sum = hn::MulAdd(hn::Mul(dw, a), hn::Load(d, slope + x), softmask_sum);
     }
+    for (int64_t at = 0; at < key_width; at += hn::MaxLanes(d)) {
+      auto sum = hn::LoadU(d, dq + at);
+      for (int64_t e = 0; e < pairs; ++e) {
+        sum = hn::MulAdd(hn::Set(d, ds[e]), hn::LoadU(d, walk.ring.rows + slot[e] * key_width + at), sum);
+      }
+      hn::StoreU(sum, d, dq + at);
+    }
     for (int64_t e = 0; e < pairs; ++e) {
-      const Real* HWY_RESTRICT key = walk.ring.rows + slot[e] * key_width;
       Real* HWY_RESTRICT sums = backward.sums + slot[e] * sums_width;
-      AddScaled(ds[e], key, dq, key_width);
       AddScaled(ds[e], q, sums, key_width);
       AddScaled(weight[e], dh, sums + key_width, value_width);
     }

@@ -209,15 +209,18 @@ HWY_INLINE uint64_t BitsOf(hn::Mask<LaneTag<Real>> mask) {
   return static_cast<uint64_t>(bytes[0] | (bytes[1] << 8));
 }
 
+/// Queries that are screened together: their similarities fill 8 registers.
+template <typename Real>
+inline constexpr int64_t kQueryGroup = std::max<int64_t>(8 / (kTileKeys / hn::MaxLanes(LaneTag<Real>())), 1);
+
 /// Eq. (8)-(11) for a group of queries and one tile of keys. kKeepShortfall: the backward pass wants (1 - s) / r too.
-template <bool kKeepShortfall, typename Real>
+template <bool kKeepShortfall, int64_t kGroup, typename Real>
 HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT q, int64_t first_query,
                            int64_t query, const Real* HWY_RESTRICT tile, int64_t key, int64_t offset,
                            Verdicts<Real>& verdicts) {
   const LaneTag<Real> d;
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   constexpr int64_t kVectors = kTileKeys / kWidth;
-  constexpr int64_t kGroup = 8 / kVectors > 0 ? 8 / kVectors : 1;
   const ScreeningHead<Real>& head = walk.head;
   const int64_t K = head.key_dim, width = padded(K);
   const Real* HWY_RESTRICT rows = q + query * width;
@@ -275,14 +278,16 @@ HWY_INLINE void StoreWantedValues(const ScreeningWalk<Real>& walk, uint64_t want
 template <bool kKeepShortfall, typename Real>
 HWY_INLINE void ScreenPanel(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT q, int64_t first_query,
                             int64_t count, int64_t panel, const Slots& slots, Verdicts<Real>& verdicts) {
-  constexpr int64_t kVectors = kTileKeys / hn::MaxLanes(LaneTag<Real>());
-  constexpr int64_t kGroup = 8 / kVectors > 0 ? 8 / kVectors : 1;
   const int64_t K = walk.head.key_dim, last_key = first_query + count;
   for (int64_t i = 0; i < kBlockQueries; ++i) verdicts.accepted[i] = 0;
   for (int64_t key = panel; key < std::min(panel + kPanelKeys, last_key); key += kTileKeys) {
     const Real* tile = walk.ring.tiles + slots(key) / kTileKeys * K * kTileKeys;
-    for (int64_t query = 0; query < count; query += kGroup) {
-      ScreenTile<kKeepShortfall>(walk, q, first_query, query, tile, key, key - panel, verdicts);
+    if (count == 1) {
+      ScreenTile<kKeepShortfall, 1>(walk, q, first_query, 0, tile, key, key - panel, verdicts);
+      continue;
+    }
+    for (int64_t query = 0; query < count; query += kQueryGroup<Real>) {
+      ScreenTile<kKeepShortfall, kQueryGroup<Real>>(walk, q, first_query, query, tile, key, key - panel, verdicts);
     }
   }
   uint64_t wanted = 0;

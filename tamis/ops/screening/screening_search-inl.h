@@ -108,9 +108,9 @@ HWY_INLINE void SearchWindow(const ScreeningWalk<Real>& walk, const Real* HWY_RE
   ForTiles(K, q, index.tiles, nodes, count, [&](int64_t tile, const hn::Vec<LaneTag<Real>>(&s)[kVectors]) HWY_ATTR {
     accepted += ScreenIndexTile<kKeepShortfall>(walk, query, tile, s);
   });
-  constexpr double kAcceptedCost = 0.1;  // of noting a key, in tiles
+  constexpr double kVisitCost = 1.3, kAcceptedCost = 0.7;  // in tiles of the dense walk, as measured
   index.asked += static_cast<double>((end - window) / kTileKeys);
-  index.spent += static_cast<double>(bounds + count) + kAcceptedCost * static_cast<double>(accepted);
+  index.spent += kVisitCost * static_cast<double>(bounds + count) + kAcceptedCost * static_cast<double>(accepted);
   if (walk.skipped != nullptr) {
     walk.skipped->bounds += static_cast<double>(bounds * kIndexFan);
     walk.skipped->similarities += static_cast<double>(count * kTileKeys);
