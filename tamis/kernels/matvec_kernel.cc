@@ -23,6 +23,7 @@ using FloatVec = hn::Vec<FloatTag>;
 /// A format tells how many columns a step takes, how a step's weights are loaded and how they are added up:
 /// `Sum` is what gathers along a row, `Loaded` a step's weights of a row, `Vector` a step's numbers of a vector.
 struct Float32 {
+  static constexpr int kVectors = 4;  // at once, with four rows: as many sums as there are registers for
   using Element = float;
   using Sum = FloatVec;
   using Loaded = FloatVec;
@@ -64,6 +65,7 @@ void PrepareForInt8(int64_t, int64_t, float*, float* HWY_RESTRICT scale) {
 
 /// Two neighbours share 32 bits: the lower becomes a float32 by a shift, the upper by clearing the lower.
 struct BFloat16 {
+  static constexpr int kVectors = 4;
   using Element = uint16_t;
   using Sum = FloatVec;
   struct Loaded {
@@ -88,6 +90,7 @@ struct BFloat16 {
 };
 
 struct Int8 {
+  static constexpr int kVectors = 2;
   using Element = int8_t;
   struct Sum {
     hn::Vec<IntTag> low, high;
@@ -254,8 +257,7 @@ void MultiplyRows(const WeightRows& weights, int64_t first, int64_t last, const 
                  y_stride);
       }
     };
-    some(&MultiplyVectors<Format, kRowsAtOnce, 4>, 4);
-    some(&MultiplyVectors<Format, kRowsAtOnce, 2>, 2);
+    some(&MultiplyVectors<Format, kRowsAtOnce, Format::kVectors>, Format::kVectors);
     some(&MultiplyVectors<Format, kRowsAtOnce, 1>, 1);
   }
 }

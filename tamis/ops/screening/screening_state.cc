@@ -241,14 +241,19 @@ Tensor ScreeningState::step(std::span<ScreeningState* const> states, const Tenso
 }
 
 void ScreeningState::step_head(int64_t head, const HeadToken& token, float* scratch) {
-  auto walk = impl_->walk_of(impl_->heads[head], 1, scratch);
+  HeadStore& store = impl_->heads[head];
+  auto walk = impl_->walk_of(store, 1, scratch);
   const auto row = [](float* numbers) { return kernels::Rows{numbers, 0, kernels::Storage::kFloat32}; };
   walk.q = row(token.q_K);
   walk.k = row(token.k_K);
   walk.v = row(token.v_V);
   walk.gate = row(token.gate_V);
   walk.out = row(token.out_V);
-  kernels::screening_token(walk);
+  if (store.final_capacity < kUnbounded) return kernels::screening_token(walk);
+  WalkMemory<float>& memory = thread_memory<float>();  // bounds skip what an endless window would cost
+  walk.scratch = memory.take(kernels::forward_scratch(impl_->key_dim, impl_->value_dim));
+  walk.index = store.index.bind(memory);
+  kernels::screening_forward(walk);
 }
 
 void ScreeningState::advance() {
