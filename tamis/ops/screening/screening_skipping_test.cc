@@ -100,7 +100,7 @@ TEST(ScreeningSkipping, LongSequencesUseEveryLevel) {
 
 TEST(ScreeningSkipping, SimilaritiesAtTheThresholdAreDecidedAlike) {
   // Keys at 1 - r from their query, up to a few roundings on either side; r chosen for the trap.
-  constexpr int64_t T = 2300, K = 16;
+  constexpr int64_t T = 1400, K = 16;
   for (const double r : {0.5, 0.013, 0.87}) {
     Tensors in = clustered_inputs(T, {r}, 20, 0.0, 6);
     const Tensor unit = in[0] / in[0].norm(2, {-1}, true);
@@ -114,20 +114,60 @@ TEST(ScreeningSkipping, SimilaritiesAtTheThresholdAreDecidedAlike) {
   }
 }
 
+/// A query at angle `beyond` from the last of `keys` accepts that key by a hair, or misses it by one: the bound of a
+/// node that ends there is as tight as it can be. Whether the key was taken shows, as no other key is near.
+void expect_exact_at_the_edge(const Tensor& keys, const Tensor& last, const Tensor& across, double r) {
+  const int64_t T = keys.size(0), K = keys.size(1);
+  // Steps of a rounding and of a thousandth on either side of the threshold.
+  const Tensor nudge = at::arange(T).remainder(41).sub(20).mul(6e-8).view({T, 1}) *
+                       at::pow(10.0, at::arange(T).remainder(5)).view({T, 1});
+  const Tensor cosine = (1 - r + nudge).clamp_max(1);
+  const Tensor q = cosine * last + (1 - cosine * cosine).sqrt() * across;
+  const auto heads = [&](const Tensor& x) { return x.to(at::kFloat).view({1, T, 1, x.size(1)}).contiguous(); };
+  const Tensors in = {heads(q),
+                      heads(keys),
+                      testing::random_normal({1, T, 1, 8}, 20),
+                      at::full({1}, 95.0),
+                      at::full({1}, std::log(r / (1 - r))),
+                      testing::random_normal({1, T, 1, 8}, 21)};
+  ASSERT_EQ(K, 16);
+  expect_exact(in);
+  const Tensor taken = results(in, Skipping::kAlways)[0].ne(0).any(-1).sum();
+  EXPECT_GT(taken.item().toLong(), T / 5) << "some are accepted";
+  EXPECT_LT(taken.item().toLong(), 4 * T / 5) << "some are not";
+}
+
+TEST(ScreeningSkipping, TightBoundsAreDecidedAlike) {
+  constexpr int64_t T = 1400;
+  const Tensor axes = at::eye(16, at::kDouble);
+  for (const double r : {0.5, 0.02, 0.9}) {
+    // Nodes of one key many times over: a node's bound is the similarity itself.
+    const Tensor which = at::arange(T).mul(7).remainder(8);
+    const Tensor repeated = axes.index({which});
+    expect_exact_at_the_edge(repeated, axes.index({which.flip(0)}), axes.index({which.flip(0) + 8}), r);
+    // Keys along an arc, and queries in its plane beyond its end.
+    const Tensor angle = at::arange(T).mul(37).remainder(T).to(at::kDouble).mul(0.3 / (T - 1)).unsqueeze(1);
+    const Tensor arc = angle.cos() * axes[0] + angle.sin() * axes[1];
+    const Tensor end = std::cos(0.3) * axes[0] + std::sin(0.3) * axes[1];
+    const Tensor onward = std::cos(0.3) * axes[1] - std::sin(0.3) * axes[0];
+    expect_exact_at_the_edge(arc, end.expand({T, 16}), onward.expand({T, 16}), r);
+  }
+}
+
 TEST(ScreeningSkipping, ZeroRowsAndShortRows) {
-  Tensors in = clustered_inputs(2300, {0.2, 0.97, 1 - 1e-9}, 30, 0.1, 8);
-  in[0].slice(1, 5, 2300, 11).zero_();
-  in[1].slice(1, 3, 2300, 7).zero_();
-  in[1].slice(1, 64, 160).zero_();     // whole tiles
-  in[1].slice(1, 500, 1200) *= 1e-13;  // below the smallest norm: shorter than a unit vector
-  in[0].slice(1, 1200, 1900) *= 1e-13;
+  Tensors in = clustered_inputs(1400, {0.2, 0.97, 1 - 1e-9}, 30, 0.1, 8);
+  in[0].slice(1, 5, 1400, 11).zero_();
+  in[1].slice(1, 3, 1400, 7).zero_();
+  in[1].slice(1, 64, 160).zero_();    // whole tiles
+  in[1].slice(1, 500, 900) *= 1e-13;  // below the smallest norm: shorter than a unit vector
+  in[0].slice(1, 1000, 1300) *= 1e-13;
   expect_exact(in);
   in[4].fill_(std::numeric_limits<float>::infinity());  // r = 1
   expect_exact(in);
 }
 
 TEST(ScreeningSkipping, NaNIsNeverSkipped) {
-  const Tensors clean = clustered_inputs(2300, {0.05, 0.5}, 30, 0.05, 9);
+  const Tensors clean = clustered_inputs(1400, {0.05, 0.5}, 30, 0.05, 9);
   for (const size_t argument : {0, 1}) {
     Tensors in = clean;
     in[argument] = clean[argument].clone();
@@ -135,7 +175,7 @@ TEST(ScreeningSkipping, NaNIsNeverSkipped) {
     in[argument].select(1, 300).select(-1, 3).fill_(std::numeric_limits<double>::infinity());
     expect_exact(in);
     const Tensor out = results(in, Skipping::kAlways)[0];
-    EXPECT_TRUE(out.select(1, argument == 0 ? 700 : 2299).isnan().all().item().toBool()) << "argument " << argument;
+    EXPECT_TRUE(out.select(1, argument == 0 ? 700 : 1399).isnan().all().item().toBool()) << "argument " << argument;
   }
   Tensors in = clean;
   in[4] = at::full({2}, kNaN);
@@ -143,11 +183,11 @@ TEST(ScreeningSkipping, NaNIsNeverSkipped) {
 }
 
 TEST(ScreeningSkipping, DocumentsLastQueriesAndFiniteWindows) {
-  const Tensors in = clustered_inputs(2300, {0.1, 0.6}, 30, 0.1, 10);
-  expect_exact(in, {.document = at::arange(2300).floor_divide(700).view({1, 2300})});
-  expect_exact(clustered_inputs(2300, {0.1, 0.6}, 30, 0.1, 11, /*queries=*/333));
+  const Tensors in = clustered_inputs(1400, {0.1, 0.6}, 30, 0.1, 10);
+  expect_exact(in, {.document = at::arange(1400).floor_divide(500).view({1, 1400})});
+  expect_exact(clustered_inputs(1400, {0.1, 0.6}, 30, 0.1, 11, /*queries=*/333));
   Tensors finite = in;
-  finite[3] = at::tensor({std::log(50'000.0), std::log(2000.0)});  // longer than the sequence, and shorter
+  finite[3] = at::tensor({std::log(50'000.0), std::log(1100.0)});  // longer than the sequence, and shorter
   expect_exact(finite);
 }
 
