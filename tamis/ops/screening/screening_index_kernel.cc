@@ -191,9 +191,9 @@ int64_t advance_index(const ScreeningWalk<Real>& walk, int64_t first) {
 
 template <typename Real>
 void judge_index(KeyIndex<Real>& index, int64_t next_query) {
-  constexpr double kEnough = 64 * kSmallestChunk / kTileKeys;  // tiles that a judgement is based on, at least
+  constexpr int64_t kEnough = 64 * kSmallestChunk / kTileKeys;  // tiles that a judgement is based on, at least
   constexpr double kWorth = 0.75;
-  if (index.asked < kEnough) return;
+  if (index.asked < static_cast<double>(kEnough)) return;
   if (index.skipping == Skipping::kAdaptive) {
     index.trial = index.spent > kWorth * index.asked;
     if (index.trial) {

@@ -109,7 +109,8 @@ HWY_INLINE void SearchWindow(const ScreeningWalk<Real>& walk, const Real* HWY_RE
     accepted += ScreenIndexTile<kKeepShortfall>(walk, query, tile, s);
   });
   constexpr double kVisitCost = 1.3, kAcceptedCost = 0.7;  // in tiles of the dense walk, as measured
-  index.asked += static_cast<double>((end - window) / kTileKeys);
+  const int64_t tiles_of_dense_walk = (end - window) / kTileKeys;
+  index.asked += static_cast<double>(tiles_of_dense_walk);
   index.spent += kVisitCost * static_cast<double>(bounds + count) + kAcceptedCost * static_cast<double>(accepted);
   if (walk.skipped != nullptr) {
     walk.skipped->bounds += static_cast<double>(bounds * kIndexFan);
