@@ -29,6 +29,11 @@ TEST(TensorMemory, ReleasedTensorsAreCached) {
   large.reset();
   EXPECT_EQ(cached_tensor_bytes() - before, int64_t{64} << 20);
 }
+
+TEST(TensorMemory, RefusesWhatNoMachineHas) {
+  keep_tensor_memory();
+  EXPECT_ANY_THROW(at::empty({int64_t{1} << 40}, at::kDouble));
+}
 #endif
 
 TEST(TensorMemory, ServesRawBlocksOfAnySize) {
@@ -39,11 +44,6 @@ TEST(TensorMemory, ServesRawBlocksOfAnySize) {
     if (size > 0) block[0] = block[size - 1] = 1;
     allocator->raw_deallocate(block);
   }
-}
-
-TEST(TensorMemory, RefusesWhatNoMachineHas) {
-  keep_tensor_memory();
-  EXPECT_ANY_THROW(at::empty({int64_t{1} << 40}, at::kDouble));
 }
 
 }  // namespace
