@@ -199,7 +199,7 @@ TEST(Decoding, MemoryIsFlatWithFiniteWindows) {
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr bool kFreedMemoryStays = true;  // in quarantine
+constexpr bool kFreedMemoryStays = true;  // in quarantine, 256 MB of it
 #else
 constexpr bool kFreedMemoryStays = false;
 #endif
@@ -217,7 +217,8 @@ TEST(Decoding, AMillionTokensTakeNoMemory) {
   const int64_t bytes = state->bytes(), resident = resident_bytes();
   while (state->position() < 1'000'000) some_chunks_and_steps();
   EXPECT_EQ(state->bytes(), bytes);
-  if (!kFreedMemoryStays) EXPECT_LT(resident_bytes() - resident, 2 << 20);
+  const int64_t growth = resident_bytes() - resident;
+  EXPECT_LT(growth, kFreedMemoryStays ? 256 << 20 : 2 << 20);
   const Tensor last = decode(*model, *state, tokens);
   // What a window no longer reaches leaves no trace, whatever the position.
   expect_near(last.slice(0, 256), hidden(*model, tokens).slice(0, 256));
