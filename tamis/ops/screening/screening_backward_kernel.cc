@@ -5,7 +5,7 @@
 #define HWY_TARGET_INCLUDE "tamis/ops/screening/screening_backward_kernel.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which includes this file once per instruction set:
-#include "tamis/ops/screening/screening_search-inl.h"
+#include "tamis/ops/screening/screening_search_kernel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {

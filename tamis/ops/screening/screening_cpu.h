@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "tamis/ops/screening/screening.h"
-#include "tamis/ops/screening/screening_index.h"
+#include "tamis/ops/screening/screening_index_kernel.h"
 
 namespace tamis::ops {
 

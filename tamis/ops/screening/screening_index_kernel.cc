@@ -1,11 +1,12 @@
 // Construction of a head's index of old keys, and the judgement whether it pays.
 
+#include "tamis/ops/screening/screening_index_kernel.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 
-#include "tamis/ops/screening/screening_index.h"
 #include "tamis/ops/screening/screening_kernel.h"
 
 namespace tamis::kernels {

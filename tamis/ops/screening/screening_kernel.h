@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "tamis/kernels/rows.h"
-#include "tamis/ops/screening/screening_index.h"
+#include "tamis/ops/screening/screening_index_kernel.h"
 
 // Screening on raw pointers: no torch, no allocation, no threads in here. One call walks the queries of one head in
 // order, so that the newest keys sit in a small ring that stays in the cache. Highway compiles the bodies for every

@@ -3,11 +3,11 @@
 
 #include "tamis/ops/screening/screening_kernel.h"
 
-#if defined(TAMIS_OPS_SCREENING_SEARCH_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TAMIS_OPS_SCREENING_SEARCH_INL_H_
-#undef TAMIS_OPS_SCREENING_SEARCH_INL_H_
+#if defined(TAMIS_OPS_SCREENING_SEARCH_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TAMIS_OPS_SCREENING_SEARCH_KERNEL_INL_H_
+#undef TAMIS_OPS_SCREENING_SEARCH_KERNEL_INL_H_
 #else
-#define TAMIS_OPS_SCREENING_SEARCH_INL_H_
+#define TAMIS_OPS_SCREENING_SEARCH_KERNEL_INL_H_
 #endif
 
 #include "tamis/ops/screening/screening_kernel-inl.h"
