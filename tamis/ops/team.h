@@ -111,13 +111,14 @@ class TeamMember {
 template <typename Work>
 void parallel_team(int64_t shares, const Work& work) {
   TeamWork team(shares);
-  order::release(&order::fork);
-  at::parallel_for(0, shares, 1, [&](int64_t first, int64_t) {
+  const auto join = [&](int64_t first, int64_t) {
     order::acquire(&order::fork);
     TeamMember member(team, first);
     work(member);
     order::release(&team);
-  });
+  };
+  order::release(&order::fork);
+  at::parallel_for(0, shares, 1, join);
   order::acquire(&team);
 }
 

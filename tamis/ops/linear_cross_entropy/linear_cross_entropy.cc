@@ -230,11 +230,6 @@ Tensor if_wanted(const Tensor& gradient, bool wanted) {
   return wanted ? gradient : Tensor();
 }
 
-/// The gradient of a loss that is itself differentiated, on CPU, where looking at it costs nothing.
-bool is_one(const Tensor& grad) {
-  return grad.is_cpu() && grad.item().toDouble() == 1;
-}
-
 /// Reductions "mean" and "sum": the forward pass forms the gradients, the backward pass scales them.
 struct ReducedLoss : torch::autograd::Function<ReducedLoss> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, const Tensor& target,
@@ -251,7 +246,7 @@ struct ReducedLoss : torch::autograd::Function<ReducedLoss> {
     // When the graph is not kept nobody needs the unscaled gradients again: no second copy of [N, D].
     const bool keep = torch::autograd::get_current_graph_task_keep_graph();
     const auto scaled = [&](const Tensor& gradient) {
-      if (!gradient.defined() || (!keep && is_one(grads[0]))) return gradient;
+      if (!gradient.defined()) return gradient;
       return keep ? gradient * grads[0] : gradient.mul_(grads[0]);
     };
     const variable_list unscaled = ctx->get_saved_variables();
