@@ -7,8 +7,8 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h, as Highway asks.
 #include "hwy/highway.h"
+#include "tamis/kernels/math-inl.h"
 #include "tamis/kernels/rows-inl.h"
-#include "tamis/ops/linear_cross_entropy/linear_cross_entropy_kernel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {

@@ -5,7 +5,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h, as Highway asks.
 #include "hwy/highway.h"
-#include "tamis/ops/linear_cross_entropy/linear_cross_entropy_kernel-inl.h"
+#include "tamis/kernels/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {

@@ -9,24 +9,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 
-/// out = u * tanh(SiLU(gate)), u = factor * h.                                                (14), (17), (18)
-template <typename Real>
-void Finish(const ScreeningWalk<Real>& walk, int64_t query, double factor, Real* HWY_RESTRICT h,
-            Real* HWY_RESTRICT gate) {
-  const LaneTag<Real> d;
-  const int64_t row = query - walk.query_origin, width = padded(walk.head.value_dim);
-  if (walk.gate.data != nullptr) LoadRow(walk.gate, row, walk.head.value_dim, gate);
-  for (int64_t at = 0; at < width; at += hn::MaxLanes(d)) {
-    auto u = hn::Mul(hn::LoadU(d, h + at), hn::Set(d, static_cast<Real>(factor)));
-    if (walk.gate.data != nullptr) {
-      const auto g = hn::LoadU(d, gate + at);
-      u = hn::Mul(u, PreciseTanh(d, hn::Mul(g, Sigmoid(d, g))));
-    }
-    hn::StoreU(u, d, h + at);
-  }
-  StoreRow(h, walk.head.value_dim, walk.out, row);
-}
-
 template <typename Real>
 void Forward(const ScreeningWalk<Real>& walk) {
   const int64_t key_width = padded(walk.head.key_dim), value_width = padded(walk.head.value_dim);

@@ -84,15 +84,14 @@ HWY_INLINE void Gather(const ScreeningWalk<float>& walk, const float* HWY_RESTRI
 }
 
 /// tanh(|h|) / |h|, 1 at h = 0.                                                                (13), (14)
-HWY_INLINE float TanhNormFactor(const float* HWY_RESTRICT h, int64_t width) {
+HWY_INLINE double TanhNormFactor(const float* HWY_RESTRICT h, int64_t width) {
   const hn::CappedTag<double, 1> one_lane;
   const double norm = std::sqrt(WideDot(h, h, width));
   if (norm == 0) return 1;
-  return static_cast<float>(hn::GetLane(PreciseTanh(one_lane, hn::Set(one_lane, norm))) / norm);
+  return hn::GetLane(PreciseTanh(one_lane, hn::Set(one_lane, norm))) / norm;
 }
 
 void Token(const ScreeningWalk<float>& walk) {
-  const LaneTag<float> d;
   const int64_t key_width = padded(walk.head.key_dim), value_width = padded(walk.head.value_dim);
   float* q = walk.scratch;
   float* k = q + key_width;
@@ -107,17 +106,7 @@ void Token(const ScreeningWalk<float>& walk) {
   }
   PackToken(walk, k);
   Gather(walk, q, h);
-  const auto factor = hn::Set(d, walk.head.tanh_norm ? TanhNormFactor(h, value_width) : 1.0f);
-  if (walk.gate.data != nullptr) LoadRow(walk.gate, 0, walk.head.value_dim, gate);
-  for (int64_t at = 0; at < value_width; at += hn::MaxLanes(d)) {
-    auto u = hn::Mul(hn::LoadU(d, h + at), factor);
-    if (walk.gate.data != nullptr) {
-      const auto g = hn::LoadU(d, gate + at);
-      u = hn::Mul(u, PreciseTanh(d, hn::Mul(g, Sigmoid(d, g))));  // (17), (18)
-    }
-    hn::StoreU(u, d, h + at);
-  }
-  StoreRow(h, walk.head.value_dim, walk.out, 0);
+  Finish(walk, walk.first, walk.head.tanh_norm ? TanhNormFactor(h, value_width) : 1.0, h, gate);
 }
 
 }  // namespace tamis::kernels::HWY_NAMESPACE
