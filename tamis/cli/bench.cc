@@ -93,7 +93,10 @@ class Subcommand : public std::enable_shared_from_this<Subcommand<Bench>> {
     });
   }
 
-  void add_flag(const std::string& name, bool& value, const std::string& help) { app_.add_flag(name, value, help); }
+  void add_flag_off(const std::string& name, bool& value, const std::string& help) {
+    app_.add_flag_callback(
+        name, [&value] { value = false; }, help);
+  }
 
   /// The options that all have; `example` ends the help.
   void finish(const std::string& example) {
@@ -186,7 +189,7 @@ void add_ops_bench(CLI::App& app) {
   add_windows(*command);
   command->add("--survive", bench.survive, bench.survive, list(number(1e-6, 0.5)),
                "Shares of the visible keys that are accepted, separated by commas");
-  command->add_flag("!--no-peer", bench.peer, "Leave softmax attention out");
+  command->add_flag_off("--no-peer", bench.peer, "Leave softmax attention out");
   command->finish("ops --lengths 4096 --windows infinite --survive 0.001,0.02,0.1,0.5 --no-peer");
 }
 
