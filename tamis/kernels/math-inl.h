@@ -20,26 +20,34 @@ HWY_INLINE V PositivePart(D d, V x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x);
 }
 
-/// exp(r) - 1 for x = n ln 2 + r, |r| <= ln(2) / 2, in float32: the polynomial of Cephes' expf.
-template <class D, class V>
-HWY_INLINE V ExpOfRemainderMinusOne(D d, V x, V n) {
-  const auto r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x));
-  auto series = hn::Set(d, 1.9875691500e-4f);
-  for (const float coefficient :
-       {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f}) {
-    series = hn::MulAdd(series, r, hn::Set(d, coefficient));
+// Functions of kCount vectors work on them in step: their chains of dependent instructions are long, and processors
+// look ahead too few instructions to find the next vector's chain behind them.
+
+/// exp(r) - 1 for x = n ln 2 + r, |r| <= ln(2) / 2, in float32: r + r^2 times a polynomial fitted to 1.4e-8.
+template <int kCount, class D, class V>
+HWY_INLINE void ExpOfRemainderMinusOne(D d, const V (&x)[kCount], const V (&n)[kCount], V (&result)[kCount]) {
+  V r[kCount], series[kCount];
+  for (int i = 0; i < kCount; ++i) r[i] = hn::NegMulAdd(n[i], hn::Set(d, 0.693359375f), x[i]);
+  for (int i = 0; i < kCount; ++i) r[i] = hn::NegMulAdd(n[i], hn::Set(d, -2.12194440e-4f), r[i]);
+  for (int i = 0; i < kCount; ++i) series[i] = hn::Set(d, 1.39464124e-3f);
+  for (const float coefficient : {8.36656522e-3f, 4.16662842e-2f, 1.66665435e-1f, 5.0e-1f}) {
+    for (int i = 0; i < kCount; ++i) series[i] = hn::MulAdd(series[i], r[i], hn::Set(d, coefficient));
   }
-  return hn::MulAdd(hn::Mul(r, r), series, r);
+  for (int i = 0; i < kCount; ++i) result[i] = hn::MulAdd(hn::Mul(r[i], r[i]), series[i], r[i]);
 }
 
 /// exp(x) - 1 = 2^n (exp(r) - 1) + (2^n - 1) for |x| <= 87 in float32, exact to about one ulp near 0 too.
-template <class D, class V>
-HWY_INLINE V ShortExpMinusOne(D d, V x) {
+template <int kCount, class D, class V>
+HWY_INLINE void ShortExpMinusOne(D d, V (&x)[kCount]) {
   const hn::RebindToSigned<D> integers;
-  const auto n = hn::NearestInt(hn::Mul(x, hn::Set(d, 1.44269504088896341f)));
-  const auto minus_one = ExpOfRemainderMinusOne(d, x, hn::ConvertTo(d, n));
-  const auto power = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n, hn::Set(integers, 127))));
-  return hn::MulAdd(power, minus_one, hn::Sub(power, hn::Set(d, 1.0f)));
+  V n[kCount], minus_one[kCount];
+  for (int i = 0; i < kCount; ++i) n[i] = hn::Round(hn::Mul(x[i], hn::Set(d, 1.44269504088896341f)));
+  ExpOfRemainderMinusOne(d, x, n, minus_one);
+  for (int i = 0; i < kCount; ++i) {
+    const auto exponent = hn::Add(hn::ConvertTo(integers, n[i]), hn::Set(integers, 127));
+    const auto power = hn::BitCast(d, hn::ShiftLeft<23>(exponent));
+    x[i] = hn::MulAdd(power, minus_one[i], hn::Sub(power, hn::Set(d, 1.0f)));
+  }
 }
 
 /// exp(x) for x <= 0, where softmax needs it: in float32 to about one ulp and in half the instructions of Highway's
@@ -52,7 +60,10 @@ HWY_INLINE V ExpOfNonPositive(D d, V x) {
     // Added to 1.5 * 2^23, n stands in the lowest bits of the sum.
     const auto shift = hn::Set(d, 12582912.0f);
     const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), shift);
-    const auto exp_of_r = hn::Add(ExpOfRemainderMinusOne(d, x, hn::Sub(shifted, shift)), hn::Set(d, 1.0f));
+    const V one_x[1] = {x}, n[1] = {hn::Sub(shifted, shift)};
+    V minus_one[1];
+    ExpOfRemainderMinusOne(d, one_x, n, minus_one);
+    const auto exp_of_r = hn::Add(minus_one[0], hn::Set(d, 1.0f));
     const hn::RebindToUnsigned<D> bits;
     const auto exponent = hn::ShiftLeft<23>(hn::BitCast(bits, shifted));
     const auto exp = hn::BitCast(d, hn::Add(hn::BitCast(bits, exp_of_r), exponent));
@@ -60,30 +71,35 @@ HWY_INLINE V ExpOfNonPositive(D d, V x) {
   }
 }
 
-/// tanh(x) = m / (m + 2), m = exp(2 x) - 1: to about two ulp in float32, the sign and the relative precision near 0
-/// included. A NaN stays one: Min and Max return their second argument then.
-template <class D, class V>
-HWY_INLINE V PreciseTanh(D d, V x) {
+/// x <- tanh(x) = m / (m + 2), m = exp(2 x) - 1: to about two ulp in float32, the sign and the relative precision near
+/// 0 included. A NaN stays one: Min and Max return their second argument then.
+template <int kCount, class D, class V>
+HWY_INLINE void PreciseTanh(D d, V (&x)[kCount]) {
   if constexpr (sizeof(hn::TFromD<D>) == 8) {
-    return hn::Tanh(d, x);
+    for (int i = 0; i < kCount; ++i) x[i] = hn::Tanh(d, x[i]);
   } else {
-    const auto twice = hn::Add(x, x);
-    const auto bounded = hn::Max(hn::Set(d, -40.0f), hn::Min(hn::Set(d, 40.0f), twice));
-    const auto m = ShortExpMinusOne(d, bounded);
-    return hn::Div(m, hn::Add(m, hn::Set(d, 2.0f)));
+    for (int i = 0; i < kCount; ++i) {
+      x[i] = hn::Max(hn::Set(d, -40.0f), hn::Min(hn::Set(d, 40.0f), hn::Add(x[i], x[i])));
+    }
+    ShortExpMinusOne(d, x);
+    for (int i = 0; i < kCount; ++i) x[i] = hn::Div(x[i], hn::Add(x[i], hn::Set(d, 2.0f)));
   }
 }
 
-/// 1 / (1 + exp(-x)); exp stays within its range.
-template <class D, class V>
-HWY_INLINE V Sigmoid(D d, V x) {
-  const auto minus_x = hn::Neg(x);
+/// x <- 1 / (1 + exp(-x)); exp stays within its range.
+template <int kCount, class D, class V>
+HWY_INLINE void Sigmoid(D d, V (&x)[kCount]) {
+  const auto one = hn::Set(d, hn::TFromD<D>{1});
   if constexpr (sizeof(hn::TFromD<D>) == 8) {
-    const auto one = hn::Set(d, 1.0);
-    return hn::Div(one, hn::Add(one, hn::Exp(d, hn::Min(hn::Set(d, 700.0), minus_x))));
+    for (int i = 0; i < kCount; ++i) {
+      x[i] = hn::Div(one, hn::Add(one, hn::Exp(d, hn::Min(hn::Set(d, 700.0), hn::Neg(x[i])))));
+    }
   } else {
-    const auto bounded = hn::Max(hn::Set(d, -87.0f), hn::Min(hn::Set(d, 87.0f), minus_x));
-    return hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 2.0f), ShortExpMinusOne(d, bounded)));
+    for (int i = 0; i < kCount; ++i) {
+      x[i] = hn::Max(hn::Set(d, -87.0f), hn::Min(hn::Set(d, 87.0f), hn::Neg(x[i])));
+    }
+    ShortExpMinusOne(d, x);
+    for (int i = 0; i < kCount; ++i) x[i] = hn::Div(one, hn::Add(hn::Set(d, 2.0f), x[i]));
   }
 }
 

@@ -58,7 +58,15 @@ HWY_INLINE void LoadRow(const Rows& rows, int64_t row, int64_t size, Real* HWY_R
     CopyRow(static_cast<const float*>(rows.data) + start, size, out);
   } else {
     const uint16_t* HWY_RESTRICT in = static_cast<const uint16_t*>(rows.data) + start;
-    for (int64_t d = 0; d < size; ++d) out[d] = std::bit_cast<float>(static_cast<uint32_t>(in[d]) << 16);
+    const LaneTag<float> lanes;
+    const hn::RebindToUnsigned<LaneTag<float>> bits;
+    const hn::Rebind<uint16_t, LaneTag<float>> stored;
+    int64_t d = 0;
+    for (; d + static_cast<int64_t>(hn::MaxLanes(lanes)) <= size; d += hn::MaxLanes(lanes)) {
+      const auto upper_half = hn::ShiftLeft<16>(hn::PromoteTo(bits, hn::LoadU(stored, in + d)));
+      hn::StoreU(hn::BitCast(lanes, upper_half), lanes, out + d);
+    }
+    for (; d < size; ++d) out[d] = std::bit_cast<float>(static_cast<uint32_t>(in[d]) << 16);
   }
   for (int64_t d = size; d < padded(size); ++d) out[d] = 0;
 }
@@ -71,6 +79,16 @@ HWY_INLINE uint16_t RoundToBFloat16(float x) {
   return static_cast<uint16_t>(nan ? (bits >> 16) | 0x40u : rounded);
 }
 
+HWY_INLINE hn::Vec<hn::Rebind<uint16_t, LaneTag<float>>> RoundLanesToBFloat16(hn::Vec<LaneTag<float>> x) {
+  const hn::RebindToUnsigned<LaneTag<float>> d;
+  const auto bits = hn::BitCast(d, x), upper_half = hn::ShiftRight<16>(bits);
+  const auto odd = hn::And(upper_half, hn::Set(d, 1u));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, odd), hn::Set(d, 0x7fffu)));
+  const auto quiet_nan = hn::Or(upper_half, hn::Set(d, 0x40u));
+  return hn::TruncateTo(hn::Rebind<uint16_t, LaneTag<float>>(),
+                        hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(x)), quiet_nan, rounded));
+}
+
 template <typename Real>
 HWY_INLINE void StoreRow(const Real* HWY_RESTRICT in, int64_t size, const Rows& rows, int64_t row) {
   const int64_t start = row * rows.stride;
@@ -80,7 +98,13 @@ HWY_INLINE void StoreRow(const Real* HWY_RESTRICT in, int64_t size, const Rows& 
     CopyRow(in, size, static_cast<float*>(rows.data) + start);
   } else {
     uint16_t* HWY_RESTRICT out = static_cast<uint16_t*>(rows.data) + start;
-    for (int64_t d = 0; d < size; ++d) out[d] = RoundToBFloat16(in[d]);
+    const LaneTag<float> lanes;
+    const hn::Rebind<uint16_t, LaneTag<float>> stored;
+    int64_t d = 0;
+    for (; d + static_cast<int64_t>(hn::MaxLanes(lanes)) <= size; d += hn::MaxLanes(lanes)) {
+      hn::StoreU(RoundLanesToBFloat16(hn::LoadU(lanes, in + d)), stored, out + d);
+    }
+    for (; d < size; ++d) out[d] = RoundToBFloat16(in[d]);
   }
 }
 
@@ -148,15 +172,32 @@ HWY_INLINE double WideDot(const Real* HWY_RESTRICT x, const Real* HWY_RESTRICT y
   return hn::GetLane(hn::SumOfLanes(wide, sum));
 }
 
+/// x <- factor * x, rounded once.
+template <typename Real>
+HWY_INLINE void Scale(double factor, Real* HWY_RESTRICT x, int64_t padded_size) {
+  constexpr double kLeastInTwoParts = 1e-28;  // below it the lower part would lose its digits
+  if (sizeof(Real) == 8 || factor < kLeastInTwoParts) {
+    const WideTag wide;
+    const auto scale = hn::Set(wide, factor);
+    for (int64_t i = 0; i < padded_size; i += hn::MaxLanes(wide)) StoreWide(hn::Mul(LoadWide(x + i), scale), x + i);
+  } else {
+    const LaneTag<Real> d;
+    const auto upper = static_cast<Real>(factor);
+    const auto high = hn::Set(d, upper), low = hn::Set(d, static_cast<Real>(factor - upper));
+    for (int64_t i = 0; i < padded_size; i += hn::MaxLanes(d)) {
+      const auto lanes = hn::LoadU(d, x + i);
+      hn::StoreU(hn::MulAdd(lanes, high, hn::Mul(lanes, low)), d, x + i);
+    }
+  }
+}
+
 /// x <- x / max(|x|, eps); returns that denominator, or infinity for a zero row, which stays zero.
 template <typename Real>
 HWY_INLINE double Normalize(Real* HWY_RESTRICT x, int64_t padded_size) {
   const double squared = WideDot(x, x, padded_size);
   if (squared == 0) return HUGE_VAL;
   const double norm = squared > kMinNorm * kMinNorm ? std::sqrt(squared) : kMinNorm;
-  const WideTag wide;
-  const auto inverse = hn::Set(wide, 1 / norm);
-  for (int64_t i = 0; i < padded_size; i += hn::MaxLanes(wide)) StoreWide(hn::Mul(LoadWide(x + i), inverse), x + i);
+  Scale(1 / norm, x, padded_size);
   return norm;
 }
 
@@ -165,12 +206,13 @@ HWY_INLINE double Normalize(Real* HWY_RESTRICT x, int64_t padded_size) {
 template <typename Real>
 HWY_INLINE void NormalizeBackward(const Real* HWY_RESTRICT x, double denominator, Real* HWY_RESTRICT dx,
                                   int64_t padded_size) {
-  const WideTag wide;
+  const LaneTag<Real> d;
   const bool clipped = denominator <= kMinNorm;
-  const auto along = hn::Set(wide, clipped ? 0.0 : WideDot(x, dx, padded_size));
-  const auto inverse = hn::Set(wide, 1 / denominator);
-  for (int64_t i = 0; i < padded_size; i += hn::MaxLanes(wide)) {
-    StoreWide(hn::Mul(hn::NegMulAdd(LoadWide(x + i), along, LoadWide(dx + i)), inverse), dx + i);
+  const auto along = hn::Set(d, clipped ? Real{0} : Dot(x, dx, padded_size));
+  const auto inverse = hn::Set(d, static_cast<Real>(1 / denominator));
+  for (int64_t i = 0; i < padded_size; i += hn::MaxLanes(d)) {
+    const auto across = hn::NegMulAdd(hn::LoadU(d, x + i), along, hn::LoadU(d, dx + i));
+    hn::StoreU(hn::Mul(across, inverse), d, dx + i);
   }
 }
 

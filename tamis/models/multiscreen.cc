@@ -125,14 +125,13 @@ at::Tensor Multiscreen::embedded(const at::Tensor& tokens_BT) const {
 at::Tensor Multiscreen::hidden(const at::Tensor& tokens_BT, const ForwardOptions& options) const {
   at::Tensor x_BTD = embedded(tokens_BT);
   // Captures by value: recomputation runs after this function has returned.
-  const auto apply = [config = config_, base = screening_options(config_, options)](const std::vector<at::Tensor>& in,
-                                                                                    const Observer& observe) {
+  const auto apply = [layout = projection_layout(config_), screening = screening_options(config_, options)](
+                         const std::vector<at::Tensor>& in, const Observer& observe) {
     const TileWeights weights = {in[1], in[2], in[3], in[4]};
-    const auto screen = [&](const TileProjections& p) {
-      ops::ScreeningOptions screening = base;
-      screening.gate = p.gate_BTHV;
-      const at::Tensor u_BTHV = ops::screening(p.q_BTHK, p.k_BTHK, p.v_BTHV, weights.s_w, weights.s_r, screening);
+    const auto screen = [&](const at::Tensor& projected_BTW) {
+      const at::Tensor u_BTHV = ops::projected_screening(projected_BTW, layout, weights.s_w, weights.s_r, screening);
       if (observe) {
+        const ops::ScreeningProjections p = ops::split_projections(projected_BTW, layout);
         for (const auto& [name, x] : {std::pair("q", p.q_BTHK), std::pair("k", p.k_BTHK), std::pair("v", p.v_BTHV)}) {
           observe(name, x);
         }
@@ -141,7 +140,7 @@ at::Tensor Multiscreen::hidden(const at::Tensor& tokens_BT, const ForwardOptions
       }
       return u_BTHV;
     };
-    return apply_tiles(config, weights, screen, in[0]);
+    return apply_tiles(weights, screen, in[0]);
   };
   const bool may_recompute = !options.observe && at::GradMode::is_enabled();
   const auto recomputed = static_cast<size_t>(std::lround(options.recompute * static_cast<double>(layers_.size())));

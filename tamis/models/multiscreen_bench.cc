@@ -86,24 +86,18 @@ void layer(benchmark::State& state, at::ScalarType dtype) {
                                random_rows({256, config.value_width()}, dtype).requires_grad_(),
                                at::linspace(0, std::log(256.0), H).requires_grad_(), at::zeros({H}).requires_grad_()};
   const Tensor x = random_rows({1, T, 256}, at::kFloat).requires_grad_();
-  ops::ScreeningOptions options;
-  const Screen screen = [&](const TileProjections& p) {
-    options.gate = p.gate_BTHV;
-    return ops::screening(p.q_BTHK, p.k_BTHK, p.v_BTHV, weights.s_w, weights.s_r, options);
+  const Screen screen = [&](const Tensor& projected_BTW) {
+    return ops::projected_screening(projected_BTW, projection_layout(config), weights.s_w, weights.s_r);
   };
-  TileProjections alone = project(config, weights, x);
-  for (Tensor* each : {&alone.q_BTHK, &alone.k_BTHK, &alone.v_BTHV, &*alone.gate_BTHV}) {
-    *each = each->detach().requires_grad_();
-  }
+  const Tensor projected = random_rows({1, T, config.projected_width()}, dtype).requires_grad_();
   for (auto _ : state) {
     if (whole) {
-      const Tensor out = apply_tiles(config, weights, screen, x);
+      const Tensor out = apply_tiles(weights, screen, x);
       benchmark::DoNotOptimize(
           torch::autograd::grad({out}, {x, weights.projection, weights.output, weights.s_w, weights.s_r}, {x}));
     } else {
-      const Tensor out = screen(alone);
-      benchmark::DoNotOptimize(torch::autograd::grad(
-          {out}, {alone.q_BTHK, alone.k_BTHK, alone.v_BTHV, *alone.gate_BTHV, weights.s_w, weights.s_r}, {out}));
+      const Tensor out = screen(projected);
+      benchmark::DoNotOptimize(torch::autograd::grad({out}, {projected, weights.s_w, weights.s_r}, {out}));
     }
   }
   state.SetItemsProcessed(state.iterations() * T);

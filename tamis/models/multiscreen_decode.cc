@@ -14,17 +14,18 @@ namespace tamis::models {
 namespace {
 
 /// A chunk's projections from weights that stand head by head.
-TileProjections project_heads(const MultiscreenConfig& config, const at::Tensor& projection, const at::Tensor& x_BCD) {
+ops::ScreeningProjections project_heads(const MultiscreenConfig& config, const at::Tensor& projection,
+                                        const at::Tensor& x_BCD) {
   std::vector<int64_t> widths = {config.key_dim, config.key_dim, config.value_dim};
   if (config.gate) widths.push_back(config.value_dim);
   const at::Tensor projected = at::linear(x_BCD.to(projection.scalar_type()), projection);
   const auto parts = projected.unflatten(-1, {config.num_attention_heads, -1}).split_with_sizes(widths, -1);
-  TileProjections result = {parts[0], parts[1], parts[2], std::nullopt};
+  ops::ScreeningProjections result = {parts[0], parts[1], parts[2], std::nullopt};
   if (config.gate) result.gate_BTHV = parts[3];
   return result;
 }
 
-at::Tensor screen(std::span<ops::ScreeningState* const> states, const TileProjections& p) {
+at::Tensor screen(std::span<ops::ScreeningState* const> states, const ops::ScreeningProjections& p) {
   // The stores live on the CPU, wherever the matrices are.
   const auto gate = p.gate_BTHV ? std::optional(p.gate_BTHV->cpu()) : std::nullopt;
   return ops::ScreeningState::step(states, p.q_BTHK.cpu(), p.k_BTHK.cpu(), p.v_BTHV.cpu(), gate).to(p.v_BTHV.device());
@@ -123,7 +124,8 @@ at::Tensor Multiscreen::decode_chunk(const at::Tensor& tokens_BC, std::span<Mult
   for (size_t l = 0; l < weights.layers.size(); ++l) {
     const DecodingTile& tile = weights.layers[l];
     for (size_t b = 0; b < states.size(); ++b) layer_states[b] = &states[b]->layer(l);
-    const TileProjections projected = project_heads(config_, tile.projection.dense(weights.compute_dtype), x_BCD);
+    const ops::ScreeningProjections projected =
+        project_heads(config_, tile.projection.dense(weights.compute_dtype), x_BCD);
     x_BCD = x_BCD + at::linear(screen(layer_states, projected).flatten(2), tile.output.dense(weights.compute_dtype));
   }
   return nn::exp_scaled(x_BCD, s_F_);

@@ -37,17 +37,16 @@ std::vector<RelevanceMap> Multiscreen::relevance(const at::Tensor& tokens_1T, co
       map.window.push_back(expanded ? INFINITY : tile.window);
       map.accept.push_back(tile.accept);
     }
-    const auto screen = [&](const TileProjections& p) {
+    const auto screen = [&](const at::Tensor& projected_BTW) {
+      const ops::ScreeningProjections p = ops::split_projections(projected_BTW, projection_layout(config_));
       const auto seen = ops::reference::screening_relevance(p.q_BTHK, p.k_BTHK, w.s_w, w.s_r, base);
       map.similarity = seen.similarity.squeeze(0);
       map.trim = seen.trim.squeeze(0);
       map.softmask = seen.softmask.squeeze(0);
       map.relevance = map.trim * map.softmask;
-      ops::ScreeningOptions screening = base;
-      screening.gate = p.gate_BTHV;
-      return ops::screening(p.q_BTHK, p.k_BTHK, p.v_BTHV, w.s_w, w.s_r, screening);
+      return ops::projected_screening(projected_BTW, projection_layout(config_), w.s_w, w.s_r, base);
     };
-    x_1TD = apply_tiles(config_, w, screen, x_1TD);
+    x_1TD = apply_tiles(w, screen, x_1TD);
     maps.push_back(std::move(map));
   }
   return maps;

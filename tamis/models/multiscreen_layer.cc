@@ -4,27 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 namespace tamis::models {
 
-TileProjections project(const MultiscreenConfig& config, const TileWeights& weights, const at::Tensor& x_BTD) {
-  const int64_t heads = config.num_attention_heads;
-  std::vector<int64_t> widths = {config.key_width(), config.key_width(), config.value_width()};
-  if (config.gate) widths.push_back(config.value_width());
-  const at::Tensor projected = at::linear(x_BTD.to(weights.projection.scalar_type()), weights.projection);
-  // One split rather than four slices: its backward pass is one concatenation, not four padded sums.
-  const auto parts = projected.split_with_sizes(widths, -1);
-  const auto by_head = [&](const at::Tensor& part) { return part.unflatten(-1, {heads, -1}); };
-  TileProjections result = {by_head(parts[0]), by_head(parts[1]), by_head(parts[2]), std::nullopt};
-  if (config.gate) result.gate_BTHV = by_head(parts[3]);
-  return result;
+ops::ProjectionLayout projection_layout(const MultiscreenConfig& config) {
+  return {config.num_attention_heads, config.key_dim, config.value_dim, config.gate};
 }
 
-at::Tensor apply_tiles(const MultiscreenConfig& config, const TileWeights& weights, const Screen& screen,
-                       const at::Tensor& x_BTD) {
-  const at::Tensor u_BTHV = screen(project(config, weights, x_BTD));
-  return x_BTD + at::linear(u_BTHV.flatten(2), weights.output);
+at::Tensor apply_tiles(const TileWeights& weights, const Screen& screen, const at::Tensor& x_BTD) {
+  const at::Tensor projected_BTW = at::linear(x_BTD.to(weights.projection.scalar_type()), weights.projection);
+  return x_BTD + at::linear(screen(projected_BTW).flatten(2), weights.output);
 }
 
 double mean_visible_keys(double width, int64_t length) {

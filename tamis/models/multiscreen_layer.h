@@ -3,11 +3,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
-#include <optional>
 
 #include "tamis/models/model.h"
 #include "tamis/models/multiscreen_config.h"
-#include "tamis/ops/screening/screening.h"
+#include "tamis/ops/screening/screening_projected.h"
 
 namespace tamis::models {
 
@@ -19,20 +18,14 @@ struct TileWeights {
   at::Tensor s_r;         // [H]; where r is fixed, its logit
 };
 
-/// What a layer's tiles project from x: views into the result of one GEMM, so strided.
-struct TileProjections {
-  at::Tensor q_BTHK, k_BTHK, v_BTHV;
-  std::optional<at::Tensor> gate_BTHV;
-};
+/// How a layer's projections lie side by side in the result of its one GEMM.
+ops::ProjectionLayout projection_layout(const MultiscreenConfig& config);
 
-TileProjections project(const MultiscreenConfig& config, const TileWeights& weights, const at::Tensor& x_BTD);
-
-/// The gated screening of all tiles: projections -> u * tanh(SiLU(g)), [B, T, H, V].
-using Screen = std::function<at::Tensor(const TileProjections&)>;
+/// The gated screening of all tiles: projections side by side -> u * tanh(SiLU(g)), [B, T, H, V].
+using Screen = std::function<at::Tensor(const at::Tensor& projected_BTW)>;
 
 /// x + sum_h dx^(h), Eq. (2) and (15)-(18). x_BTD stays float32 whatever the dtype of the weights.
-at::Tensor apply_tiles(const MultiscreenConfig& config, const TileWeights& weights, const Screen& screen,
-                       const at::Tensor& x_BTD);
+at::Tensor apply_tiles(const TileWeights& weights, const Screen& screen, const at::Tensor& x_BTD);
 
 /// Keys that a query sees through a window of `width` tokens, 0 <= i - j < w: the mean over the queries of a sequence.
 double mean_visible_keys(double width, int64_t length);

@@ -108,7 +108,9 @@ void screen(benchmark::State& state, bool single, bool with_gradients) {
       const Tensor out = ops::screening_cpu(q, k, v, head.s_w, head.s_r, {}, {skipping, &skipped});
       benchmark::DoNotOptimize(out);
       if (!with_gradients) continue;
-      benchmark::DoNotOptimize(ops::screening_backward_cpu(out, q, k, v, head.s_w, head.s_r, {}, {skipping, nullptr}));
+      const auto gradients = ops::empty_gradients(q, k, v, {});
+      benchmark::DoNotOptimize(
+          ops::screening_backward_cpu(out, q, k, v, head.s_w, head.s_r, {}, gradients, {skipping, nullptr}));
     }
   }
   state.counters["similarities_%"] = 100 * skipped.similarities / skipped.visible;

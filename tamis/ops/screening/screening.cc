@@ -148,13 +148,9 @@ Gradients screening_backward_fallback(const Tensor& grad, const Tensor& q, const
 
 // ---- CPU: the fused kernels, for the dtypes they know
 
-bool fused(const Tensor& q) {
-  return q.scalar_type() == at::kFloat || q.scalar_type() == at::kDouble || q.scalar_type() == at::kBFloat16;
-}
-
 Tensor screening_on_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
                         TAMIS_SCREENING_OPTIONS) {
-  if (!fused(q)) return screening_fallback(q, k, v, s_w, s_r, TAMIS_SCREENING_PASS);
+  if (!screening_has_fused(q.scalar_type())) return screening_fallback(q, k, v, s_w, s_r, TAMIS_SCREENING_PASS);
   const ScreeningOptions options = make_options(TAMIS_SCREENING_PASS);
   check(q, k, v, s_w, s_r, options);
   return screening_cpu(q, k, v, s_w, s_r, options);
@@ -162,10 +158,13 @@ Tensor screening_on_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const
 
 Gradients screening_backward_on_cpu(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
                                     const Tensor& s_w, const Tensor& s_r, TAMIS_SCREENING_OPTIONS) {
-  if (!fused(q)) return screening_backward_fallback(grad, q, k, v, s_w, s_r, TAMIS_SCREENING_PASS);
+  if (!screening_has_fused(q.scalar_type()))
+    return screening_backward_fallback(grad, q, k, v, s_w, s_r, TAMIS_SCREENING_PASS);
   const ScreeningOptions options = make_options(TAMIS_SCREENING_PASS);
   check(q, k, v, s_w, s_r, options);
-  return screening_backward_cpu(grad, q, k, v, s_w, s_r, options);
+  const auto [dq, dk, dv, dgate] = empty_gradients(q, k, v, gate);
+  const auto [ds_w, ds_r] = screening_backward_cpu(grad, q, k, v, s_w, s_r, options, {dq, dk, dv, dgate});
+  return {dq, dk, dv, ds_w, ds_r, dgate ? *dgate : at::empty({0}, q.options())};
 }
 
 // ---- the derivative

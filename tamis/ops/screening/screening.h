@@ -17,6 +17,12 @@ struct ScreeningOptions {
   std::optional<at::Tensor> document;   // int [B, T_k]: a query sees only keys of its own document
 };
 
+/// q, k, v and gate of a sequence of tokens, or their gradients.
+struct ScreeningProjections {
+  at::Tensor q_BTHK, k_BTHK, v_BTHV;
+  std::optional<at::Tensor> gate_BTHV;
+};
+
 /// Screening: every key is accepted or rejected on its own; keys do not compete. "Screening Is Enough", Eq. (4)-(14),
 /// (17), (18).
 ///

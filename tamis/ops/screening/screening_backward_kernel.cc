@@ -49,24 +49,28 @@ HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t 
   LoadRow(walk.out, row, V, dh);
   if (walk.gate.data != nullptr) {
     LoadRow(walk.gate, row, V, gate);
-    const auto one = hn::Set(d, Real{1});
-    for (int64_t at = 0; at < width; at += hn::MaxLanes(d)) {
-      const auto g = hn::LoadU(d, gate + at), dout = hn::LoadU(d, dh + at);
-      const auto u = hn::Mul(hn::LoadU(d, h + at), hn::Set(d, static_cast<Real>(factor)));
-      const auto sigmoid = Sigmoid(d, g);
-      const auto G = PreciseTanh(d, hn::Mul(g, sigmoid));
-      // dG/dg = (1 - G^2) sigmoid (1 + g (1 - sigmoid))
-      const auto silu_slope = hn::Mul(sigmoid, hn::MulAdd(g, hn::Sub(one, sigmoid), one));
-      const auto slope = hn::Mul(hn::NegMulAdd(G, G, one), silu_slope);
-      hn::StoreU(hn::Mul(hn::Mul(dout, u), slope), d, gate + at);
-      hn::StoreU(hn::Mul(dout, G), d, dh + at);
-    }
+    constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
+    const auto one = hn::Set(d, Real{1}), scale = hn::Set(d, static_cast<Real>(factor));
+    InStep<Real>(width, [&](auto vectors, int64_t at) HWY_ATTR {
+      hn::Vec<LaneTag<Real>> g[vectors], sigmoid[vectors], G[vectors];
+      for (int i = 0; i < vectors; ++i) g[i] = hn::LoadU(d, gate + at + i * kWidth);
+      Gate(d, g, sigmoid, G);
+      for (int i = 0; i < vectors; ++i) {
+        const int64_t x = at + i * kWidth;
+        const auto dout = hn::LoadU(d, dh + x), u = hn::Mul(hn::LoadU(d, h + x), scale);
+        // dG/dg = (1 - G^2) sigmoid (1 + g (1 - sigmoid))
+        const auto silu_slope = hn::Mul(sigmoid[i], hn::MulAdd(g[i], hn::Sub(one, sigmoid[i]), one));
+        const auto slope = hn::Mul(hn::NegMulAdd(G[i], G[i], one), silu_slope);
+        hn::StoreU(hn::Mul(hn::Mul(dout, u), slope), d, gate + x);
+        hn::StoreU(hn::Mul(dout, G[i]), d, dh + x);
+      }
+    });
     StoreRow(gate, V, backward.dgate, row);
   }
   if (!walk.head.tanh_norm || norm == 0) return;  // u = h; at h = 0 TanhNorm has gradient 1
   // u = f h, f = tanh(n) / n: dh = f du + f'(n) / n (h . du) h, f'(n) = (1 - tanh(n)^2 - f) / n.
   const double tanh_norm = factor * norm;
-  const double along = WideDot(h, dh, width) * ((1 - tanh_norm * tanh_norm - factor) / norm) / norm;
+  const double along = static_cast<double>(Dot(h, dh, width)) * ((1 - tanh_norm * tanh_norm - factor) / norm) / norm;
   for (int64_t at = 0; at < width; at += hn::MaxLanes(d)) {
     const auto scaled = hn::Mul(hn::Set(d, static_cast<Real>(factor)), hn::LoadU(d, dh + at));
     hn::StoreU(hn::MulAdd(hn::Set(d, static_cast<Real>(along)), hn::LoadU(d, h + at), scaled), d, dh + at);
@@ -140,56 +144,68 @@ HWY_INLINE void PairsBackward(ScreeningBackward<Real>& backward, int64_t query, 
   backward.d_mipe_step += mipe_sum;
 }
 
-/// dq of one query: undoes rotation and normalisation.
+/// dq of one query: undoes normalisation and rotation. q is the unit rotated row, norm its denominator.
 template <typename Real>
 HWY_INLINE void FinishQuery(const ScreeningBackward<Real>& backward, const Rotor& rotor, int64_t query,
-                            Real* HWY_RESTRICT dq, Real* HWY_RESTRICT row) {
+                            const Real* HWY_RESTRICT q, double norm, Real* HWY_RESTRICT dq) {
   const ScreeningWalk<Real>& walk = backward.walk;
-  const int64_t K = walk.head.key_dim, index = query - walk.query_origin;
-  LoadRow(walk.q, index, K, row);
-  const double denominator = Normalize(row, padded(K));
+  NormalizeBackward(q, norm, dq, padded(walk.head.key_dim));
   rotor.rotate_back(dq);
-  NormalizeBackward(row, denominator, dq, padded(K));
-  StoreRow(dq, K, backward.dq, index);
+  StoreRow(dq, walk.head.key_dim, backward.dq, query - walk.query_origin);
 }
 
-/// dk and dv of one key from its sums. A key that no query accepted has zero sums and is not read.
+/// A unit row and the denominator that made it one.
 template <typename Real>
+struct UnitRow {
+  const Real* row;
+  double norm;
+};
+
+/// dk and dv of one key from its sums, which are gradients of the rotated unit key and of the unit value. `key_row` and
+/// `value_row` give these, and are asked only where there is a gradient: nobody reads a key that no query accepted.
+template <typename Real, typename KeyRow, typename ValueRow>
 HWY_INLINE void FinishKey(const ScreeningBackward<Real>& backward, const Rotor& rotor, int64_t key,
-                          Real* HWY_RESTRICT sums, Real* HWY_RESTRICT key_row, Real* HWY_RESTRICT value_row) {
+                          Real* HWY_RESTRICT sums, const KeyRow& key_row, const ValueRow& value_row) {
   const ScreeningWalk<Real>& walk = backward.walk;
   const int64_t K = walk.head.key_dim, V = walk.head.value_dim, index = key - walk.key_origin;
   Real* dvalue = sums + padded(K);
   if (!AllZero(sums, padded(K))) {
-    LoadRow(walk.k, index, K, key_row);
-    const double denominator = Normalize(key_row, padded(K));
+    const UnitRow<Real> unit = key_row();
+    NormalizeBackward(unit.row, unit.norm, sums, padded(K));
     rotor.rotate_back(sums);
-    NormalizeBackward(key_row, denominator, sums, padded(K));
   }
   StoreRow(sums, K, backward.dk, index);
   if (!AllZero(dvalue, padded(V))) {
-    LoadRow(walk.v, index, V, value_row);
-    const double denominator = Normalize(value_row, padded(V));
-    NormalizeBackward(value_row, denominator, dvalue, padded(V));
+    const UnitRow<Real> unit = value_row();
+    NormalizeBackward(unit.row, unit.norm, dvalue, padded(V));
   }
   StoreRow(dvalue, V, backward.dv, index);
 }
 
 /// Keys [first, last) that no later query of this walk can see: written, or handed to the neighbouring walk.
 template <typename Real>
-HWY_INLINE void RetireKeys(const ScreeningBackward<Real>& backward, int64_t first, int64_t last, bool to_tail,
-                           BackwardScratch<Real>& scratch) {
+HWY_INLINE void RetireKeys(const ScreeningBackward<Real>& backward, int64_t first, int64_t last, bool to_tail) {
   const ScreeningWalk<Real>& walk = backward.walk;
-  const int64_t width = padded(walk.head.key_dim) + padded(walk.head.value_dim);
+  const KeyRing<Real>& ring = walk.ring;
+  const int64_t key_width = padded(walk.head.key_dim), value_width = padded(walk.head.value_dim);
+  const int64_t width = key_width + value_width;
   Rotor rotor(walk.head.mipe_step, first);
   for (int64_t key = first; key < last; ++key, rotor.advance()) {
-    Real* sums = backward.sums + key % walk.ring.capacity * width;
+    const int64_t slot = key % ring.capacity;
+    Real* sums = backward.sums + slot * width;
     if (key < backward.stretch_first && backward.halo != nullptr) {
       std::copy(sums, sums + width, backward.halo + (key - (backward.stretch_first - walk.head.span + 1)) * width);
     } else if (to_tail) {
       std::copy(sums, sums + width, backward.tail + (key - (backward.stretch_last - walk.head.span + 1)) * width);
     } else {
-      FinishKey(backward, rotor, key, sums, scratch.key_row, scratch.value_row);
+      FinishKey(
+          backward, rotor, key, sums,
+          [&]() HWY_ATTR {
+            return UnitRow<Real>{ring.rows + slot * key_width, ring.key_norm[slot]};
+          },
+          [&]() HWY_ATTR {
+            return UnitRow<Real>{ring.values + slot * value_width, ring.value_norm[slot]};
+          });
     }
     std::fill(sums, sums + width, Real{0});
   }
@@ -207,9 +223,7 @@ HWY_INLINE void PrefetchBlock(const ScreeningBackward<Real>& backward, int64_t f
   PrefetchRows<Access::kRead>(walk.out, row, row + count, V);
   PrefetchRows<Access::kWrite>(backward.dq, row, row + count, K);
   const int64_t retired = backward.retired - walk.key_origin, end = unseen - walk.key_origin;
-  PrefetchRows<Access::kRead>(walk.k, retired, end, K);
   PrefetchRows<Access::kWrite>(backward.dk, retired, end, K);
-  PrefetchRows<Access::kRead>(walk.v, retired, end, V);
   PrefetchRows<Access::kWrite>(backward.dv, retired, end, V);
   PrefetchNextBlock(walk, first, count);
 }
@@ -220,7 +234,7 @@ void Backward(ScreeningBackward<Real>& backward) {
   const int64_t key_width = padded(walk.head.key_dim), value_width = padded(walk.head.value_dim);
   const int64_t capacity = accepted_capacity(walk.head.span);
   BackwardScratch<Real> scratch(walk);
-  HWY_ALIGN double norm[kBlockQueries], factor[kBlockQueries];
+  HWY_ALIGN double norm[kBlockQueries], factor[kBlockQueries], query_norm[kBlockQueries];
   Verdicts<Real> verdicts;
   int64_t accepted_count[kBlockQueries];
   int64_t packed = walk.packed;
@@ -231,7 +245,7 @@ void Backward(ScreeningBackward<Real>& backward) {
     PrefetchBlock(backward, first, count, unseen);
     PackKeys(walk, packed, first + count);
     packed = first + count;
-    LoadQueries(walk, first, count, scratch.q);
+    LoadQueries(walk, first, count, scratch.q, query_norm);
     std::fill(scratch.h, scratch.h + count * value_width, Real{0});
     std::fill(accepted_count, accepted_count + count, 0);
     const Slots slots(FirstVisibleTile(walk, first), walk.ring.capacity);
@@ -254,13 +268,13 @@ void Backward(ScreeningBackward<Real>& backward) {
       FinishBackward(backward, first + i, norm[i], factor[i], scratch.h + i * value_width, dh, scratch.gate_row);
       PairsBackward(backward, first + i, accepted_count[i], backward.accepted_shortfall + i * capacity,
                     backward.accepted_key + i * capacity, slots, scratch.q + i * key_width, dh, dq);
-      FinishQuery(backward, rotor, first + i, dq, scratch.key_row);
+      FinishQuery(backward, rotor, first + i, scratch.q + i * key_width, query_norm[i], dq);
     }
-    RetireKeys(backward, backward.retired, unseen, /*to_tail=*/false, scratch);
+    RetireKeys(backward, backward.retired, unseen, /*to_tail=*/false);
     backward.retired = unseen;
   }
   if (walk.last == backward.stretch_last) {
-    RetireKeys(backward, backward.retired, walk.last, /*to_tail=*/backward.tail != nullptr, scratch);
+    RetireKeys(backward, backward.retired, walk.last, /*to_tail=*/backward.tail != nullptr);
   }
 }
 
@@ -271,11 +285,23 @@ void Finish(const ScreeningBackward<Real>& backward, int64_t end, const Real* ta
   const int64_t width = padded(walk.head.key_dim) + padded(walk.head.value_dim);
   const int64_t first = end - walk.head.span + 1;
   Real* sums = scratch.dq;
+  const auto load_unit = [](const Rows& rows, int64_t index, int64_t size, Real* HWY_RESTRICT row) HWY_ATTR {
+    LoadRow(rows, index, size, row);
+    return UnitRow<Real>{row, Normalize(row, padded(size))};
+  };
   Rotor rotor(walk.head.mipe_step, first);
   for (int64_t key = first; key < end; ++key, rotor.advance()) {
     const Real *before = tail + (key - first) * width, *after = halo + (key - first) * width;
     for (int64_t d = 0; d < width; ++d) sums[d] = before[d] + after[d];
-    FinishKey(backward, rotor, key, sums, scratch.key_row, scratch.value_row);
+    const int64_t index = key - walk.key_origin;
+    FinishKey(
+        backward, rotor, key, sums,
+        [&]() HWY_ATTR {
+          const UnitRow<Real> unit = load_unit(walk.k, index, walk.head.key_dim, scratch.key_row);
+          rotor.rotate(scratch.key_row);
+          return unit;
+        },
+        [&]() HWY_ATTR { return load_unit(walk.v, index, walk.head.value_dim, scratch.value_row); });
   }
 }
 

@@ -21,14 +21,12 @@ namespace {
 using at::Tensor;
 using kernels::padded;
 
-/// Queries [first, last) of one sequence, for heads that are walked side by side: a token's rows of all heads are
-/// neighbours in memory.
+/// Queries [first, last) of one sequence, for the heads of a group, one after the other.
 struct Stretch {
   int64_t batch, group, first, last;
   int64_t part;  // stretches of the group and sequence before this one
 };
 
-constexpr int64_t kSideBySide = 64;  // tokens that a head walks before the next head has its turn
 constexpr int64_t kWideSpan = 1024;  // a head that sees more keys than this is a group of its own
 constexpr int64_t kFewItems = 16;    // narrow heads make several groups when there would be fewer stretches than this
 
@@ -154,21 +152,6 @@ struct Problem {
   int64_t most_parts = 0;
 };
 
-/// Walks the queries of `stretch` a few at a time, each of `walks` in turn; `call` advances one of them.
-template <typename Walk, typename Call>
-void side_by_side(const Stretch& stretch, std::vector<Walk>& walks, const Call& call) {
-  for (int64_t first = stretch.first; first < stretch.last; first += kSideBySide) {
-    for (Walk& walk : walks) call(walk, first, std::min(first + kSideBySide, stretch.last));
-  }
-}
-
-template <typename Real>
-void advance(kernels::ScreeningWalk<Real>& walk, int64_t first, int64_t last) {
-  if (first > walk.first) walk.packed = first;
-  walk.first = first;
-  walk.last = last;
-}
-
 template <typename Real>
 Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
                const ScreeningOptions& options, const Bounds& bounds) {
@@ -177,19 +160,13 @@ Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& 
   Tensor out = at::empty({problem.B, problem.T_q, problem.H, problem.V}, v.options());
   parallel_items(static_cast<int64_t>(problem.stretches.size()), [&](int64_t item) {
     const Stretch& stretch = problem.stretches[item];
-    WalkMemory<Real>& memory = thread_memory<Real>();
-    Real* scratch = memory.take(kernels::forward_scratch(problem.K, problem.V));
-    std::vector<kernels::ScreeningWalk<Real>> walks;
     for (const int64_t h : problem.groups[stretch.group].heads) {
-      auto& walk =
-          walks.emplace_back(problem.walk(stretch, h, block_for_span(problem.heads[h].constants.span), memory));
+      WalkMemory<Real>& memory = thread_memory<Real>();
+      auto walk = problem.walk(stretch, h, block_for_span(problem.heads[h].constants.span), memory);
       walk.out = rows_of(out, stretch.batch, h);
-      walk.scratch = scratch;
-    }
-    side_by_side(stretch, walks, [](kernels::ScreeningWalk<Real>& walk, int64_t first, int64_t last) {
-      advance(walk, first, last);
+      walk.scratch = memory.take(kernels::forward_scratch(problem.K, problem.V));
       kernels::screening_forward(walk);
-    });
+    }
   });
   problem.report();
   return out;
@@ -207,19 +184,19 @@ struct Boundary {
 };
 
 template <typename Real>
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad_in, const Tensor& q,
-                                                                    const Tensor& k, const Tensor& v, const Tensor& s_w,
-                                                                    const Tensor& s_r, const ScreeningOptions& options,
-                                                                    const Bounds& bounds) {
+std::pair<Tensor, Tensor> backward(const Tensor& grad_in, const Tensor& q, const Tensor& k, const Tensor& v,
+                                   const Tensor& s_w, const Tensor& s_r, const ScreeningOptions& options,
+                                   const ScreeningProjections& gradients, const Bounds& bounds) {
   Problem<Real> problem(q, k, v, s_w, s_r, options, bounds, /*derivative=*/true);
   // A stretch shares its last span - 1 keys with the next one only: a wide head is not cut shorter than 2 spans.
   problem.cut(std::numeric_limits<int64_t>::max());
   const Tensor grad = with_adjacent_rows(grad_in);
   const int64_t K = problem.K, V = problem.V, sums_width = padded(K) + padded(V);
-  Tensor dq = at::empty(q.sizes(), q.options());
-  Tensor dk = problem.T_q > 0 ? at::empty(k.sizes(), k.options()) : at::zeros(k.sizes(), k.options());
-  Tensor dv = problem.T_q > 0 ? at::empty(v.sizes(), v.options()) : at::zeros(v.sizes(), v.options());
-  Tensor dgate = options.gate ? at::empty(options.gate->sizes(), options.gate->options()) : at::empty({0}, q.options());
+  const auto& [dq, dk, dv, dgate] = gradients;
+  if (problem.T_q == 0) {
+    dk.zero_();
+    dv.zero_();
+  }
 
   // Per sequence, head and part: what its gradients of s_w and s_r are, and what it shares with the next part.
   std::vector<Sums> sums(static_cast<size_t>(problem.B * problem.H * problem.most_parts));
@@ -243,7 +220,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(const Tensor
     work.dq = rows_of(dq, stretch.batch, h);
     work.dk = rows_of(dk, stretch.batch, h);
     work.dv = rows_of(dv, stretch.batch, h);
-    if (options.gate) work.dgate = rows_of(dgate, stretch.batch, h);
+    if (options.gate) work.dgate = rows_of(*dgate, stretch.batch, h);
     work.stretch_first = stretch.first;
     work.stretch_last = stretch.last;
     work.retired = work.walk.packed;
@@ -252,17 +229,17 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(const Tensor
 
   parallel_items(static_cast<int64_t>(problem.stretches.size()), [&](int64_t item) {
     const Stretch& stretch = problem.stretches[item];
-    WalkMemory<Real>& memory = thread_memory<Real>();
-    Real* scratch = memory.take(kernels::backward_scratch(K, V));
-    std::vector<kernels::ScreeningBackward<Real>> works;
     for (const int64_t h : problem.groups[stretch.group].heads) {
+      WalkMemory<Real>& memory = thread_memory<Real>();
       const int64_t span = problem.heads[h].constants.span;
       // The accepted pairs of a block are remembered: short blocks where a query may accept many keys.
       const int64_t block = span <= 64 ? 16 : span <= kWideSpan ? kernels::kBlockQueries : 8;
-      auto& work = works.emplace_back(work_of(stretch, h, block, memory));
+      auto work = work_of(stretch, h, block, memory);
       const int64_t capacity = work.walk.ring.capacity;
       work.walk.ring.rows = memory.take(capacity * padded(K));
-      work.walk.scratch = scratch;
+      work.walk.ring.key_norm = memory.template take<double>(capacity);
+      work.walk.ring.value_norm = memory.template take<double>(capacity);
+      work.walk.scratch = memory.take(kernels::backward_scratch(K, V));
       work.sums = memory.take(capacity * sums_width);
       std::fill_n(work.sums, capacity * sums_width, Real{0});
       work.accepted_shortfall = memory.take(block * kernels::accepted_capacity(span));
@@ -275,14 +252,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(const Tensor
         dv.select(0, stretch.batch).select(1, h).slice(0, 0, work.walk.packed).zero_();
       }
       if (!is_last(stretch)) work.tail = boundaries[index_of(stretch, h)].tail.data();
-    }
-    side_by_side(stretch, works, [](kernels::ScreeningBackward<Real>& work, int64_t first, int64_t last) {
-      advance(work.walk, first, last);
       kernels::screening_backward(work);
-    });
-    for (size_t i = 0; i < works.size(); ++i) {
-      sums[index_of(stretch, problem.groups[stretch.group].heads[i])] = {works[i].d_softmask, works[i].d_mipe_step,
-                                                                         works[i].d_accept};
+      sums[index_of(stretch, h)] = {work.d_softmask, work.d_mipe_step, work.d_accept};
     }
   });
   problem.report();
@@ -314,10 +285,20 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(const Tensor
     ds_w.mutable_data_ptr<double>()[h] = total.softmask + total.mipe_step * problem.heads[h].mipe_step_slope;
     ds_r.mutable_data_ptr<double>()[h] = total.accept;
   }
-  return {dq, dk, dv, ds_w.to(s_w.scalar_type()), ds_r.to(s_r.scalar_type()), dgate};
+  return {ds_w.to(s_w.scalar_type()), ds_r.to(s_r.scalar_type())};
 }
 
 }  // namespace
+
+bool screening_has_fused(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16;
+}
+
+ScreeningProjections empty_gradients(const Tensor& q, const Tensor& k, const Tensor& v,
+                                     const std::optional<Tensor>& gate) {
+  const auto like = [](const Tensor& x) { return at::empty(x.sizes(), x.options()); };
+  return {like(q), like(k), like(v), gate ? std::optional(like(*gate)) : std::nullopt};
+}
 
 Tensor screening_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
                      const ScreeningOptions& options, const Bounds& bounds) {
@@ -325,13 +306,11 @@ Tensor screening_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Te
                                         : forward<float>(q, k, v, s_w, s_r, options, bounds);
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> screening_backward_cpu(const Tensor& grad, const Tensor& q,
-                                                                                  const Tensor& k, const Tensor& v,
-                                                                                  const Tensor& s_w, const Tensor& s_r,
-                                                                                  const ScreeningOptions& options,
-                                                                                  const Bounds& bounds) {
-  return q.scalar_type() == at::kDouble ? backward<double>(grad, q, k, v, s_w, s_r, options, bounds)
-                                        : backward<float>(grad, q, k, v, s_w, s_r, options, bounds);
+std::pair<Tensor, Tensor> screening_backward_cpu(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
+                                                 const Tensor& s_w, const Tensor& s_r, const ScreeningOptions& options,
+                                                 const ScreeningProjections& gradients, const Bounds& bounds) {
+  return q.scalar_type() == at::kDouble ? backward<double>(grad, q, k, v, s_w, s_r, options, gradients, bounds)
+                                        : backward<float>(grad, q, k, v, s_w, s_r, options, gradients, bounds);
 }
 
 }  // namespace tamis::ops

@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tuple>
+#include <utility>
 
 #include "tamis/ops/screening/screening.h"
 #include "tamis/ops/screening/screening_index_kernel.h"
@@ -15,15 +15,25 @@ struct Bounds {
   kernels::SkippedWork* skipped = nullptr;
 };
 
+/// Whether the CPU has fused forms for this dtype.
+bool screening_has_fused(at::ScalarType dtype);
+
 /// The fused forms of ops::screening and its backward on the CPU, for float32, bfloat16 and float64, after the checks.
 /// No bit depends on `bounds`.
 at::Tensor screening_cpu(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
                          const at::Tensor& s_w_H, const at::Tensor& s_r_H, const ScreeningOptions& options,
                          const Bounds& bounds = {});
 
-/// Gradients of q, k, v, s_w, s_r and gate (empty without a gate).
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> screening_backward_cpu(
-    const at::Tensor& grad_BTHV, const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
-    const at::Tensor& s_w_H, const at::Tensor& s_r_H, const ScreeningOptions& options, const Bounds& bounds = {});
+/// Writes the gradients of q, k, v and gate, whose last dimension must be adjacent, and returns those of s_w and s_r.
+std::pair<at::Tensor, at::Tensor> screening_backward_cpu(const at::Tensor& grad_BTHV, const at::Tensor& q_BTHK,
+                                                         const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
+                                                         const at::Tensor& s_w_H, const at::Tensor& s_r_H,
+                                                         const ScreeningOptions& options,
+                                                         const ScreeningProjections& gradients,
+                                                         const Bounds& bounds = {});
+
+/// New tensors for the gradients of these inputs.
+ScreeningProjections empty_gradients(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
+                                     const std::optional<at::Tensor>& gate_BTHV);
 
 }  // namespace tamis::ops

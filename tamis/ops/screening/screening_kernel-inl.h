@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <type_traits>
 
 #include "tamis/kernels/math-inl.h"
 #include "tamis/kernels/rows-inl.h"
@@ -87,7 +88,8 @@ HWY_INLINE void StoreValue(const ScreeningWalk<Real>& walk, int64_t position, in
   const int64_t width = padded(walk.head.value_dim);
   Real* value = walk.ring.values + slot * width;
   LoadRow(walk.v, position - walk.key_origin, walk.head.value_dim, value);
-  Normalize(value, width);
+  const double norm = Normalize(value, width);
+  if (walk.ring.value_norm != nullptr) walk.ring.value_norm[slot] = norm;
   walk.ring.ready[slot] = 1;
 }
 
@@ -103,23 +105,29 @@ HWY_INLINE void PackKeys(const ScreeningWalk<Real>& walk, int64_t first, int64_t
     Real* tile = ring.tiles + (slot / kTileKeys) * K * kTileKeys;
     if (lane == 0) std::fill(tile, tile + K * kTileKeys, Real{0});
     LoadRow(walk.k, key - walk.key_origin, K, row);
-    Normalize(row, width);
+    const double norm = Normalize(row, width);
     rotor.rotate(row);
     for (int64_t d = 0; d < K; ++d) tile[d * kTileKeys + lane] = row[d];
-    if (ring.rows != nullptr) std::copy(row, row + width, ring.rows + slot * width);
+    if (ring.rows != nullptr) {
+      CopyRow(row, width, ring.rows + slot * width);
+      ring.key_norm[slot] = norm;
+    }
     ring.ready[slot] = 0;
     if (walk.store_all_values) StoreValue(walk, key, slot);
   }
 }
 
-/// Queries [first, first + count) as unit rotated rows, zeros up to kBlockQueries.
+/// Queries [first, first + count) as unit rotated rows, zeros up to kBlockQueries; norm, if wanted, receives their
+/// denominators.
 template <typename Real>
-HWY_INLINE void LoadQueries(const ScreeningWalk<Real>& walk, int64_t first, int64_t count, Real* HWY_RESTRICT q) {
+HWY_INLINE void LoadQueries(const ScreeningWalk<Real>& walk, int64_t first, int64_t count, Real* HWY_RESTRICT q,
+                            double* HWY_RESTRICT norm = nullptr) {
   const int64_t width = padded(walk.head.key_dim);
   Rotor rotor(walk.head.mipe_step, first);
   for (int64_t i = 0; i < count; ++i, rotor.advance()) {
     LoadRow(walk.q, first + i - walk.query_origin, walk.head.key_dim, q + i * width);
-    Normalize(q + i * width, width);
+    const double denominator = Normalize(q + i * width, width);
+    if (norm != nullptr) norm[i] = denominator;
     rotor.rotate(q + i * width);
   }
   std::fill(q + count * width, q + kBlockQueries * width, Real{0});
@@ -225,8 +233,15 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
   const int64_t K = head.key_dim, width = padded(K);
   const Real* HWY_RESTRICT rows = q + query * width;
   hn::Vec<LaneTag<Real>> s[kGroup][kVectors];
-  Similarities<kGroup, kVectors, Real>(
-      K, [&](int64_t g) HWY_ATTR { return rows + g * width; }, [&](int64_t) HWY_ATTR { return tile; }, s);
+  const auto similarities = [&](auto stride) HWY_ATTR {
+    Similarities<kGroup, kVectors, Real>(
+        K, [&](int64_t g) HWY_ATTR { return rows + g * stride; }, [&](int64_t) HWY_ATTR { return tile; }, s);
+  };
+  if (width == kLanes) {
+    similarities(std::integral_constant<int64_t, kLanes>());  // one address for all rows
+  } else {
+    similarities(width);
+  }
 
   const auto zero = hn::Zero(d);
   for (int64_t g = 0; g < kGroup; ++g) {
@@ -287,6 +302,8 @@ HWY_INLINE void ScreenPanel(const ScreeningWalk<Real>& walk, const Real* HWY_RES
       continue;
     }
     for (int64_t query = 0; query < count; query += kQueryGroup<Real>) {
+      const int64_t first_of_group = first_query + query, last_of_group = first_of_group + kQueryGroup<Real> - 1;
+      if (key > last_of_group || key + kTileKeys <= first_of_group - walk.head.span + 1) continue;  // nobody sees it
       ScreenTile<kKeepShortfall, kQueryGroup<Real>>(walk, q, first_query, query, tile, key, key - panel, verdicts);
     }
   }
@@ -341,15 +358,42 @@ template <typename Real>
 HWY_INLINE void TanhNormFactors(const Real* HWY_RESTRICT h, int64_t count, int64_t width, double* HWY_RESTRICT norm,
                                 double* HWY_RESTRICT factor) {
   const WideTag d;
-  for (int64_t i = 0; i < count; ++i) norm[i] = std::sqrt(WideDot(h + i * width, h + i * width, width));
+  for (int64_t i = 0; i < count; ++i) {
+    norm[i] = std::sqrt(static_cast<double>(Dot(h + i * width, h + i * width, width)));
+  }
   std::fill(norm + count, norm + kBlockQueries, 0.0);
   const auto one = hn::Set(d, 1.0);
   for (int64_t i = 0; i < count; i += hn::MaxLanes(d)) {
     const auto n = hn::LoadU(d, norm + i);
     const auto at_zero = hn::Eq(n, hn::Zero(d));
-    hn::StoreU(hn::IfThenElse(at_zero, one, hn::Div(PreciseTanh(d, n), hn::IfThenElse(at_zero, one, n))), d,
-               factor + i);
+    hn::Vec<WideTag> tanh[1] = {n};
+    PreciseTanh(d, tanh);
+    hn::StoreU(hn::IfThenElse(at_zero, one, hn::Div(tanh[0], hn::IfThenElse(at_zero, one, n))), d, factor + i);
   }
+}
+
+/// Vectors of a row that functions of many instructions take in step: what their numbers have room for in registers.
+template <typename Real>
+inline constexpr int kInStep = hn::MaxLanes(LaneTag<Real>()) == kTileKeys ? 4 : 2;
+
+/// Calls body(vectors, at) for the vectors of a padded row: kInStep of them at once, then the rest one by one.
+template <typename Real, typename Body>
+HWY_INLINE void InStep(int64_t width, const Body& body) {
+  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
+  int64_t at = 0;
+  for (; at + kInStep<Real> * kWidth <= width; at += kInStep<Real> * kWidth) {
+    body(std::integral_constant<int, kInStep<Real>>(), at);
+  }
+  for (; at < width; at += kWidth) body(std::integral_constant<int, 1>(), at);
+}
+
+/// sigmoid(g) and G = tanh(SiLU(g)).                                                           (17)
+template <int kCount, class D, class V>
+HWY_INLINE void Gate(D d, const V (&g)[kCount], V (&sigmoid)[kCount], V (&G)[kCount]) {
+  for (int i = 0; i < kCount; ++i) sigmoid[i] = g[i];
+  Sigmoid(d, sigmoid);
+  for (int i = 0; i < kCount; ++i) G[i] = hn::Mul(g[i], sigmoid[i]);
+  PreciseTanh(d, G);
 }
 
 /// out = u * tanh(SiLU(gate)), u = factor * h.                                                (14), (17), (18)
@@ -357,15 +401,22 @@ template <typename Real>
 HWY_INLINE void Finish(const ScreeningWalk<Real>& walk, int64_t query, double factor, Real* HWY_RESTRICT h,
                        Real* HWY_RESTRICT gate) {
   const LaneTag<Real> d;
+  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   const int64_t row = query - walk.query_origin, width = padded(walk.head.value_dim);
-  if (walk.gate.data != nullptr) LoadRow(walk.gate, row, walk.head.value_dim, gate);
-  for (int64_t at = 0; at < width; at += hn::MaxLanes(d)) {
-    auto u = hn::Mul(hn::LoadU(d, h + at), hn::Set(d, static_cast<Real>(factor)));
-    if (walk.gate.data != nullptr) {
-      const auto g = hn::LoadU(d, gate + at);
-      u = hn::Mul(u, PreciseTanh(d, hn::Mul(g, Sigmoid(d, g))));
-    }
-    hn::StoreU(u, d, h + at);
+  const auto scale = hn::Set(d, static_cast<Real>(factor));
+  if (walk.gate.data != nullptr) {
+    LoadRow(walk.gate, row, walk.head.value_dim, gate);
+    InStep<Real>(width, [&](auto vectors, int64_t at) HWY_ATTR {
+      hn::Vec<LaneTag<Real>> g[vectors], sigmoid[vectors], G[vectors];
+      for (int i = 0; i < vectors; ++i) g[i] = hn::LoadU(d, gate + at + i * kWidth);
+      Gate(d, g, sigmoid, G);
+      for (int i = 0; i < vectors; ++i) {
+        Real* at_h = h + at + i * kWidth;
+        hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, at_h), scale), G[i]), d, at_h);
+      }
+    });
+  } else {
+    for (int64_t at = 0; at < width; at += kWidth) hn::StoreU(hn::Mul(hn::LoadU(d, h + at), scale), d, h + at);
   }
   StoreRow(h, walk.head.value_dim, walk.out, row);
 }

@@ -45,7 +45,10 @@ struct KeyRing {
   Real* tiles = nullptr;     // [capacity / 16][K][16]: transposed, one key per lane
   Real* values = nullptr;    // [capacity][padded(V)]
   uint8_t* ready = nullptr;  // [capacity]: the value is there
-  Real* rows = nullptr;      // [capacity][padded(K)]: keys row by row; only the backward pass has it
+  // Only the backward pass has these.
+  Real* rows = nullptr;        // [capacity][padded(K)]: keys row by row
+  double* key_norm = nullptr;  // [capacity]: the denominators that made keys and values unit length
+  double* value_norm = nullptr;
 };
 
 /// Smallest ring that serves blocks of `block` queries.

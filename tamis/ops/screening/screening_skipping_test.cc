@@ -51,9 +51,10 @@ Tensors results(const Tensors& in, Skipping skipping, kernels::SkippedWork* skip
   const Bounds bounds = {skipping, skipped};
   const Tensor out = screening_cpu(in[0], in[1], in[2], in[3], in[4], options, bounds);
   const Tensor grad = testing::random_normal(out.sizes(), 99).to(out.scalar_type());
-  const auto [dq, dk, dv, ds_w, ds_r, dgate] =
-      screening_backward_cpu(grad, in[0], in[1], in[2], in[3], in[4], options, {skipping, nullptr});
-  return {out, dq, dk, dv, ds_w, ds_r, dgate};
+  const auto [dq, dk, dv, dgate] = empty_gradients(in[0], in[1], in[2], in[5]);
+  const auto [ds_w, ds_r] = screening_backward_cpu(grad, in[0], in[1], in[2], in[3], in[4], options,
+                                                   {dq, dk, dv, dgate}, {skipping, nullptr});
+  return {out, dq, dk, dv, ds_w, ds_r, *dgate};
 }
 
 /// NaN where the other has NaN, and the same bits elsewhere.

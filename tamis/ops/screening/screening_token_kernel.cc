@@ -88,7 +88,9 @@ HWY_INLINE double TanhNormFactor(const float* HWY_RESTRICT h, int64_t width) {
   const hn::CappedTag<double, 1> one_lane;
   const double norm = std::sqrt(WideDot(h, h, width));
   if (norm == 0) return 1;
-  return hn::GetLane(PreciseTanh(one_lane, hn::Set(one_lane, norm))) / norm;
+  hn::Vec<decltype(one_lane)> tanh[1] = {hn::Set(one_lane, norm)};
+  PreciseTanh(one_lane, tanh);
+  return hn::GetLane(tanh[0]) / norm;
 }
 
 void Token(const ScreeningWalk<float>& walk) {
