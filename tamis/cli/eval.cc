@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <memory>
 
 #include "tamis/cli/commands.h"
@@ -20,10 +23,10 @@ void add_abc_digits(CLI::App& eval) {
   task->add_option("dir", command->directory, "Checkpoint or run directory")->required();
   task->add_option("--lengths", options.lengths, "Tokens of the prompt, separated by commas")
       ->delimiter(',')
-      ->capture_default_str();
+      ->default_str(fmt::format("{}", fmt::join(options.lengths, ",")));
   task->add_option("--depths", options.depths, "Places of the target, 0 (first) to 1 (last)")
       ->delimiter(',')
-      ->capture_default_str();
+      ->default_str(fmt::format("{}", fmt::join(options.depths, ",")));
   task->add_option("--instances", options.instances, "Of each length and depth")->capture_default_str();
   task->add_option("--seed", options.seed, "Of the instances")->capture_default_str();
   task->add_flag("--expand-windows,!--no-expand-windows", options.expand_windows,
