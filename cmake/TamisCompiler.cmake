@@ -1,22 +1,22 @@
 # Flags for all of our code: warnings, assertions, sanitizers, ccache.
 
-add_library(tamis_options INTERFACE)
-target_include_directories(tamis_options INTERFACE ${PROJECT_SOURCE_DIR})
-target_compile_options(tamis_options INTERFACE -Wall -Wextra -Wno-unknown-pragmas
-                                               -Wno-missing-field-initializers)
+add_library(tamis_flags INTERFACE)
+target_include_directories(tamis_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(tamis_flags INTERFACE -Wall -Wextra -Wno-unknown-pragmas
+                                             -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(tamis_options INTERFACE -Wno-restrict)  # GCC 12 sees ghosts in std::string (PR 105651)
+  target_compile_options(tamis_flags INTERFACE -Wno-restrict)  # GCC 12 sees ghosts in std::string (PR 105651)
 endif()
 if(TAMIS_WERROR)
-  target_compile_options(tamis_options INTERFACE -Werror)
+  target_compile_options(tamis_flags INTERFACE -Werror)
 endif()
 if(TAMIS_ASSERTIONS)
-  target_compile_definitions(tamis_options INTERFACE TAMIS_ASSERTIONS)
+  target_compile_definitions(tamis_flags INTERFACE TAMIS_ASSERTIONS)
 endif()
 if(TAMIS_SANITIZE)
-  target_compile_options(tamis_options INTERFACE -fsanitize=${TAMIS_SANITIZE} -fno-omit-frame-pointer
-                                                 -fno-sanitize-recover=undefined)
-  target_link_options(tamis_options INTERFACE -fsanitize=${TAMIS_SANITIZE})
+  target_compile_options(tamis_flags INTERFACE -fsanitize=${TAMIS_SANITIZE} -fno-omit-frame-pointer
+                                               -fno-sanitize-recover=undefined)
+  target_link_options(tamis_flags INTERFACE -fsanitize=${TAMIS_SANITIZE})
 endif()
 
 find_program(CCACHE_PROGRAM ccache)

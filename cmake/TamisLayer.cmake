@@ -1,5 +1,5 @@
 # One CMake target per layer: tamis_<layer>, its tests tamis_<layer>_test and its micro-benchmarks tamis_<layer>_bench.
-# Files are found by their names: *_test.cc, *_bench.cc, *_kernel.cc (no torch) and the rest.
+# Files are found by their names: *_test.cc, *_bench.cc, *_kernel.cc and options.cc (no torch) and the rest.
 
 function(tamis_find_sources layer)
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tamis/${layer}/*.cc)
@@ -10,7 +10,7 @@ function(tamis_find_sources layer)
   list(FILTER benches INCLUDE REGEX "_bench\\.cc$")
   list(FILTER kernels INCLUDE REGEX "_kernel\\.cc$")
   set(sources ${all})
-  list(FILTER sources EXCLUDE REGEX "_(test|bench|kernel)\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_(test|bench|kernel)\\.cc$|/options\\.cc$")
   set(layer_sources ${sources} PARENT_SCOPE)
   set(layer_kernels ${kernels} PARENT_SCOPE)
   set(layer_tests ${tests} PARENT_SCOPE)
@@ -34,11 +34,11 @@ endfunction()
 function(tamis_static_layer layer)
   if(NOT layer_sources)
     add_library(tamis_${layer} INTERFACE)
-    target_link_libraries(tamis_${layer} INTERFACE tamis_options ${ARGN})
+    target_link_libraries(tamis_${layer} INTERFACE tamis_flags ${ARGN})
     return()
   endif()
   add_library(tamis_${layer} STATIC ${layer_sources})
-  target_link_libraries(tamis_${layer} PUBLIC tamis_options ${ARGN})
+  target_link_libraries(tamis_${layer} PUBLIC tamis_flags ${ARGN})
 endfunction()
 
 # tamis_layer(name [TORCH] [USES layer...] [LINK target...])
@@ -68,13 +68,21 @@ function(tamis_kernel_layer layer)
   tamis_add_tests(${layer})
 endfunction()
 
+# What a caller may choose, without torch: the options.cc of every layer.
+function(tamis_options_layer layer)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;LINK")
+  list(TRANSFORM arg_USES PREPEND tamis_)
+  file(GLOB layer_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tamis/*/options.cc)
+  tamis_static_layer(${layer} ${arg_USES} ${arg_LINK})
+endfunction()
+
 # The operators, as the one shared library that PyTorch loads too.
 function(tamis_operator_layer layer)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;LINK")
   list(TRANSFORM arg_USES PREPEND tamis_)
   tamis_find_sources(${layer})
   add_library(tamis_${layer} SHARED ${layer_sources})
-  target_link_libraries(tamis_${layer} PUBLIC tamis_options PRIVATE ${arg_USES} ${arg_LINK})
+  target_link_libraries(tamis_${layer} PUBLIC tamis_flags PRIVATE ${arg_USES} ${arg_LINK})
   target_link_options(tamis_${layer} PRIVATE -Wl,--exclude-libs,libtamis_base.a)
   tamis_uses_torch(tamis_${layer})
   tamis_add_tests(${layer} ${arg_USES})
@@ -85,17 +93,25 @@ function(tamis_operator_layer layer)
   endforeach()
 endfunction()
 
-# The command line: main.cc and one file per command.
-function(tamis_program name)
+# The work of the commands, as a shared library: the program opens it when a command runs.
+function(tamis_commands_layer layer)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;LINK")
   list(TRANSFORM arg_USES PREPEND tamis_)
+  tamis_find_sources(${layer})
+  add_library(tamis_${layer} SHARED ${layer_sources})
+  target_link_libraries(tamis_${layer} PRIVATE tamis_flags ${arg_USES} ${arg_LINK})
+  tamis_uses_torch(tamis_${layer})
+endfunction()
+
+# The command line, without torch: main.cc and one file per command. OPENS: the library beside the program.
+function(tamis_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "OPENS" "USES;LINK")
+  list(TRANSFORM arg_USES PREPEND tamis_)
   tamis_find_sources(cli)
-  if(NOT layer_sources)
-    return()
-  endif()
   add_executable(${name} ${layer_sources})
-  target_link_libraries(${name} PRIVATE tamis_options ${arg_USES} ${arg_LINK})
-  tamis_uses_torch(${name})
+  target_link_libraries(${name} PRIVATE tamis_flags ${arg_USES} ${arg_LINK} ${CMAKE_DL_LIBS})
+  add_dependencies(${name} tamis_${arg_OPENS})
+  target_compile_definitions(${name} PRIVATE TAMIS_LIBRARY="$<TARGET_FILE_NAME:tamis_${arg_OPENS}>")
 endfunction()
 
 # tests/*_test.cc cross layers or drive the program itself. Named as their files: a layer's own test has the layer's name.

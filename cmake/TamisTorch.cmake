@@ -45,7 +45,7 @@ endif()
 
 # Torch headers cost many seconds a file: compiled once here and reused by every target that uses torch.
 add_library(tamis_torch_header STATIC ${PROJECT_SOURCE_DIR}/cmake/torch_header.cc)
-target_link_libraries(tamis_torch_header PUBLIC tamis_torch tamis_options)
+target_link_libraries(tamis_torch_header PUBLIC tamis_torch tamis_flags)
 target_precompile_headers(tamis_torch_header PRIVATE <ATen/ATen.h> <torch/csrc/autograd/autograd.h>
                            <torch/csrc/autograd/custom_function.h> <torch/library.h>)
 function(tamis_uses_torch target)

@@ -8,6 +8,7 @@
 
 #include "tamis/base/testing.h"
 #include "tamis/bench/model_inputs.h"
+#include "tamis/bench/options.h"
 
 namespace tamis::bench {
 namespace {
@@ -52,7 +53,9 @@ TEST(ModelInputs, WindowsAndWeights) {
   const CountedWeights weights = count_weights(*model);
   EXPECT_EQ(weights.head, 50 * 9);
   EXPECT_EQ(weights.layers, 3 * 9 * (2 * 3 * 16 + 3 * 3 * 64));
-  const auto [code, text] = tamis::testing::error_of([] { check_windows({"initial", "infinit"}); });
+  ForwardBench bench;
+  bench.windows = {"initial", "infinit"};
+  const auto [code, text] = tamis::testing::error_of([&] { check_options(bench); });
   EXPECT_EQ(code, ExitCode::kUsage);
   EXPECT_THAT(text, HasSubstr("did you mean \"infinite\"?"));
 }

@@ -10,6 +10,7 @@
 
 #include "tamis/bench/bench.h"
 #include "tamis/bench/check.h"
+#include "tamis/bench/dtypes.h"
 #include "tamis/bench/model_inputs.h"
 #include "tamis/bench/session.h"
 
@@ -59,8 +60,8 @@ Row measure_decoding(const DecodeBench& bench, const models::Model& model, const
 }  // namespace
 
 Report run(const DecodeBench& bench, std::FILE* messages) {
+  check_options(bench);
   const at::NoGradGuard no_grad;
-  check_windows(bench.windows);
   constexpr int64_t kCheckTokens = 320;  // beyond the longest initial window
   constexpr int64_t kChunk = 2048;       // of the context, which is read before
   Session session("decode", bench, messages);
@@ -72,7 +73,7 @@ Report run(const DecodeBench& bench, std::FILE* messages) {
     session.show("the definition in float64");
     const Named exact = added_by_layers(*model, tokens, exact_hidden(*model, tokens));
     session.for_each_thread_count([&](int64_t threads) {
-      for (const at::ScalarType dtype : bench.dtypes) {
+      for (const at::ScalarType dtype : session.dtypes()) {
         const double error = check_decoding(*model, tokens, exact, dtype);
         for (const int64_t depth : bench.depths) {
           for (const int64_t batch : bench.batches) {

@@ -5,6 +5,7 @@
 
 #include "tamis/bench/bench.h"
 #include "tamis/bench/check.h"
+#include "tamis/bench/dtypes.h"
 #include "tamis/bench/model_inputs.h"
 #include "tamis/bench/session.h"
 
@@ -22,9 +23,8 @@ Row measure_forward(const ForwardBench& bench, const models::Model& model, int64
 }  // namespace
 
 Report run(const ForwardBench& bench, std::FILE* messages) {
-  refuse_int8(bench.dtypes);
+  check_options(bench);
   const at::NoGradGuard no_grad;
-  check_windows(bench.windows);
   Session session("forward", bench, messages);
   Report& report = session.report();
   report.options = {{"psi", bench.psi}, {"vocab", bench.vocab}};
@@ -34,7 +34,7 @@ Report run(const ForwardBench& bench, std::FILE* messages) {
     session.show("the definition in float64");
     const Named exact = added_by_layers(*model, tokens, exact_hidden(*model, tokens));
     session.for_each_thread_count([&](int64_t threads) {
-      for (const at::ScalarType dtype : bench.dtypes) {
+      for (const at::ScalarType dtype : session.dtypes()) {
         const at::Tensor x = model->hidden(tokens, {.compute_dtype = dtype});
         const double error = check("forward, " + dtype_name(dtype), {added_by_layers(*model, tokens, x)}, {exact},
                                    model_tolerance(dtype));

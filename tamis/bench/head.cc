@@ -9,6 +9,7 @@
 
 #include "tamis/bench/bench.h"
 #include "tamis/bench/check.h"
+#include "tamis/bench/dtypes.h"
 #include "tamis/bench/session.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
 
@@ -82,12 +83,12 @@ std::vector<Row> measure_head(const HeadBench& bench, at::ScalarType dtype, bool
 }  // namespace
 
 Report run(const HeadBench& bench, std::FILE* messages) {
-  refuse_int8(bench.dtypes);
+  check_options(bench);
   Session session("head", bench, messages);
   Report& report = session.report();
   report.options = {{"vocab", bench.vocab}, {"hidden", bench.hidden}};
   session.for_each_thread_count([&](int64_t threads) {
-    for (const at::ScalarType dtype : bench.dtypes) {
+    for (const at::ScalarType dtype : session.dtypes()) {
       const double error = check_head(bench, dtype);
       for (const bool with_gradients : {false, true}) {
         session.show(fmt::format("{}, {} threads", dtype_name(dtype), threads));

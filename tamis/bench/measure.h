@@ -5,13 +5,9 @@
 #include <span>
 #include <vector>
 
-namespace tamis::bench {
+#include "tamis/bench/options.h"
 
-/// How long to measure.
-struct MeasureOptions {
-  int64_t repeat = 5;    // calls at least
-  double seconds = 2.0;  // of calls at least
-};
+namespace tamis::bench {
 
 /// A piece of work to measure.
 struct Work {

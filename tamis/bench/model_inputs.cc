@@ -3,11 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-
-#include "tamis/base/error.h"
-#include "tamis/base/names.h"
 
 namespace tamis::bench {
 
@@ -19,14 +15,6 @@ std::unique_ptr<models::Model> make_model(int64_t psi, int64_t vocab, const std:
     if (name.ends_with(".s_w")) tensor.copy_(window_scalars(windows, tensor.numel()));
   }
   return model;
-}
-
-void check_windows(const std::vector<std::string>& names) {
-  static const std::array<std::string, 2> kWindows = {"initial", "infinite"};
-  for (const std::string& name : names) {
-    if (std::find(kWindows.begin(), kWindows.end(), name) != kWindows.end()) continue;
-    throw Error(ExitCode::kUsage, unknown_name("window", name, kWindows));
-  }
 }
 
 at::Tensor window_scalars(const std::string& windows, int64_t heads) {

@@ -14,9 +14,6 @@ namespace tamis::bench {
 /// A fresh Multiscreen of this Psi. `windows` is "initial", or "infinite": every key is visible.
 std::unique_ptr<models::Model> make_model(int64_t psi, int64_t vocab, const std::string& windows = "initial");
 
-/// Throws ExitCode::kUsage on a name that is neither "initial" nor "infinite".
-void check_windows(const std::vector<std::string>& names);
-
 /// s_w of `heads` heads, float32 [H].
 at::Tensor window_scalars(const std::string& windows, int64_t heads);
 

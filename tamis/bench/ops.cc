@@ -12,6 +12,7 @@
 #include "tamis/bench/acceptance.h"
 #include "tamis/bench/bench.h"
 #include "tamis/bench/check.h"
+#include "tamis/bench/dtypes.h"
 #include "tamis/bench/model_inputs.h"
 #include "tamis/bench/session.h"
 #include "tamis/models/multiscreen_layer.h"
@@ -149,15 +150,14 @@ class Contest {
 }  // namespace
 
 Report run(const OpsBench& bench, std::FILE* messages) {
-  refuse_int8(bench.dtypes);
-  check_windows(bench.windows);
+  check_options(bench);
   Session session("ops", bench, messages);
   Report& report = session.report();
   report.options = {{"heads", bench.heads}, {"key_dim", bench.key_dim}, {"value_dim", bench.value_dim}};
   session.for_each_thread_count([&](int64_t threads) {
     for (const int64_t length : bench.lengths) {
       std::vector<Projections> inputs;
-      for (const at::ScalarType dtype : bench.dtypes) inputs.emplace_back(bench, length, dtype);
+      for (const at::ScalarType dtype : session.dtypes()) inputs.emplace_back(bench, length, dtype);
       for (const bool backward : {false, true}) {
         Contest contest(bench, length, backward, threads);
         for (const std::string& windows : bench.windows) {

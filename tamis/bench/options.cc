@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
@@ -9,25 +10,55 @@
 namespace tamis::bench {
 namespace {
 
-const std::array<std::string, 3> kNames = {"float32", "bfloat16", "int8"};
-constexpr std::array kTypes = {at::kFloat, at::kBFloat16, at::kChar};
+void check_names(const char* kind, const std::vector<std::string>& names, std::span<const std::string> known) {
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    throw Error(ExitCode::kUsage, unknown_name(kind, name, known));
+  }
+}
+
+void check_dtypes(const std::vector<std::string>& dtypes) {
+  static const std::array<std::string, 3> kDtypes = {"float32", "bfloat16", "int8"};
+  check_names("dtype", dtypes, kDtypes);
+}
+
+void refuse_int8(const std::vector<std::string>& dtypes) {
+  if (std::find(dtypes.begin(), dtypes.end(), "int8") == dtypes.end()) return;
+  fail(ExitCode::kUsage, "--dtypes: int8 is a format of weights in decoding; expected float32 or bfloat16 here");
+}
+
+void check_windows(const std::vector<std::string>& windows) {
+  static const std::array<std::string, 2> kWindows = {"initial", "infinite"};
+  check_names("window", windows, kWindows);
+}
 
 }  // namespace
 
-std::string dtype_name(at::ScalarType dtype) {
-  return kNames[std::find(kTypes.begin(), kTypes.end(), dtype) - kTypes.begin()];
+void check_options(const TrainBench& bench) {
+  check_dtypes(bench.dtypes);
+  refuse_int8(bench.dtypes);
 }
 
-at::ScalarType dtype_named(const std::string& name) {
-  for (size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == name) return kTypes[i];
-  }
-  throw Error(ExitCode::kUsage, unknown_name("dtype", name, kNames));
+void check_options(const ForwardBench& bench) {
+  check_dtypes(bench.dtypes);
+  refuse_int8(bench.dtypes);
+  check_windows(bench.windows);
 }
 
-void refuse_int8(const std::vector<at::ScalarType>& dtypes) {
-  if (std::find(dtypes.begin(), dtypes.end(), at::kChar) == dtypes.end()) return;
-  fail(ExitCode::kUsage, "--dtypes: int8 is a format of weights in decoding; expected float32 or bfloat16 here");
+void check_options(const DecodeBench& bench) {
+  check_dtypes(bench.dtypes);
+  check_windows(bench.windows);
+}
+
+void check_options(const OpsBench& bench) {
+  check_dtypes(bench.dtypes);
+  refuse_int8(bench.dtypes);
+  check_windows(bench.windows);
+}
+
+void check_options(const HeadBench& bench) {
+  check_dtypes(bench.dtypes);
+  refuse_int8(bench.dtypes);
 }
 
 }  // namespace tamis::bench

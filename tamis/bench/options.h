@@ -1,31 +1,82 @@
 #pragma once
 
-#include <c10/core/ScalarType.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "tamis/bench/measure.h"
-#include "tamis/bench/peaks.h"
-
 namespace tamis::bench {
+
+/// How long to measure.
+struct MeasureOptions {
+  int64_t repeat = 5;    // calls at least
+  double seconds = 2.0;  // of calls at least
+};
+
+/// How to measure what the machine can do at most.
+struct PeakOptions {
+  int64_t matmul_size = 2048;                       // of the square matrices
+  double seconds = 0.5;                             // of each measurement
+  int64_t read_bytes = int64_t{256} * 1024 * 1024;  // many times the caches
+};
 
 /// What every bench takes.
 struct Options {
   std::vector<int64_t> threads = {0};  // numbers of threads, one after the other; 0: one per core
-  std::vector<at::ScalarType> dtypes = {at::kFloat, at::kBFloat16};
+  std::vector<std::string> dtypes = {"float32", "bfloat16"};  // decoding: "int8" too
   MeasureOptions measure;
   PeakOptions peaks;
 };
 
-/// "float32", "bfloat16", or "int8" (at::kChar): weights of decoding only.
-std::string dtype_name(at::ScalarType dtype);
+/// Whole training steps on random tokens.
+struct TrainBench : Options {
+  int64_t psi = 16;
+  int64_t vocab = 512;
+  std::vector<int64_t> lengths = {512, 4096};
+  int64_t batch_tokens = 0;  // of a step; 0: 2048, or one sequence where that is more
+  double recompute = 0.0;    // share of the layers that recompute their activations
+};
 
-/// Throws ExitCode::kUsage on any other name.
-at::ScalarType dtype_named(const std::string& name);
+/// Model::hidden without gradients, one sequence.
+struct ForwardBench : Options {
+  int64_t psi = 16;
+  int64_t vocab = 512;
+  std::vector<int64_t> lengths = {4096, 16384};
+  std::vector<std::string> windows = {"initial"};  // "initial", "infinite"
+};
 
-/// Throws ExitCode::kUsage when int8 is among `dtypes`: only decoding has it.
-void refuse_int8(const std::vector<at::ScalarType>& dtypes);
+/// Tokens one after the other, the likeliest each time, after a context of random tokens.
+struct DecodeBench : Options {
+  int64_t psi = 16;
+  int64_t vocab = 512;
+  std::vector<int64_t> depths = {0, 1024, 16384};  // tokens of the context
+  std::vector<int64_t> batches = {1};              // sequences
+  std::vector<std::string> windows = {"initial"};
+  int64_t tokens = 128;  // of a measured call
+};
+
+/// ops::screening alone, gated, B 1, on random vectors, beside torch's softmax attention.
+struct OpsBench : Options {
+  int64_t heads = 16;
+  int64_t key_dim = 16;
+  int64_t value_dim = 64;
+  std::vector<int64_t> lengths = {4096, 16384};
+  std::vector<std::string> windows = {"initial", "infinite"};
+  std::vector<double> survive = {0.02, 0.5};  // shares of the visible keys that are accepted, at most a half
+  bool peer = true;                           // measure softmax attention too
+};
+
+/// ops::linear_cross_entropy beside the bare matrix products.
+struct HeadBench : Options {
+  int64_t vocab = 50257;
+  int64_t tokens = 2048;
+  int64_t hidden = 256;
+};
+
+/// Throws ExitCode::kUsage on a dtype or a window that is not known, or that this bench does not have.
+void check_options(const TrainBench& bench);
+void check_options(const ForwardBench& bench);
+void check_options(const DecodeBench& bench);
+void check_options(const OpsBench& bench);
+void check_options(const HeadBench& bench);
 
 }  // namespace tamis::bench

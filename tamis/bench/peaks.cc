@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "tamis/base/terminal.h"
-#include "tamis/bench/options.h"
+#include "tamis/bench/dtypes.h"
 #include "tamis/train/machine.h"
 
 namespace tamis::bench {

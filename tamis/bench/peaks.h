@@ -8,13 +8,9 @@
 #include <span>
 #include <utility>
 
-namespace tamis::bench {
+#include "tamis/bench/options.h"
 
-struct PeakOptions {
-  int64_t matmul_size = 2048;                       // of the square matrices
-  double seconds = 0.5;                             // of each measurement
-  int64_t read_bytes = int64_t{256} * 1024 * 1024;  // many times the caches
-};
+namespace tamis::bench {
 
 /// What the machine can do at most, measured in this process by at::matmul and by summing numbers in memory: the best
 /// of all measurements, since a load from outside only ever lowers them.

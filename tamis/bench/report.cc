@@ -9,7 +9,7 @@
 
 #include "tamis/base/terminal.h"
 #include "tamis/base/version.h"
-#include "tamis/bench/options.h"
+#include "tamis/bench/dtypes.h"
 #include "tamis/train/machine.h"
 
 namespace tamis::bench {

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "tamis/base/testing.h"
+#include "tamis/bench/dtypes.h"
 #include "tamis/bench/options.h"
 
 namespace tamis::bench {
@@ -64,9 +65,11 @@ TEST(Report, WritesATable) {
 }
 
 TEST(Report, KnowsDtypes) {
-  EXPECT_EQ(dtype_named("bfloat16"), at::kBFloat16);
+  EXPECT_EQ(dtypes_named({"int8", "bfloat16"}), (std::vector<at::ScalarType>{at::kChar, at::kBFloat16}));
   EXPECT_EQ(dtype_name(at::kFloat), "float32");
-  const auto [code, text] = tamis::testing::error_of([] { dtype_named("float33"); });
+  HeadBench bench;
+  bench.dtypes = {"float32", "float33"};
+  const auto [code, text] = tamis::testing::error_of([&] { check_options(bench); });
   EXPECT_EQ(code, ExitCode::kUsage);
   EXPECT_THAT(text, HasSubstr("unknown dtype \"float33\"; did you mean \"float32\"?"));
 }

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tamis/base/terminal.h"
 #include "tamis/bench/options.h"
@@ -24,10 +25,12 @@ class Session {
   void show(const std::string& doing) { progress_.update("bench " + report_.bench + ": " + doing); }
 
   const Options& options() const { return options_; }
+  const std::vector<at::ScalarType>& dtypes() const { return dtypes_; }
   Report& report() { return report_; }
 
  private:
   Options options_;
+  std::vector<at::ScalarType> dtypes_;
   ProgressLine progress_;
   Report report_;
 };

@@ -11,6 +11,7 @@
 #include "tamis/base/random.h"
 #include "tamis/bench/bench.h"
 #include "tamis/bench/check.h"
+#include "tamis/bench/dtypes.h"
 #include "tamis/bench/model_inputs.h"
 #include "tamis/bench/session.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
@@ -180,7 +181,7 @@ Row measure_step(const TrainBench& bench, int64_t length, at::ScalarType dtype) 
 }  // namespace
 
 Report run(const TrainBench& bench, std::FILE* messages) {
-  refuse_int8(bench.dtypes);
+  check_options(bench);
   Session session("train", bench, messages);
   Report& report = session.report();
   report.options = {{"psi", bench.psi}, {"vocab", bench.vocab}, {"recompute", bench.recompute}};
@@ -188,7 +189,7 @@ Report run(const TrainBench& bench, std::FILE* messages) {
   session.show("the definition in float64");
   const LossCheck check(*model, check_tokens(bench.lengths), bench.recompute);
   session.for_each_thread_count([&](int64_t threads) {
-    for (const at::ScalarType dtype : bench.dtypes) {
+    for (const at::ScalarType dtype : session.dtypes()) {
       const double error = check.error(dtype);
       for (const int64_t length : bench.lengths) {
         session.show(fmt::format("{} tokens, {}, {} threads", length, dtype_name(dtype), threads));

@@ -1,5 +1,3 @@
-#include "tamis/bench/bench.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,9 +7,9 @@
 #include <type_traits>
 
 #include "tamis/base/error.h"
-#include "tamis/base/terminal.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
+#include "tamis/cli/library.h"
 
 namespace tamis::cli {
 namespace {
@@ -36,10 +34,6 @@ Read<T> number(T least, T most) {
 
 Read<int64_t> whole(int64_t least, int64_t most = int64_t{1} << 32) {
   return number<int64_t>(least, most);
-}
-
-Read<at::ScalarType> dtype() {
-  return [](const std::string&, const std::string& text) { return bench::dtype_named(text); };
 }
 
 Read<std::string> any_text() {
@@ -69,12 +63,6 @@ std::string shown(const std::vector<T>& values) {
   return fmt::format("{}", fmt::join(values, ","));
 }
 
-std::string shown(const std::vector<at::ScalarType>& dtypes) {
-  std::vector<std::string> names;
-  for (const at::ScalarType dtype : dtypes) names.push_back(bench::dtype_name(dtype));
-  return shown(names);
-}
-
 /// One bench as a subcommand: its options, and the small values that --quick gives to those that are not set.
 template <typename Bench>
 class Subcommand : public std::enable_shared_from_this<Subcommand<Bench>> {
@@ -101,7 +89,7 @@ class Subcommand : public std::enable_shared_from_this<Subcommand<Bench>> {
   /// The options that all have; `example` ends the help.
   void finish(const std::string& example) {
     constexpr int64_t kMostThreads = 4096;
-    add("--dtypes", bench.dtypes, bench.dtypes, list(dtype()),
+    add("--dtypes", bench.dtypes, bench.dtypes, list(any_text()),
         "float32, bfloat16 (decode: int8 too), separated by commas");
     add("--threads", bench.threads, bench.threads, list(whole(0, kMostThreads)),
         "Numbers of threads, separated by commas; 0: one per core");
@@ -119,8 +107,7 @@ class Subcommand : public std::enable_shared_from_this<Subcommand<Bench>> {
       for (const auto& take : quick_values_) take();
       bench.peaks = {.matmul_size = 64, .seconds = 0, .read_bytes = 1 << 16};
     }
-    const bench::Report report = bench::run(bench, stderr);
-    fmt::print("{}", json_ ? to_line(to_json(report)) : to_table(report, use_colour(stdout)));
+    cli::run(commands::BenchCommand{.bench = bench, .json = json_});
   }
 
   CLI::App& app_;

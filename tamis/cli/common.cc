@@ -1,34 +1,19 @@
 #include "tamis/cli/common.h"
 
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-#include <fmt/format.h>
-
-#include <array>
 #include <vector>
 
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
-#include "tamis/base/terminal.h"
 
 namespace tamis::cli {
 
-void add_run_options(CLI::App& command, RunOptions& options) {
+void add_run_options(CLI::App& command, commands::RunOptions& options) {
   command.add_option("--threads", options.threads, "Threads to compute with; 0: one per core")->capture_default_str();
   command.add_option("--device", options.device, "Where to compute: cpu or cuda")->capture_default_str();
 }
 
 void add_weights_option(CLI::App& command, infer::WeightFormat& weights) {
-  const auto read = [&weights](const std::string& name) {
-    const auto& formats = infer::weight_formats();
-    if (const auto found = formats.find(name); found != formats.end()) {
-      weights = found->second;
-      return;
-    }
-    std::vector<std::string> known;
-    for (const auto& [each, format] : formats) known.push_back(each);
-    fail(ExitCode::kUsage, "{}", unknown_name("format of weights", name, known));
-  };
+  const auto read = [&weights](const std::string& name) { weights = infer::weight_format_named(name); };
   command.add_option_function<std::string>("--weights", read, "Read the model's matrices as float32, bfloat16 or int8")
       ->default_str("float32");
 }
@@ -45,37 +30,6 @@ void refuse_other_names(CLI::App& app, const std::string& kind) {
     fail(ExitCode::kUsage, "{}", unknown_name(kind, name, known));
     return std::string();
   });
-}
-
-at::Device start(const RunOptions& options) {
-  constexpr int64_t kMostThreads = 4096;
-  if (options.threads < 0 || options.threads > kMostThreads) {
-    fail(ExitCode::kUsage, "--threads must be in 0..{}, but is {}", kMostThreads, options.threads);
-  }
-  if (options.threads > 0) at::set_num_threads(static_cast<int>(options.threads));
-  static const std::array<std::string, 2> kDevices = {"cpu", "cuda"};
-  if (options.device == kDevices[0]) return at::kCPU;
-  if (options.device != kDevices[1]) fail(ExitCode::kUsage, "{}", unknown_name("device", options.device, kDevices));
-  if (!at::hasCUDA()) {
-    fail(ExitCode::kUsage, "--device cuda: this build of LibTorch has no CUDA or sees no GPU; use --device cpu");
-  }
-  return at::kCUDA;
-}
-
-std::string to_line(const nlohmann::json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
-
-std::function<void(double done, double total)> progress_with_eta(const std::string& what) {
-  const std::shared_ptr<ProgressLine> line(new ProgressLine(stderr), [](ProgressLine* ended) {
-    ended->clear();
-    delete ended;
-  });
-  return [line, what, begun = now_seconds()](double done, double total) {
-    const double left = (now_seconds() - begun) * (total - done) / done;
-    line->update(fmt::format("{} {} {:3.0f}%  {} left", what, progress_bar(done, total), 100 * done / total,
-                             format_duration(left)));
-  };
 }
 
 }  // namespace tamis::cli

@@ -1,5 +1,3 @@
-#include <ATen/core/Tensor.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -11,11 +9,10 @@
 #include "tamis/base/version.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
-#include "tamis/nn/tensor_memory.h"
 
 namespace {
 
-/// c10::Error puts a backtrace behind its message: keep the first line.
+/// LibTorch's errors put a backtrace behind their message: keep the first line.
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
@@ -40,14 +37,11 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  tamis::nn::keep_tensor_memory();
   try {
     return run(argc, argv);
   } catch (const tamis::Error& error) {
     fmt::print(stderr, "tamis: {}\n", error.what());
     return static_cast<int>(error.code());
-  } catch (const c10::Error& error) {
-    fmt::print(stderr, "tamis: {}\n", first_line(error.what_without_backtrace()));
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "tamis: out of memory; try a shorter sequence or a smaller batch\n");
   } catch (const std::exception& error) {

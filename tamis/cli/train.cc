@@ -1,34 +1,13 @@
-#include "tamis/train/train.h"
-
-#include <fmt/format.h>
-
-#include <cstdio>
 #include <memory>
 
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
+#include "tamis/cli/library.h"
 
 namespace tamis::cli {
-namespace {
-
-struct TrainCommand {
-  train::TrainOptions options;
-  RunOptions run;
-  bool json = false;
-};
-
-void run(TrainCommand command) {
-  command.options.device = start(command.run);
-  if (command.run.threads > 0)
-    command.options.overrides.push_back(fmt::format("train.threads={}", command.run.threads));
-  const nlohmann::json summary = train::train(command.options, stderr);
-  if (command.json) fmt::print("{}", to_line(summary));
-}
-
-}  // namespace
 
 void add_train(CLI::App& app) {
-  auto command = std::make_shared<TrainCommand>();
+  auto command = std::make_shared<commands::TrainCommand>();
   train::TrainOptions& options = command->options;
   auto* train = app.add_subcommand("train", "Train a model as a recipe says, or go on with a run that was stopped.");
   train->add_option("recipe", options.recipe, "TOML file; docs/training.md has its keys")->required();

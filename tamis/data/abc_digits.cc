@@ -86,12 +86,16 @@ int64_t abc_digits_min_length() {
   return kAbcDigitsLetters * line_characters(kAbcDigitsDigits) + kQueryCharacters;
 }
 
-AbcDigitsInstance abc_digits_instance(int64_t length, double depth, uint64_t seed, uint64_t index) {
+void check_abc_digits_instance(int64_t length, double depth) {
   if (length < abc_digits_min_length()) {
     fail(ExitCode::kUsage, "abc_digits: a length of {} is too short for 26 lines and the query; the least is {}",
          length, abc_digits_min_length());
   }
   if (!(depth >= 0 && depth <= 1)) fail(ExitCode::kUsage, "abc_digits: depth must be in 0..1, but is {}", depth);
+}
+
+AbcDigitsInstance abc_digits_instance(int64_t length, double depth, uint64_t seed, uint64_t index) {
+  check_abc_digits_instance(length, depth);
   Random random({kAbcDigitsEvaluation, seed, static_cast<uint64_t>(length), std::bit_cast<uint64_t>(depth), index});
   const Lines lines = draw_lines(random, kAbcDigitsLetters, kAbcDigitsDigits);
   const auto order = paper_form(random, kAbcDigitsLetters, lines_that_fit(length, kAbcDigitsDigits), depth);

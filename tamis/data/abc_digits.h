@@ -32,10 +32,15 @@ inline constexpr int64_t kAbcDigitsDigits = 6;
 /// length  tokens of the byte tokenizer (= characters) that the prompt may have, query included, answer not. A line has
 ///         9 characters and the query 2, so the prompt is the longest of whole lines that fits: 9 floor((length - 2) /
 ///         9)
-///         + 2 characters, length - 8 at worst. At least 236 (26 lines and the query), else ExitCode::kUsage.
+///         + 2 characters, length - 8 at worst. At least 236 (26 lines and the query)
 /// depth   in [0, 1]: 0 puts the target first, 1 last
 /// index   instances of one seed, length and depth are independent
+///
+/// Throws what check_abc_digits_instance throws.
 AbcDigitsInstance abc_digits_instance(int64_t length, double depth, uint64_t seed, uint64_t index);
+
+/// Throws ExitCode::kUsage when there are no instances of this length and depth.
+void check_abc_digits_instance(int64_t length, double depth);
 
 /// Shortest `length` of abc_digits_instance.
 int64_t abc_digits_min_length();

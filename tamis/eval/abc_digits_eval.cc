@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "tamis/base/error.h"
 #include "tamis/base/terminal.h"
 #include "tamis/data/abc_digits.h"
 #include "tamis/infer/decode.h"
@@ -17,27 +16,6 @@ struct Question {
   size_t cell;
   data::AbcDigitsInstance instance;
 };
-
-/// One or more values, each once: a cell of the result stands for one length and depth.
-template <typename Number>
-void check_list(const char* name, const std::vector<Number>& values) {
-  if (values.empty()) fail(ExitCode::kUsage, "abc_digits: no {} given; expected at least one", name);
-  for (auto value = values.begin(); value != values.end(); ++value) {
-    if (std::find(values.begin(), value, *value) == value) continue;
-    fail(ExitCode::kUsage, "abc_digits: {} holds {} twice; give each once", name, *value);
-  }
-}
-
-void check(const AbcDigitsEvalOptions& options) {
-  check_list("lengths", options.lengths);
-  check_list("depths", options.depths);
-  if (options.instances < 1) {
-    fail(ExitCode::kUsage, "abc_digits: instances must be at least 1, but are {}", options.instances);
-  }
-  for (const int64_t length : options.lengths) {  // all before the first hour of work
-    for (const double depth : options.depths) data::abc_digits_instance(length, depth, options.seed, 0);
-  }
-}
 
 /// [B, T] of texts of equal length.
 at::Tensor encode(const text::Tokenizer& tokenizer, std::span<const Question> questions) {
@@ -94,7 +72,7 @@ AbcDigitsCell AbcDigitsResult::total(int64_t length) const {
 
 AbcDigitsResult evaluate_abc_digits(const infer::LoadedModel& loaded, const AbcDigitsEvalOptions& options,
                                     const Progress& progress) {
-  check(options);
+  check_options(options);
   const double start = now_seconds();
   AbcDigitsResult result{.options = options};
   double done = 0;

@@ -56,9 +56,7 @@ class Bins {
 
 LossResult evaluate_loss(const infer::LoadedModel& loaded, std::string_view text, const LossEvalOptions& options,
                          const Progress& progress) {
-  if (options.window_tokens < 0) {
-    fail(ExitCode::kUsage, "loss: the window must be at least 1 token, but is {}", options.window_tokens);
-  }
+  check_options(options);
   const double start = now_seconds();
   const std::vector<int64_t> ids = loaded.tokenizer->encode(text);
   if (ids.size() < 2) {

@@ -7,16 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "tamis/eval/options.h"
 #include "tamis/eval/progress.h"
 #include "tamis/infer/load.h"
 
 namespace tamis::eval {
-
-struct LossEvalOptions {
-  int64_t window_tokens = 0;    // context restarts every so many tokens; 0: the model's training length
-  bool expand_windows = false;  // SWE
-  int64_t chunk_tokens = 8192;  // read at once, over all windows
-};
 
 /// Tokens that were predicted from first + 1 to last tokens before them (within the window).
 struct PositionBin {

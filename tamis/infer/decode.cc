@@ -20,12 +20,6 @@ nn::StreamedMatrix head_matrix(const models::Model& model, const models::Forward
 
 }  // namespace
 
-const std::map<std::string, WeightFormat>& weight_formats() {
-  static const std::map<std::string, WeightFormat> formats = {
-      {"float32", WeightFormat::kFloat32}, {"bfloat16", WeightFormat::kBFloat16}, {"int8", WeightFormat::kInt8}};
-  return formats;
-}
-
 models::ForwardOptions forward_options(WeightFormat weights, bool expand_windows) {
   return {.compute_dtype = weights == WeightFormat::kBFloat16 ? at::kBFloat16 : at::kFloat,
           .int8_weights = weights == WeightFormat::kInt8,

@@ -4,22 +4,15 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
+#include "tamis/infer/options.h"
 #include "tamis/models/model.h"
 #include "tamis/nn/streamed_matrix.h"
 
 namespace tamis::infer {
-
-/// What the model's matrices are read as: the fewer bytes, the faster; rounded once from the checkpoint's float32.
-enum class WeightFormat { kFloat32, kBFloat16, kInt8 };
-
-/// Names for a command's option.
-const std::map<std::string, WeightFormat>& weight_formats();
 
 /// int8 weights are multiplied in float32 where a product has many vectors.
 models::ForwardOptions forward_options(WeightFormat weights, bool expand_windows);

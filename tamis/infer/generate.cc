@@ -1,11 +1,12 @@
 #include "tamis/infer/generate.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
-#include "tamis/base/error.h"
 #include "tamis/base/memory.h"
 #include "tamis/base/terminal.h"
 #include "tamis/infer/decode.h"
+#include "tamis/infer/sampling.h"
 #include "tamis/infer/stop_filter.h"
 #include "tamis/text/utf8.h"
 
@@ -32,11 +33,8 @@ const char* name_of(Generation::End end) {
 
 Generation generate(const LoadedModel& loaded, std::string_view prompt, const GenerateOptions& options,
                     const std::function<void(std::string_view)>& on_text) {
-  check_sampling(options.sampling);
-  if (prompt.empty()) fail(ExitCode::kUsage, "generate: the prompt is empty; expected at least one character");
-  if (options.max_new_tokens < 1) {
-    fail(ExitCode::kUsage, "generate: max-new-tokens must be at least 1, but is {}", options.max_new_tokens);
-  }
+  check_options(options);
+  check_prompt(prompt);
   StopFilter stop(options.stop);
   text::Utf8Stream characters;
   Generation generation;

@@ -6,20 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "tamis/infer/decode.h"
 #include "tamis/infer/load.h"
-#include "tamis/infer/sampling.h"
+#include "tamis/infer/options.h"
 
 namespace tamis::infer {
-
-struct GenerateOptions {
-  int64_t max_new_tokens = 128;
-  SamplingOptions sampling;
-  std::vector<std::string> stop = {};  // the text ends before the first of these
-  bool expand_windows = false;         // SWE
-  WeightFormat weights = WeightFormat::kFloat32;
-  int64_t prefill_tokens = 2048;  // the prompt is read in chunks of this many tokens
-};
 
 struct Generation {
   enum class End { kLength, kStopString, kEndOfText };

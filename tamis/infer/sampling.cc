@@ -54,17 +54,6 @@ void keep_min_p(std::vector<Candidate>& candidates, double min_p) {
 
 }  // namespace
 
-void check_sampling(const SamplingOptions& options) {
-  if (!(options.temperature >= 0) || !std::isfinite(options.temperature)) {
-    fail(ExitCode::kUsage, "temperature must be 0 or more, but is {}", options.temperature);
-  }
-  if (options.top_k < 0) fail(ExitCode::kUsage, "top-k must be 0 (all) or more, but is {}", options.top_k);
-  if (!(options.top_p > 0 && options.top_p <= 1))
-    fail(ExitCode::kUsage, "top-p must be in (0, 1], but is {}", options.top_p);
-  if (!(options.min_p >= 0 && options.min_p <= 1))
-    fail(ExitCode::kUsage, "min-p must be in [0, 1], but is {}", options.min_p);
-}
-
 int64_t sample(std::span<const float> logits_N, const SamplingOptions& options, uint64_t position) {
   TAMIS_ASSERT(!logits_N.empty());
   for (size_t n = 0; n < logits_N.size(); ++n) {

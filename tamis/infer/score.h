@@ -7,16 +7,10 @@
 #include <span>
 #include <vector>
 
-#include "tamis/infer/decode.h"
+#include "tamis/infer/options.h"
 #include "tamis/models/model.h"
 
 namespace tamis::infer {
-
-struct ScoreOptions {
-  bool expand_windows = false;  // SWE
-  WeightFormat weights = WeightFormat::kFloat32;
-  int64_t chunk_tokens = 4096;  // read at once, over all sequences
-};
 
 /// ln p(ids[t] | ids[0..t)) for every t; the first is NaN, as nothing precedes it. No T x N tensor; logits and their
 /// logarithm of a sum of exponentials in float64. Throws ExitCode::kInput when there are no ids or one is outside the

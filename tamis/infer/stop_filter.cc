@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tamis/base/error.h"
+#include "tamis/infer/options.h"
 
 namespace tamis::infer {
 namespace {
@@ -18,9 +18,7 @@ size_t begun(std::string_view text, std::string_view stop) {
 }  // namespace
 
 StopFilter::StopFilter(std::vector<std::string> stops) : stops_(std::move(stops)) {
-  for (const std::string& stop : stops_) {
-    if (stop.empty()) fail(ExitCode::kUsage, "a stop string is empty; expected at least one character");
-  }
+  check_stop(stops_);
 }
 
 std::string StopFilter::push(std::string_view bytes) {

@@ -65,8 +65,8 @@ std::string tile_table(const std::string& title, const json& tiles, int columns,
 
 }  // namespace
 
-json inspect(const InspectOptions& options) {
-  const infer::LoadedModel loaded = infer::load(options.checkpoint, options.device);
+json inspect(const InspectOptions& options, at::Device device) {
+  const infer::LoadedModel loaded = infer::load(options.checkpoint, device);
   json result = inspect_config(loaded.model->config());
   result["title"] = loaded.checkpoint.string();
   result["tiles"] = describe_tiles(loaded.model->tiles());

@@ -1,26 +1,17 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
-#include <cstdint>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
+
+#include "tamis/report/options.h"
 
 namespace tamis::report {
 
-struct InspectOptions {
-  std::filesystem::path checkpoint;  // or a run directory
-  std::optional<std::string> text;   // text whose relevance maps are wanted
-  int64_t most_tokens = 512;         // of the text, from its beginning
-  bool expand_windows = false;       // SWE
-  at::Device device = at::kCPU;
-};
-
 /// What a checkpoint is: the data of a page (tamis/report/page.h) with title, model, tiles and, with a text, relevance.
 /// Throws ExitCode::kInput when the checkpoint or the text cannot be used.
-nlohmann::json inspect(const InspectOptions& options);
+nlohmann::json inspect(const InspectOptions& options, at::Device device = at::kCPU);
 
 /// The same, without a checkpoint, of a configuration that complete_config accepts: title and model.
 nlohmann::json inspect_config(const nlohmann::json& config);

@@ -56,7 +56,7 @@ bool has_checkpoint(const fs::path& run) {
 
 }  // namespace
 
-WrittenReport write_report(const ReportOptions& options) {
+WrittenReport write_report(const ReportOptions& options, at::Device device) {
   WrittenReport written{.path = options.output.empty() ? options.run / "report.html" : options.output, .left_out = {}};
   json data = read_run(options.run);
   const train::Recipe recipe = train::load_recipe(options.run / "config.toml");
@@ -64,7 +64,7 @@ WrittenReport write_report(const ReportOptions& options) {
   data["title"] = name_of(options.run);
   data["model"] = describe_model(recipe.model);
   if (has_checkpoint(options.run)) {
-    const infer::LoadedModel loaded = infer::load(options.run, options.device);
+    const infer::LoadedModel loaded = infer::load(options.run, device);
     data["tiles"] = describe_tiles(loaded.model->tiles());
     try {
       data["relevance"] = describe_maps(options, loaded, recipe);

@@ -8,6 +8,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
+#include "tamis/train/options.h"
 
 namespace tamis::train {
 namespace {
@@ -96,11 +97,7 @@ TomlDocument read_toml(const std::filesystem::path& file) {
 }
 
 void override_value(TomlDocument& document, const std::string& assignment) {
-  const size_t equals = assignment.find('=');
-  if (equals == std::string::npos || equals == 0) {
-    fail(ExitCode::kUsage, "--set {}: expected key=value, like --set train.lr=0.0625", assignment);
-  }
-  const std::string path = assignment.substr(0, equals);
+  const auto [path, value] = split_override(assignment);
   json* place = &document.values;
   std::istringstream keys(path);
   for (std::string key; std::getline(keys, key, '.');) {
@@ -110,7 +107,7 @@ void override_value(TomlDocument& document, const std::string& assignment) {
     place = &(*place)[key];
     if (place->is_null()) *place = json::object();
   }
-  *place = parse_value(assignment.substr(equals + 1));
+  *place = parse_value(value);
   document.positions[path] = "--set " + assignment;
 }
 

@@ -41,8 +41,8 @@ struct Interval {
 
 class Run {
  public:
-  Run(const TrainOptions& options, std::FILE* messages)
-      : device_(options.device),
+  Run(const TrainOptions& options, at::Device device, std::FILE* messages)
+      : device_(device),
         recipe_(load_recipe(options.recipe, options.overrides)),
         messages_(messages),
         progress_(messages) {
@@ -290,8 +290,8 @@ class Run {
 
 }  // namespace
 
-json train(const TrainOptions& options, std::FILE* messages) {
-  return Run(options, messages).go();
+json train(const TrainOptions& options, at::Device device, std::FILE* messages) {
+  return Run(options, device, messages).go();
 }
 
 }  // namespace tamis::train

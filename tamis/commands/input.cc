@@ -1,4 +1,4 @@
-#include "tamis/cli/input.h"
+#include "tamis/commands/input.h"
 
 #include <array>
 #include <iostream>
@@ -6,7 +6,7 @@
 #include "tamis/base/files.h"
 #include "tamis/base/memory.h"
 
-namespace tamis::cli {
+namespace tamis::commands {
 
 std::string read_text(const std::string& file) {
   if (file != "-") return read_file(file);
@@ -23,4 +23,4 @@ std::string read_text(const std::string& file) {
   return text;
 }
 
-}  // namespace tamis::cli
+}  // namespace tamis::commands

@@ -1,0 +1,35 @@
+#include "tamis/cli/library.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+
+#include "tamis/base/error.h"
+#include "tamis/commands/run.h"
+
+namespace tamis::cli {
+namespace {
+
+using Run = decltype(&tamis_run);
+
+/// tamis_run of the library, which stays open until the process ends. Named by its whole path: a search path of the
+/// program would not hold under sanitizers, whose dlopen calls from another library.
+Run open_library() {
+  const std::filesystem::path library = std::filesystem::read_symlink("/proc/self/exe").replace_filename(TAMIS_LIBRARY);
+  void* opened = dlopen(library.c_str(), RTLD_NOW);
+  void* function = opened == nullptr ? nullptr : dlsym(opened, "tamis_run");
+  if (function == nullptr) {
+    fail(ExitCode::kRuntime, "the library of the commands, which belongs beside the program, cannot be used: {}",
+         dlerror());
+  }
+  return reinterpret_cast<Run>(function);
+}
+
+}  // namespace
+
+void run(const commands::Command& command) {
+  check_options(command);
+  open_library()(command);
+}
+
+}  // namespace tamis::cli

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <variant>
+
+#include "tamis/bench/options.h"
+#include "tamis/eval/options.h"
+#include "tamis/infer/options.h"
+#include "tamis/report/options.h"
+#include "tamis/train/options.h"
+
+namespace tamis::commands {
+
+/// What every command that runs a model takes.
+struct RunOptions {
+  int64_t threads = 0;         // of ATen; 0: one per core
+  std::string device = "cpu";  // cpu or cuda
+};
+
+struct TrainCommand {
+  train::TrainOptions options;
+  RunOptions run;
+  bool json = false;
+};
+
+struct AbcDigitsCommand {
+  std::filesystem::path directory;  // checkpoint or run directory
+  eval::AbcDigitsEvalOptions options;
+  RunOptions run;
+  bool json = false;
+};
+
+struct LossCommand {
+  std::filesystem::path directory;  // checkpoint or run directory
+  std::filesystem::path file;
+  eval::LossEvalOptions options;
+  RunOptions run;
+  bool json = false;
+};
+
+struct ScoreCommand {
+  std::filesystem::path checkpoint;  // or run directory
+  std::filesystem::path text;        // one of these two
+  std::filesystem::path ids;
+  infer::ScoreOptions options;
+  RunOptions run;
+  bool json = false;
+};
+
+struct GenerateCommand {
+  std::filesystem::path checkpoint;  // or run directory
+  std::string prompt;                // "-" reads standard input
+  infer::GenerateOptions options;
+  RunOptions run;
+  bool json = false;
+};
+
+struct InspectCommand {
+  report::InspectOptions options;
+  int64_t psi = 0;  // > 0: no checkpoint
+  int64_t vocab_size = 257;
+  std::string text_file;       // "-" reads standard input
+  std::filesystem::path html;  // empty: print what was found
+  RunOptions run;
+  bool json = false;
+};
+
+struct ReportCommand {
+  report::ReportOptions options;
+  std::string text_file;  // "-" reads standard input
+  RunOptions run;
+};
+
+struct BenchCommand {
+  std::variant<bench::TrainBench, bench::ForwardBench, bench::DecodeBench, bench::OpsBench, bench::HeadBench> bench;
+  bool json = false;
+};
+
+/// Any command with its options, as the command line gives them.
+using Command = std::variant<TrainCommand, AbcDigitsCommand, LossCommand, ScoreCommand, GenerateCommand, InspectCommand,
+                             ReportCommand, BenchCommand>;
+
+/// Throws ExitCode::kUsage when the options cannot be, whatever is on the disk.
+void check_options(const Command& command);
+
+}  // namespace tamis::commands

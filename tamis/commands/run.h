@@ -1,0 +1,8 @@
+#pragma once
+
+#include "tamis/commands/options.h"
+
+/// Does the work of a command: the one function that the program looks up in the library of the commands. LibTorch
+/// comes with that library, and its start takes longer than a help text may. `command` has passed check_options. Throws
+/// tamis::Error and what LibTorch throws.
+extern "C" void tamis_run(const tamis::commands::Command& command);

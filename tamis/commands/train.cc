@@ -1,0 +1,18 @@
+#include "tamis/train/train.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "tamis/commands/common.h"
+
+namespace tamis::commands {
+
+void run(const TrainCommand& command) {
+  train::TrainOptions options = command.options;
+  if (command.run.threads > 0) options.overrides.push_back(fmt::format("train.threads={}", command.run.threads));
+  const nlohmann::json summary = train::train(options, start(command.run), stderr);
+  if (command.json) fmt::print("{}", to_line(summary));
+}
+
+}  // namespace tamis::commands

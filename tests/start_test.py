@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""When `tamis` loads LibTorch: with the library of the commands, as one runs, and not before. Help and refusals of a
+wrong command line are there at once. start_test.py PROGRAM"""
+
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+
+COMMANDS = (
+    "train", "eval", "eval abc_digits", "eval loss", "score", "generate", "inspect", "report",
+    "bench", "bench train", "bench forward", "bench decode", "bench ops", "bench head",
+)  # fmt: skip
+REFUSED = {
+    "": "required",
+    "trian": 'did you mean "train"?',
+    "eval abc_digit run": 'did you mean "abc_digits"?',
+    "bench trian": 'did you mean "train"?',
+    "generate": "required",
+    "generate run --prompt a --promt a": "--promt",
+    "generate run --prompt a --top-k many": "many",
+    "generate run --prompt a --top-p 0": "top-p must be in (0, 1]",
+    "generate run --prompt a --max-new-tokens 0": "at least 1",
+    "generate run --prompt ''": "the prompt is empty",
+    "generate run --prompt a --stop ''": "a stop string is empty",
+    "generate run --prompt a --weights int9": 'did you mean "int8"?',
+    "generate run --prompt a --threads -1": "--threads must be in 0..4096",
+    "generate run --prompt a --device cudaa": 'did you mean "cuda"?',
+    "score run": "a text file or --ids FILE",
+    "eval abc_digits run --lengths 512,235": "the least is 236",
+    "eval abc_digits run --depths 2": "depth must be in 0..1",
+    "eval abc_digits run --instances 0": "instances must be at least 1",
+    "eval loss run file --window -1": "at least 1 token",
+    "inspect": "a checkpoint or --psi",
+    "inspect run --psi 3": "a checkpoint or --psi",
+    "inspect run --tokens 0": "--tokens",
+    "report run --tokens 0": "--tokens",
+    "train recipe.toml --set lr": "expected key=value",
+    "bench train --dtypes float33": 'did you mean "float32"?',
+    "bench head --dtypes int8": "int8 is a format of weights in decoding",
+    "bench ops --windows infinit": 'did you mean "infinite"?',
+    "bench forward --lengths 0": "whole numbers from 1",
+}
+
+program = ""
+
+
+def run(arguments, executable=None):
+    """What a command line gives, and the names of all libraries that the process loaded."""
+    with tempfile.TemporaryDirectory() as directory:
+        trace = pathlib.Path(directory, "trace")
+        environment = {**os.environ, "LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(trace)}
+        outcome = subprocess.run(
+            [executable or program, *arguments], capture_output=True, text=True, env=environment, timeout=300
+        )
+        files = "".join(file.read_text(errors="replace") for file in trace.parent.iterdir())
+    loaded = {
+        pathlib.PurePath(line.split("file=")[1].split()[0]).name for line in files.splitlines() if "file=" in line
+    }
+    assert any(name.startswith("libc.so") for name in loaded), f"the dynamic linker said nothing: {files[:500]}"
+    return outcome, loaded
+
+
+def torch_in(loaded):
+    return sorted(name for name in loaded if name.startswith(("libtorch", "libc10", "libtamis")))
+
+
+def test_help_and_version_are_there_without_torch():
+    for arguments in (["--help"], ["--version"], *([*command.split(), "--help"] for command in COMMANDS)):
+        outcome, loaded = run(arguments)
+        assert outcome.returncode == 0 and outcome.stdout and not outcome.stderr, f"{arguments}: {outcome}"
+        assert not torch_in(loaded), f"{arguments} loads {torch_in(loaded)}"
+
+
+def test_a_wrong_command_line_is_refused_without_torch():
+    for line, text in REFUSED.items():
+        outcome, loaded = run(shlex.split(line))
+        assert outcome.returncode == 2 and not outcome.stdout and text in outcome.stderr, f"{line}: {outcome}"
+        assert not torch_in(loaded), f"{line} loads {torch_in(loaded)}"
+
+
+def test_a_command_brings_torch():
+    outcome, loaded = run(["inspect", "--psi", "2"])
+    assert outcome.returncode == 0, outcome.stderr
+    assert {"libtamis_commands.so", "libtorch_cpu.so"} <= set(torch_in(loaded)), torch_in(loaded)
+
+
+def test_errors_of_the_library_keep_their_exit_codes():
+    for line, code, text in (
+        ("score /nowhere /nowhere", 3, "/nowhere"),
+        ("train /nowhere.toml", 3, "/nowhere.toml"),
+        ("inspect --psi 100000", 2, '"psi" must be a whole number'),
+    ):
+        outcome, _ = run(shlex.split(line))
+        assert outcome.returncode == code and text in outcome.stderr, f"{line}: {outcome}"
+        assert outcome.stderr.startswith("tamis: ") and outcome.stderr.count("\n") == 1, f"{line}: {outcome.stderr}"
+
+
+def test_the_library_lies_beside_the_program():
+    with tempfile.TemporaryDirectory() as directory:
+        linked, alone = pathlib.Path(directory, "linked"), pathlib.Path(directory, "alone")
+        linked.symlink_to(program)
+        outcome, _ = run(["inspect", "--psi", "2"], executable=linked)
+        assert outcome.returncode == 0, outcome.stderr
+        shutil.copy(program, alone)
+        outcome, _ = run(["inspect", "--psi", "2"], executable=alone)
+        assert outcome.returncode == 1 and outcome.stderr.count("\n") == 1, outcome
+        assert f"{directory}/libtamis_commands.so" in outcome.stderr, outcome.stderr
+        outcome, _ = run(["inspect", "--help"], executable=alone)
+        assert outcome.returncode == 0, "help needs no library"
+
+
+def main():
+    global program
+    if len(sys.argv) != 2:
+        print(__doc__)
+        return 2
+    program = os.path.abspath(sys.argv[1])
+    failed = 0
+    for name, test in list(globals().items()):
+        if not name.startswith("test_"):
+            continue
+        try:
+            test()
+            print(f"ok      {name}")
+        except AssertionError as error:
+            failed += 1
+            print(f"FAILED  {name}: {error}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
