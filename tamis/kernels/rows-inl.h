@@ -176,7 +176,7 @@ HWY_INLINE double WideDot(const Real* HWY_RESTRICT x, const Real* HWY_RESTRICT y
 template <typename Real>
 HWY_INLINE void Scale(double factor, Real* HWY_RESTRICT x, int64_t padded_size) {
   constexpr double kLeastInTwoParts = 1e-28;  // below it the lower part would lose its digits
-  if (sizeof(Real) == 8 || factor < kLeastInTwoParts) {
+  if (sizeof(Real) == 8 || !HWY_NATIVE_FMA || factor < kLeastInTwoParts) {
     const WideTag wide;
     const auto scale = hn::Set(wide, factor);
     for (int64_t i = 0; i < padded_size; i += hn::MaxLanes(wide)) StoreWide(hn::Mul(LoadWide(x + i), scale), x + i);
