@@ -19,6 +19,7 @@ sys.path.insert(0, str(BENCH))
 sys.dont_write_bytecode = True
 
 import plot  # noqa: E402
+import readme  # noqa: E402
 from peers import llama, plan, process, table, worker  # noqa: E402
 from peers.plan import Job, Measure  # noqa: E402
 from peers.results import Results, file_name  # noqa: E402
@@ -352,6 +353,13 @@ def test_with_torch_a_wrong_peer_gives_no_number(python):
     places = {"PYTHONPATH": f"{BENCH}:{ROOT / 'python'}", "TAMIS_OPS_LIBRARY": str(PROGRAM.parent / "libtamis_ops.so")}
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, env={**os.environ, **places})
     assert "tamis.screening: differs by" in done.stdout, done.stdout + done.stderr
+
+
+def test_readme_has_the_table_of_the_file_that_it_names():
+    text = readme.README.read_text()
+    name = readme.named_in(text)
+    assert name is not None, "README.md has no table of speeds"
+    assert readme.replaced(text, ROOT / name) == text, f"run bench/readme.py {name}"
 
 
 def main():

@@ -75,6 +75,13 @@ def test_help_and_version_are_there_without_torch():
         assert not torch_in(loaded), f"{arguments} loads {torch_in(loaded)}"
 
 
+def test_every_command_is_in_the_list():
+    outcome, _ = run(["--help"])
+    listed = outcome.stdout.split("Subcommands:")[1].split("Example:")[0].splitlines()
+    names = {line.split()[0] for line in listed if line.startswith("  ") and not line.startswith("   ")}
+    assert names and names == {command.split()[0] for command in COMMANDS}, names
+
+
 def test_a_wrong_command_line_is_refused_without_torch():
     for line, text in REFUSED.items():
         outcome, loaded = run(shlex.split(line))
@@ -109,6 +116,9 @@ def test_the_library_lies_beside_the_program():
         outcome, _ = run(["inspect", "--psi", "2"], executable=alone)
         assert outcome.returncode == 1 and outcome.stderr.count("\n") == 1, outcome
         assert f"{directory}/libtamis_commands.so" in outcome.stderr, outcome.stderr
+        shutil.copy(pathlib.Path(program).with_name("libtamis_ops.so"), pathlib.Path(directory, "libtamis_commands.so"))
+        outcome, _ = run(["inspect", "--psi", "2"], executable=alone)
+        assert outcome.returncode == 1 and "tamis_run" in outcome.stderr, f"a library of another build: {outcome}"
         outcome, _ = run(["inspect", "--help"], executable=alone)
         assert outcome.returncode == 0, "help needs no library"
 
@@ -126,9 +136,9 @@ def main():
         try:
             test()
             print(f"ok      {name}")
-        except AssertionError as error:
+        except Exception as error:  # noqa: BLE001: a time-out must not end the other tests
             failed += 1
-            print(f"FAILED  {name}: {error}")
+            print(f"FAILED  {name}: {type(error).__name__}: {error}")
     return 1 if failed else 0
 
 

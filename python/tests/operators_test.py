@@ -172,6 +172,15 @@ def second_derivative_is_refused():
             assert "linear_cross_entropy" in str(error), error
         else:
             raise AssertionError("a second derivative came out")
+    q = torch.randn(1, 5, 2, 4, requires_grad=True)
+    loss = tamis.screening(q, q, q, torch.ones(2), torch.zeros(2)).sum()
+    try:
+        (gradient,) = torch.autograd.grad(loss, q, create_graph=True)
+        gradient.sum().backward()
+    except RuntimeError as error:
+        assert "screening" in str(error), error
+    else:
+        raise AssertionError("a second derivative came out")
 
 
 # ---- the package

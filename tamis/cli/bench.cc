@@ -116,7 +116,6 @@ class Subcommand : public std::enable_shared_from_this<Subcommand<Bench>> {
 };
 
 using Integers = std::vector<int64_t>;
-using Names = std::vector<std::string>;
 
 template <typename Bench>
 void add_model_options(Subcommand<Bench>& command) {

@@ -10,16 +10,19 @@
 namespace tamis::cli {
 namespace {
 
-using Run = decltype(&tamis_run);
+using Run = decltype(&TAMIS_RUN);
 
-/// tamis_run of the library, which stays open until the process ends. Named by its whole path: a search path of the
+#define TAMIS_TEXT_OF(name) #name
+#define TAMIS_NAME_OF(name) TAMIS_TEXT_OF(name)
+
+/// TAMIS_RUN of the library, which stays open until the process ends. Named by its whole path: a search path of the
 /// program would not hold under sanitizers, whose dlopen calls from another library.
 Run open_library() {
   const std::filesystem::path library = std::filesystem::read_symlink("/proc/self/exe").replace_filename(TAMIS_LIBRARY);
   void* opened = dlopen(library.c_str(), RTLD_NOW);
-  void* function = opened == nullptr ? nullptr : dlsym(opened, "tamis_run");
+  void* function = opened == nullptr ? nullptr : dlsym(opened, TAMIS_NAME_OF(TAMIS_RUN));
   if (function == nullptr) {
-    fail(ExitCode::kRuntime, "the library of the commands, which belongs beside the program, cannot be used: {}",
+    fail(ExitCode::kRuntime, "the library of the commands, built with the program and beside it, cannot be used: {}",
          dlerror());
   }
   return reinterpret_cast<Run>(function);

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "tamis/base/terminal.h"
+#include "tamis/commands/commands.h"
 #include "tamis/commands/common.h"
 
 namespace tamis::commands {

@@ -5,6 +5,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
 #include "tamis/base/terminal.h"
+#include "tamis/commands/commands.h"
 #include "tamis/commands/common.h"
 #include "tamis/eval/abc_digits_eval.h"
 #include "tamis/eval/loss_eval.h"

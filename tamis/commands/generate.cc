@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "tamis/base/terminal.h"
+#include "tamis/commands/commands.h"
 #include "tamis/commands/common.h"
 #include "tamis/commands/input.h"
 

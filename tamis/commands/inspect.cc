@@ -6,6 +6,7 @@
 
 #include "tamis/base/files.h"
 #include "tamis/base/terminal.h"
+#include "tamis/commands/commands.h"
 #include "tamis/commands/common.h"
 #include "tamis/commands/input.h"
 #include "tamis/report/page.h"

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "tamis/commands/commands.h"
 #include "tamis/commands/common.h"
 #include "tamis/commands/input.h"
 

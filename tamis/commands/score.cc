@@ -6,6 +6,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
+#include "tamis/commands/commands.h"
 #include "tamis/commands/common.h"
 #include "tamis/infer/load.h"
 #include "tamis/text/utf8.h"

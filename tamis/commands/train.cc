@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "tamis/commands/commands.h"
 #include "tamis/commands/common.h"
 
 namespace tamis::commands {

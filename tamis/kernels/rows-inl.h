@@ -140,7 +140,7 @@ HWY_INLINE bool AllZero(const Real* HWY_RESTRICT x, int64_t padded_size) {
 
 inline constexpr double kMinNorm = 1e-12;  // denominator max(|x|, eps)
 
-/// Lanes of float64 and the same number of lanes of a row's type: unit vectors are made in float64 and rounded once,
+/// Lanes of float64 and the same number of lanes of a row's type: their norms are made in float64,
 /// because Trim amplifies every error of a similarity.
 using WideTag = hn::CappedTag<double, kLanes / 2>;
 
@@ -172,7 +172,8 @@ HWY_INLINE double WideDot(const Real* HWY_RESTRICT x, const Real* HWY_RESTRICT y
   return hn::GetLane(hn::SumOfLanes(wide, sum));
 }
 
-/// x <- factor * x, rounded once.
+/// x <- factor * x, to barely more than half an ulp. In two parts that needs a fused multiply-add: the product with the
+/// upper part must not be rounded before the lower one is added.
 template <typename Real>
 HWY_INLINE void Scale(double factor, Real* HWY_RESTRICT x, int64_t padded_size) {
   constexpr double kLeastInTwoParts = 1e-28;  // below it the lower part would lose its digits

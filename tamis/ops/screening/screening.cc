@@ -175,6 +175,12 @@ Tensor call_screening(const Tensor& q, const Tensor& k, const Tensor& v, const T
   return op.call(q, k, v, s_w, s_r, TAMIS_SCREENING_PASS);
 }
 
+Gradients call_screening_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
+                                  const Tensor& s_w, const Tensor& s_r, TAMIS_SCREENING_OPTIONS) {
+  static const auto op = find_operator<decltype(screening_backward_meta)>("tamis::screening_backward");
+  return op.call(grad, q, k, v, s_w, s_r, TAMIS_SCREENING_PASS);
+}
+
 struct Screening : torch::autograd::Function<Screening> {
   static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w,
                         const Tensor& s_r, const optional<Tensor>& gate, double mipe_threshold, int64_t key_start,
@@ -194,11 +200,10 @@ struct Screening : torch::autograd::Function<Screening> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list in = ctx->get_saved_variables();
     const auto given = [](const Tensor& x) { return x.defined() ? optional<Tensor>(x) : std::nullopt; };
-    static const auto op = find_operator<decltype(screening_backward_meta)>("tamis::screening_backward");
-    auto [dq, dk, dv, ds_w, ds_r, dgate] =
-        op.call(grads[0], in[0], in[1], in[2], in[3], in[4], given(in[5]), ctx->saved_data["mipe_threshold"].toDouble(),
-                ctx->saved_data["key_start"].toInt(), ctx->saved_data["expand_beyond"].toOptional<double>(),
-                ctx->saved_data["tanh_norm"].toBool(), ctx->saved_data["position"].toStringView(), given(in[6]));
+    auto [dq, dk, dv, ds_w, ds_r, dgate] = call_screening_backward(
+        grads[0], in[0], in[1], in[2], in[3], in[4], given(in[5]), ctx->saved_data["mipe_threshold"].toDouble(),
+        ctx->saved_data["key_start"].toInt(), ctx->saved_data["expand_beyond"].toOptional<double>(),
+        ctx->saved_data["tanh_norm"].toBool(), ctx->saved_data["position"].toStringView(), given(in[6]));
     return {dq, dk, dv, ds_w, ds_r, in[5].defined() ? dgate : Tensor(), {}, {}, {}, {}, {}, {}};
   }
 };
@@ -215,6 +220,26 @@ Tensor screening(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor& v_BTH
                  const Tensor& s_r_H, const ScreeningOptions& options) {
   return call_screening(q_BTHK, k_BTHK, v_BTHV, s_w_H, s_r_H, options.gate, options.mipe_threshold, options.key_start,
                         options.expand_beyond, options.tanh_norm, options.position, options.document);
+}
+
+std::pair<Tensor, Tensor> screening_backward_into(const Tensor& grad, const ScreeningProjections& in, const Tensor& s_w,
+                                                  const Tensor& s_r, const ScreeningOptions& options,
+                                                  const ScreeningProjections& gradients) {
+  const auto& [q, k, v, gate] = in;
+  ScreeningOptions with_gate = options;
+  with_gate.gate = gate;
+  if (q.device().is_cpu() && screening_has_fused(q.scalar_type())) {
+    check(q, k, v, s_w, s_r, with_gate);
+    return screening_backward_cpu(grad, q, k, v, s_w, s_r, with_gate, gradients);
+  }
+  const auto [dq, dk, dv, ds_w, ds_r, dgate] =
+      call_screening_backward(grad, q, k, v, s_w, s_r, gate, options.mipe_threshold, options.key_start,
+                              options.expand_beyond, options.tanh_norm, options.position, options.document);
+  gradients.q_BTHK.copy_(dq);
+  gradients.k_BTHK.copy_(dk);
+  gradients.v_BTHV.copy_(dv);
+  if (gate) gradients.gate_BTHV->copy_(dgate);
+  return {ds_w, ds_r};
 }
 
 TORCH_LIBRARY_FRAGMENT(tamis, m) {

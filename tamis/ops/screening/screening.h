@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace tamis::ops {
 
@@ -50,6 +51,13 @@ struct ScreeningProjections {
 /// Throws    c10::ValueError when shapes, dtypes or devices disagree; the text names the argument and both values.
 at::Tensor screening(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
                      const at::Tensor& s_w_H, const at::Tensor& s_r_H, const ScreeningOptions& options = {});
+
+/// Writes the gradients of q, k, v and gate into `gradients`, whose last dimensions must be adjacent, and returns those
+/// of s_w and s_r. grad_BTHV is that of the result. Below autograd: nothing records.
+std::pair<at::Tensor, at::Tensor> screening_backward_into(const at::Tensor& grad_BTHV, const ScreeningProjections& in,
+                                                          const at::Tensor& s_w_H, const at::Tensor& s_r_H,
+                                                          const ScreeningOptions& options,
+                                                          const ScreeningProjections& gradients);
 
 namespace reference {
 

@@ -193,10 +193,10 @@ HWY_INLINE void RetireKeys(const ScreeningBackward<Real>& backward, int64_t firs
   for (int64_t key = first; key < last; ++key, rotor.advance()) {
     const int64_t slot = key % ring.capacity;
     Real* sums = backward.sums + slot * width;
-    if (key < backward.stretch_first && backward.halo != nullptr) {
-      std::copy(sums, sums + width, backward.halo + (key - (backward.stretch_first - walk.head.span + 1)) * width);
+    if (key < walk.first && backward.halo != nullptr) {
+      std::copy(sums, sums + width, backward.halo + (key - (walk.first - walk.head.span + 1)) * width);
     } else if (to_tail) {
-      std::copy(sums, sums + width, backward.tail + (key - (backward.stretch_last - walk.head.span + 1)) * width);
+      std::copy(sums, sums + width, backward.tail + (key - (walk.last - walk.head.span + 1)) * width);
     } else {
       FinishKey(
           backward, rotor, key, sums,
@@ -211,9 +211,11 @@ HWY_INLINE void RetireKeys(const ScreeningBackward<Real>& backward, int64_t firs
   }
 }
 
-/// Asks for the rows that the block will want at its end, and for those that the next one begins with.
+/// Asks for the rows that the block will want at its end, where it retires the keys [first_key, last_key), and for
+/// those that the next one begins with.
 template <typename Real>
-HWY_INLINE void PrefetchBlock(const ScreeningBackward<Real>& backward, int64_t first, int64_t count, int64_t unseen) {
+HWY_INLINE void PrefetchBlock(const ScreeningBackward<Real>& backward, int64_t first, int64_t count, int64_t first_key,
+                              int64_t last_key) {
   const ScreeningWalk<Real>& walk = backward.walk;
   const int64_t K = walk.head.key_dim, V = walk.head.value_dim, row = first - walk.query_origin;
   if (walk.gate.data != nullptr) {
@@ -222,7 +224,7 @@ HWY_INLINE void PrefetchBlock(const ScreeningBackward<Real>& backward, int64_t f
   }
   PrefetchRows<Access::kRead>(walk.out, row, row + count, V);
   PrefetchRows<Access::kWrite>(backward.dq, row, row + count, K);
-  const int64_t retired = backward.retired - walk.key_origin, end = unseen - walk.key_origin;
+  const int64_t retired = first_key - walk.key_origin, end = last_key - walk.key_origin;
   PrefetchRows<Access::kWrite>(backward.dk, retired, end, K);
   PrefetchRows<Access::kWrite>(backward.dv, retired, end, V);
   PrefetchNextBlock(walk, first, count);
@@ -237,12 +239,12 @@ void Backward(ScreeningBackward<Real>& backward) {
   HWY_ALIGN double norm[kBlockQueries], factor[kBlockQueries], query_norm[kBlockQueries];
   Verdicts<Real> verdicts;
   int64_t accepted_count[kBlockQueries];
-  int64_t packed = walk.packed;
+  int64_t packed = walk.packed, retired = walk.packed;
 
   for (int64_t first = walk.first; first < walk.last; first += walk.block) {
     const int64_t count = std::min(walk.block, walk.last - first);
-    const int64_t unseen = std::max(backward.retired, first + count - walk.head.span + 1);
-    PrefetchBlock(backward, first, count, unseen);
+    const int64_t unseen = std::max(retired, first + count - walk.head.span + 1);
+    PrefetchBlock(backward, first, count, retired, unseen);
     PackKeys(walk, packed, first + count);
     packed = first + count;
     LoadQueries(walk, first, count, scratch.q, query_norm);
@@ -270,12 +272,10 @@ void Backward(ScreeningBackward<Real>& backward) {
                     backward.accepted_key + i * capacity, slots, scratch.q + i * key_width, dh, dq);
       FinishQuery(backward, rotor, first + i, scratch.q + i * key_width, query_norm[i], dq);
     }
-    RetireKeys(backward, backward.retired, unseen, /*to_tail=*/false);
-    backward.retired = unseen;
+    RetireKeys(backward, retired, unseen, /*to_tail=*/false);
+    retired = unseen;
   }
-  if (walk.last == backward.stretch_last) {
-    RetireKeys(backward, backward.retired, walk.last, /*to_tail=*/backward.tail != nullptr);
-  }
+  RetireKeys(backward, retired, walk.last, /*to_tail=*/backward.tail != nullptr);
 }
 
 template <typename Real>

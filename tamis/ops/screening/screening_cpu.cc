@@ -1,4 +1,4 @@
-// Cuts screening into stretches of queries of a group of heads and walks them on ATen's threads. How it is cut depends
+// Cuts screening into stretches of queries of a head and walks them on ATen's threads. How it is cut depends
 // on sizes alone, never on the number of threads, and every sum has a fixed order: same bits always.
 
 #include "tamis/ops/screening/screening_cpu.h"
@@ -21,14 +21,13 @@ namespace {
 using at::Tensor;
 using kernels::padded;
 
-/// Queries [first, last) of one sequence, for the heads of a group, one after the other.
+/// Queries [first, last) of one sequence and head.
 struct Stretch {
-  int64_t batch, group, first, last;
-  int64_t part;  // stretches of the group and sequence before this one
+  int64_t batch, head, first, last;
+  int64_t part;  // stretches of the sequence and head before this one
 };
 
-constexpr int64_t kWideSpan = 1024;  // a head that sees more keys than this is a group of its own
-constexpr int64_t kFewItems = 16;    // narrow heads make several groups when there would be fewer stretches than this
+constexpr int64_t kWideSpan = 1024;  // a head that sees more keys than this is wide
 
 /// The operator's arguments, readable by the kernels.
 template <typename Real>
@@ -60,46 +59,37 @@ struct Problem {
     }
   }
 
-  /// Groups heads and cuts their queries. A stretch packs the span - 1 keys before it anew, so it is several spans
-  /// long.
+  /// Cuts the queries of every head. A stretch packs the span - 1 keys before it anew, so it is several spans long;
+  /// that of a wide head is at most `most_for_wide`. Narrow heads are all cut alike.
   void cut(int64_t most_for_wide) {
-    std::vector<int64_t> narrow;
     int64_t widest_narrow = 1;
+    for (const PreparedHead<Real>& head : heads) {
+      if (!is_wide(head)) widest_narrow = std::max(widest_narrow, head.constants.span);
+    }
+    const int64_t narrow_length = std::max<int64_t>(1024, 4 * widest_narrow);
     for (int64_t h = 0; h < H; ++h) {
-      const int64_t span = heads[h].constants.span;
-      if (span > kWideSpan) {
-        groups.push_back({{h}, std::min(2 * span, most_for_wide)});
-      } else {
-        narrow.push_back(h);
-        widest_narrow = std::max(widest_narrow, span);
-      }
-    }
-    const int64_t length = std::max<int64_t>(1024, 4 * widest_narrow);
-    const int64_t items = std::max<int64_t>(1, B * ((T_q + length - 1) / length));
-    const int64_t shares = std::min<int64_t>((kFewItems + items - 1) / items, static_cast<int64_t>(narrow.size()));
-    for (int64_t share = 0; share < shares; ++share) {
-      groups.push_back({{}, length});
-      for (size_t i = share; i < narrow.size(); i += shares) groups.back().heads.push_back(narrow[i]);
-    }
-    for (size_t g = 0; g < groups.size(); ++g) {
+      const int64_t length = is_wide(heads[h]) ? std::min(2 * heads[h].constants.span, most_for_wide) : narrow_length;
       for (int64_t b = 0; b < B; ++b) {
-        for (int64_t first = 0, part = 0; first < T_q; first += groups[g].length, ++part) {
-          const int64_t last = std::min(first + groups[g].length, T_q);
-          stretches.push_back({b, static_cast<int64_t>(g), T_k - T_q + first, T_k - T_q + last, part});
+        for (int64_t first = 0, part = 0; first < T_q; first += length, ++part) {
+          const int64_t last = std::min(first + length, T_q);
+          stretches.push_back({b, h, T_k - T_q + first, T_k - T_q + last, part});
           most_parts = std::max(most_parts, part + 1);
         }
       }
     }
     skipped.resize(stretches.size());
     // Wide heads first, so that threads end together; then in the order of memory.
-    const auto wide = [&](const Stretch& s) { return heads[groups[s.group].heads[0]].constants.span > kWideSpan; };
     std::stable_sort(stretches.begin(), stretches.end(), [&](const Stretch& x, const Stretch& y) {
-      return std::tuple(!wide(x), x.batch, x.first) < std::tuple(!wide(y), y.batch, y.first);
+      return std::tuple(!is_wide(heads[x.head]), x.batch, x.first) <
+             std::tuple(!is_wide(heads[y.head]), y.batch, y.first);
     });
   }
 
-  /// A walk of head `h` over `stretch` with a ring of its own in `memory`.
-  kernels::ScreeningWalk<Real> walk(const Stretch& stretch, int64_t h, int64_t block, WalkMemory<Real>& memory) {
+  static bool is_wide(const PreparedHead<Real>& head) { return head.constants.span > kWideSpan; }
+
+  /// A walk over `stretch` with a ring of its own in `memory`.
+  kernels::ScreeningWalk<Real> walk(const Stretch& stretch, int64_t block, WalkMemory<Real>& memory) {
+    const int64_t h = stretch.head;
     kernels::ScreeningWalk<Real> walk;
     walk.head = heads[h].constants;
     walk.q = rows_of(q, stretch.batch, h);
@@ -143,11 +133,6 @@ struct Problem {
   int64_t B, T_q, T_k, H, K, V;
   std::vector<PreparedHead<Real>> heads;
   std::vector<Real> documents;  // [B, T_k] or empty
-  struct Group {
-    std::vector<int64_t> heads;
-    int64_t length;  // of its stretches
-  };
-  std::vector<Group> groups;
   std::vector<Stretch> stretches;
   int64_t most_parts = 0;
 };
@@ -160,13 +145,11 @@ Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& 
   Tensor out = at::empty({problem.B, problem.T_q, problem.H, problem.V}, v.options());
   parallel_items(static_cast<int64_t>(problem.stretches.size()), [&](int64_t item) {
     const Stretch& stretch = problem.stretches[item];
-    for (const int64_t h : problem.groups[stretch.group].heads) {
-      WalkMemory<Real>& memory = thread_memory<Real>();
-      auto walk = problem.walk(stretch, h, block_for_span(problem.heads[h].constants.span), memory);
-      walk.out = rows_of(out, stretch.batch, h);
-      walk.scratch = memory.take(kernels::forward_scratch(problem.K, problem.V));
-      kernels::screening_forward(walk);
-    }
+    WalkMemory<Real>& memory = thread_memory<Real>();
+    auto walk = problem.walk(stretch, block_for_span(problem.heads[stretch.head].constants.span), memory);
+    walk.out = rows_of(out, stretch.batch, stretch.head);
+    walk.scratch = memory.take(kernels::forward_scratch(problem.K, problem.V));
+    kernels::screening_forward(walk);
   });
   problem.report();
   return out;
@@ -193,6 +176,7 @@ std::pair<Tensor, Tensor> backward(const Tensor& grad_in, const Tensor& q, const
   const Tensor grad = with_adjacent_rows(grad_in);
   const int64_t K = problem.K, V = problem.V, sums_width = padded(K) + padded(V);
   const auto& [dq, dk, dv, dgate] = gradients;
+  for (const Tensor& d : {dq, dk, dv, dgate.value_or(dq)}) TORCH_INTERNAL_ASSERT(with_adjacent_rows(d).is_same(d));
   if (problem.T_q == 0) {
     dk.zero_();
     dv.zero_();
@@ -201,73 +185,63 @@ std::pair<Tensor, Tensor> backward(const Tensor& grad_in, const Tensor& q, const
   // Per sequence, head and part: what its gradients of s_w and s_r are, and what it shares with the next part.
   std::vector<Sums> sums(static_cast<size_t>(problem.B * problem.H * problem.most_parts));
   std::vector<Boundary<Real>> boundaries(sums.size());
-  const auto index_of = [&](const Stretch& s, int64_t h) {
-    return (s.batch * problem.H + h) * problem.most_parts + s.part;
-  };
+  const auto index_of = [&](const Stretch& s) { return (s.batch * problem.H + s.head) * problem.most_parts + s.part; };
   const auto is_last = [&](const Stretch& s) { return s.last == problem.T_k; };
   for (const Stretch& s : problem.stretches) {
     if (is_last(s)) continue;
-    for (const int64_t h : problem.groups[s.group].heads) {
-      auto& boundary = boundaries[index_of(s, h)];
-      boundary.tail.resize((problem.heads[h].constants.span - 1) * sums_width);
-      boundary.halo.resize(boundary.tail.size());
-    }
+    auto& boundary = boundaries[index_of(s)];
+    boundary.tail.resize((problem.heads[s.head].constants.span - 1) * sums_width);
+    boundary.halo.resize(boundary.tail.size());
   }
-  const auto work_of = [&](const Stretch& stretch, int64_t h, int64_t block, WalkMemory<Real>& memory) {
+  const auto work_of = [&](const Stretch& stretch, int64_t block, WalkMemory<Real>& memory) {
+    const int64_t h = stretch.head;
     kernels::ScreeningBackward<Real> work;
-    work.walk = problem.walk(stretch, h, block, memory);
+    work.walk = problem.walk(stretch, block, memory);
     work.walk.out = rows_of(grad, stretch.batch, h);
     work.dq = rows_of(dq, stretch.batch, h);
     work.dk = rows_of(dk, stretch.batch, h);
     work.dv = rows_of(dv, stretch.batch, h);
     if (options.gate) work.dgate = rows_of(*dgate, stretch.batch, h);
-    work.stretch_first = stretch.first;
-    work.stretch_last = stretch.last;
-    work.retired = work.walk.packed;
     return work;
   };
 
   parallel_items(static_cast<int64_t>(problem.stretches.size()), [&](int64_t item) {
     const Stretch& stretch = problem.stretches[item];
-    for (const int64_t h : problem.groups[stretch.group].heads) {
-      WalkMemory<Real>& memory = thread_memory<Real>();
-      const int64_t span = problem.heads[h].constants.span;
-      // The accepted pairs of a block are remembered: short blocks where a query may accept many keys.
-      const int64_t block = span <= 64 ? 16 : span <= kWideSpan ? kernels::kBlockQueries : 8;
-      auto work = work_of(stretch, h, block, memory);
-      const int64_t capacity = work.walk.ring.capacity;
-      work.walk.ring.rows = memory.take(capacity * padded(K));
-      work.walk.ring.key_norm = memory.template take<double>(capacity);
-      work.walk.ring.value_norm = memory.template take<double>(capacity);
-      work.walk.scratch = memory.take(kernels::backward_scratch(K, V));
-      work.sums = memory.take(capacity * sums_width);
-      std::fill_n(work.sums, capacity * sums_width, Real{0});
-      work.accepted_shortfall = memory.take(block * kernels::accepted_capacity(span));
-      work.accepted_key = memory.template take<int32_t>(block * kernels::accepted_capacity(span));
-      if (stretch.part > 0) {
-        work.halo = boundaries[index_of(stretch, h) - 1].halo.data();
-      } else if (work.walk.packed > 0) {
-        // Keys that no query can see.
-        dk.select(0, stretch.batch).select(1, h).slice(0, 0, work.walk.packed).zero_();
-        dv.select(0, stretch.batch).select(1, h).slice(0, 0, work.walk.packed).zero_();
-      }
-      if (!is_last(stretch)) work.tail = boundaries[index_of(stretch, h)].tail.data();
-      kernels::screening_backward(work);
-      sums[index_of(stretch, h)] = {work.d_softmask, work.d_mipe_step, work.d_accept};
+    WalkMemory<Real>& memory = thread_memory<Real>();
+    const int64_t span = problem.heads[stretch.head].constants.span;
+    // The accepted pairs of a block are remembered: short blocks where a query may accept many keys.
+    const int64_t block = span <= 64 ? 16 : span <= kWideSpan ? kernels::kBlockQueries : 8;
+    auto work = work_of(stretch, block, memory);
+    const int64_t capacity = work.walk.ring.capacity;
+    work.walk.ring.rows = memory.take(capacity * padded(K));
+    work.walk.ring.key_norm = memory.template take<double>(capacity);
+    work.walk.ring.value_norm = memory.template take<double>(capacity);
+    work.walk.scratch = memory.take(kernels::backward_scratch(K, V));
+    work.sums = memory.take(capacity * sums_width);
+    std::fill_n(work.sums, capacity * sums_width, Real{0});
+    work.accepted_shortfall = memory.take(block * kernels::accepted_capacity(span));
+    work.accepted_key = memory.template take<int32_t>(block * kernels::accepted_capacity(span));
+    if (stretch.part > 0) {
+      work.halo = boundaries[index_of(stretch) - 1].halo.data();
+    } else if (work.walk.packed > 0) {
+      // Keys that no query can see.
+      dk.select(0, stretch.batch).select(1, stretch.head).slice(0, 0, work.walk.packed).zero_();
+      dv.select(0, stretch.batch).select(1, stretch.head).slice(0, 0, work.walk.packed).zero_();
     }
+    if (!is_last(stretch)) work.tail = boundaries[index_of(stretch)].tail.data();
+    kernels::screening_backward(work);
+    sums[index_of(stretch)] = {work.d_softmask, work.d_mipe_step, work.d_accept};
   });
   problem.report();
 
   parallel_items(static_cast<int64_t>(problem.stretches.size()), [&](int64_t item) {
     const Stretch& stretch = problem.stretches[item];
     if (is_last(stretch)) return;
-    for (const int64_t h : problem.groups[stretch.group].heads) {
-      WalkMemory<Real>& memory = thread_memory<Real>();
-      auto work = work_of(stretch, h, kernels::kBlockQueries, memory);
-      work.walk.scratch = memory.take(kernels::backward_scratch(K, V));
-      const auto& boundary = boundaries[index_of(stretch, h)];
-      kernels::finish_keys(work, stretch.last, boundary.tail.data(), boundary.halo.data());
-    }
+    WalkMemory<Real>& memory = thread_memory<Real>();
+    auto work = work_of(stretch, kernels::kBlockQueries, memory);
+    work.walk.scratch = memory.take(kernels::backward_scratch(K, V));
+    const auto& boundary = boundaries[index_of(stretch)];
+    kernels::finish_keys(work, stretch.last, boundary.tail.data(), boundary.halo.data());
   });
 
   Tensor ds_w = at::zeros({problem.H}, s_w.options().dtype(at::kDouble));

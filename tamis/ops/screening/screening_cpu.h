@@ -1,7 +1,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
+#include <optional>
 #include <utility>
 
 #include "tamis/ops/screening/screening.h"

@@ -39,7 +39,7 @@ enum class Skipping { kAdaptive, kNever, kAlways };
 /// What was asked and what it spared, in pairs of a query and a key.
 struct SkippedWork {
   double visible = 0;       // pairs within the window
-  double similarities = 0;  // of them computed
+  double similarities = 0;  // of them computed, at most: a block passes over tiles that some of its queries cannot see
   double bounds = 0;        // similarities of a query with a node's centre
 };
 

@@ -90,23 +90,20 @@ void screening_forward(const ScreeningWalk<Real>& walk);
 /// The gradients of a walk over queries [first, last), walk.out being the gradient of the result. Key gradients gather
 /// in `sums` while their keys are in the ring and are written when no later query can see them.
 ///
-/// A head's queries may be split into stretches, each at least span - 1 long. Keys before stretch_first then belong to
-/// the stretch before: what they receive here goes to `halo`. Keys that the next stretch can still see, the last
-/// span - 1, go to `tail`. finish_keys adds the two. A row of sums, halo and tail has padded(K) + padded(V) numbers,
-/// gradients of the rotated unit key and of the unit value. A stretch may be walked in several calls, in order.
+/// A head's queries may be split into stretches, each at least span - 1 long and a walk of its own. Keys before the
+/// first query then belong to the stretch before: what they receive here goes to `halo`. Keys that the next stretch can
+/// still see, the last span - 1, go to `tail`. finish_keys adds the two. A row of sums, halo and tail has padded(K) +
+/// padded(V) numbers, gradients of the rotated unit key and of the unit value.
 template <typename Real>
 struct ScreeningBackward {
   ScreeningWalk<Real> walk;
   Rows dq, dk, dv, dgate;
-  int64_t stretch_first = 0;
-  int64_t stretch_last = 0;
-  int64_t retired = 0;                 // keys before this position are done with; walk.packed at the beginning
-  Real* halo = nullptr;                // [span - 1][...], row 0 is key stretch_first - span + 1; null: first stretch
-  Real* tail = nullptr;                // [span - 1][...], row 0 is key stretch_last - span + 1; null: last stretch
+  Real* halo = nullptr;                // [span - 1][...], row 0 is key walk.first - span + 1; null: first stretch
+  Real* tail = nullptr;                // [span - 1][...], row 0 is key walk.last - span + 1; null: last stretch
   Real* sums = nullptr;                // [capacity][...], zero before and after the stretch
   Real* accepted_shortfall = nullptr;  // [block][accepted_capacity(span)]
   int32_t* accepted_key = nullptr;     // [block][accepted_capacity(span)]
-  // Results, summed over pairs and calls: gradients of s_w through the softmask, of mipe_step, and of s_r.
+  // Results, summed over pairs: gradients of s_w through the softmask, of mipe_step, and of s_r.
   double d_softmask = 0;
   double d_mipe_step = 0;
   double d_accept = 0;

@@ -3,12 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <tuple>
-#include <utility>
 #include <vector>
-
-#include "tamis/ops/registration.h"
-#include "tamis/ops/screening/screening_cpu.h"
 
 namespace tamis::ops {
 namespace {
@@ -19,39 +14,19 @@ using torch::autograd::variable_list;
 
 /// The arguments that are no tensors, kept for the backward pass.
 struct Arguments : torch::CustomClassHolder {
-  Arguments(const ProjectionLayout& l, const ScreeningOptions& o) : layout(l), options(o) {}
+  Arguments(const ProjectionLayout& l, const ScreeningOptions& o) : layout(l), options(o) {
+    options.gate.reset();
+    options.document.reset();
+  }
   ProjectionLayout layout;
   ScreeningOptions options;
 };
-
-/// The gradients of q, k, v and gate into `d`, and those of s_w and s_r.
-std::pair<Tensor, Tensor> differentiate(const Tensor& grad, const ScreeningProjections& in, const Tensor& s_w,
-                                        const Tensor& s_r, const ScreeningOptions& options,
-                                        const ScreeningProjections& d) {
-  const auto& [q, k, v, gate] = in;
-  if (q.device().is_cpu() && screening_has_fused(q.scalar_type())) {
-    return screening_backward_cpu(grad, q, k, v, s_w, s_r, options, d);
-  }
-  using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
-  using Signature = Gradients(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                              const std::optional<Tensor>&, double, int64_t, std::optional<double>, bool,
-                              c10::string_view, const std::optional<Tensor>&);
-  static const auto op = find_operator<Signature>("tamis::screening_backward");
-  const auto [dq, dk, dv, ds_w, ds_r, dgate] =
-      op.call(grad, q, k, v, s_w, s_r, gate, options.mipe_threshold, options.key_start, options.expand_beyond,
-              options.tanh_norm, options.position, options.document);
-  d.q_BTHK.copy_(dq);
-  d.k_BTHK.copy_(dk);
-  d.v_BTHV.copy_(dv);
-  if (gate) d.gate_BTHV->copy_(dgate);
-  return {ds_w, ds_r};
-}
 
 struct ProjectedScreening : torch::autograd::Function<ProjectedScreening> {
   static Tensor forward(AutogradContext* ctx, const Tensor& projected, const Tensor& s_w, const Tensor& s_r,
                         const ProjectionLayout& layout, ScreeningOptions options) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    ctx->save_for_backward({projected, s_w, s_r});
+    ctx->save_for_backward({projected, s_w, s_r, options.document.value_or(Tensor())});
     ctx->saved_data["arguments"] = at::IValue::make_capsule(c10::make_intrusive<Arguments>(layout, options));
     const ScreeningProjections in = split_projections(projected, layout);
     options.gate = in.gate_BTHV;
@@ -59,15 +34,16 @@ struct ProjectedScreening : torch::autograd::Function<ProjectedScreening> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    TORCH_CHECK(!at::GradMode::is_enabled(),
+                "screening: has a first derivative only; call backward without create_graph");
     const variable_list saved = ctx->get_saved_variables();
     const auto holder = ctx->saved_data["arguments"].toCapsule();
     const auto& arguments = static_cast<const Arguments&>(*holder);
-    const ScreeningProjections in = split_projections(saved[0], arguments.layout);
     ScreeningOptions options = arguments.options;
-    options.gate = in.gate_BTHV;
-    Tensor gradient = at::empty(saved[0].sizes(), saved[0].options());
-    const ScreeningProjections d = split_projections(gradient, arguments.layout);
-    const auto [ds_w, ds_r] = differentiate(grads[0], in, saved[1], saved[2], options, d);
+    if (saved[3].defined()) options.document = saved[3];
+    const Tensor gradient = at::empty(saved[0].sizes(), saved[0].options());
+    const auto [ds_w, ds_r] = screening_backward_into(grads[0], split_projections(saved[0], arguments.layout), saved[1],
+                                                      saved[2], options, split_projections(gradient, arguments.layout));
     return {gradient, ds_w, ds_r, Tensor(), Tensor()};
   }
 };
@@ -75,13 +51,21 @@ struct ProjectedScreening : torch::autograd::Function<ProjectedScreening> {
 }  // namespace
 
 ScreeningProjections split_projections(const Tensor& projected_BTW, const ProjectionLayout& layout) {
-  const int64_t keys = layout.heads * layout.key_dim, values = layout.heads * layout.value_dim;
+  const auto& [heads, key_dim, value_dim, gate] = layout;
+  TORCH_CHECK_VALUE(heads >= 1 && key_dim >= 2 && value_dim >= 1,
+                    "projected_screening: expected 1 head, K 2 and V 1 or ", "more, but got ", heads, ", ", key_dim,
+                    " and ", value_dim);
+  const int64_t keys = heads * key_dim, values = heads * value_dim, width = 2 * keys + (gate ? 2 : 1) * values;
+  TORCH_CHECK_VALUE(projected_BTW.dim() == 3 && projected_BTW.size(2) == width,
+                    "projected_screening: projected must have the shape [B, T, ", width, "] (", heads, " heads of K ",
+                    key_dim, " and V ", value_dim, gate ? ", with a gate" : ", without a gate", "), but has ",
+                    projected_BTW.sizes());
   std::vector<int64_t> widths = {keys, keys, values};
-  if (layout.gate) widths.push_back(values);
+  if (gate) widths.push_back(values);
   const auto parts = projected_BTW.split_with_sizes(widths, -1);
   const auto by_head = [&](const Tensor& part) { return part.unflatten(-1, {layout.heads, -1}); };
   ScreeningProjections result = {by_head(parts[0]), by_head(parts[1]), by_head(parts[2]), std::nullopt};
-  if (layout.gate) result.gate_BTHV = by_head(parts[3]);
+  if (gate) result.gate_BTHV = by_head(parts[3]);
   return result;
 }
 

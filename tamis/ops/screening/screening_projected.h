@@ -15,12 +15,12 @@ struct ProjectionLayout {
   bool gate = true;
 };
 
-/// Views into projected_BTW.
+/// Views into projected_BTW. Throws c10::ValueError when its shape is not the layout's.
 ScreeningProjections split_projections(const at::Tensor& projected_BTW, const ProjectionLayout& layout);
 
-/// screening() of split_projections(projected_BTW, layout), bit for bit; options.gate is not used. Its gradient comes
-/// in one tensor like projected_BTW, written in place: nothing has to be put together afterwards, which costs 4% of a
-/// training step. Returns [B, T, H, V].
+/// screening() of split_projections(projected_BTW, layout), bit for bit, T_q = T_k; options.gate is not used. The
+/// gradient of the projections comes in one tensor, written in place: nothing is put together afterwards. Returns [B,
+/// T, H, V]. Gradient, memory, time and errors as screening().
 at::Tensor projected_screening(const at::Tensor& projected_BTW, const ProjectionLayout& layout, const at::Tensor& s_w_H,
                                const at::Tensor& s_r_H, const ScreeningOptions& options = {});
 

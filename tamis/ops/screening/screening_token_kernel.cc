@@ -86,7 +86,7 @@ HWY_INLINE void Gather(const ScreeningWalk<float>& walk, const float* HWY_RESTRI
 /// tanh(|h|) / |h|, 1 at h = 0.                                                                (13), (14)
 HWY_INLINE double TanhNormFactor(const float* HWY_RESTRICT h, int64_t width) {
   const hn::CappedTag<double, 1> one_lane;
-  const double norm = std::sqrt(WideDot(h, h, width));
+  const double norm = std::sqrt(static_cast<double>(Dot(h, h, width)));
   if (norm == 0) return 1;
   hn::Vec<decltype(one_lane)> tanh[1] = {hn::Set(one_lane, norm)};
   PreciseTanh(one_lane, tanh);

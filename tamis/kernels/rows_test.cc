@@ -1,0 +1,122 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tamis/kernels/rows_test.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h, which includes this file once per instruction set:
+#include "tamis/kernels/rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tamis::kernels::HWY_NAMESPACE {
+
+void Load(const Rows& rows, int64_t size, float* out) {
+  LoadRow(rows, 0, size, out);
+}
+void Store(const float* in, int64_t size, const Rows& rows) {
+  StoreRow(in, size, rows, 0);
+}
+void ScaleFloats(double factor, float* x, int64_t padded_size) {
+  Scale(factor, x, padded_size);
+}
+
+}  // namespace tamis::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tamis::kernels {
+namespace {
+
+HWY_EXPORT(Load);
+HWY_EXPORT(Store);
+HWY_EXPORT(ScaleFloats);
+
+template <typename Body>
+void for_each_target(const Body& body) {
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    body();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+float widened(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+/// The nearer of the two bfloat16 numbers around x, the even one of two that are as near; a NaN becomes a quiet one.
+uint16_t nearest(float x) {
+  const auto lower = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);  // towards zero
+  if (std::isnan(x)) return lower | 0x40;
+  if (std::isinf(x)) return lower;
+  const auto upper = static_cast<uint16_t>(lower + 1);
+  const double below = std::fabs(static_cast<double>(x) - widened(lower));
+  // Beyond the largest number stands 2^128 in the place of infinity.
+  const double next = std::isinf(widened(upper)) ? std::ldexp(std::signbit(x) ? -1.0 : 1.0, 128) : widened(upper);
+  const double above = std::fabs(next - static_cast<double>(x));
+  return below < above || (below == above && lower % 2 == 0) ? lower : upper;
+}
+
+TEST(Rows, WidenEveryBFloat16AndPadWithZeros) {
+  std::vector<uint16_t> all(65536);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
+  for_each_target([&] {
+    for (const int64_t size : {1, 7, 8, 15, 16, 17, 33, 40, 65536}) {
+      std::vector<float> out(padded(size), -1.0f);
+      HWY_DYNAMIC_DISPATCH(Load)({all.data(), size, Storage::kBFloat16}, size, out.data());
+      for (int64_t i = 0; i < padded(size); ++i) {
+        const uint32_t expected = i < size ? static_cast<uint32_t>(i) << 16 : 0;
+        ASSERT_EQ(std::bit_cast<uint32_t>(out[i]), expected) << i << " of " << size;
+      }
+    }
+  });
+}
+
+TEST(Rows, RoundToTheNearestBFloat16) {
+  std::vector<float> x;
+  for (uint32_t upper = 0; upper < 65536; ++upper) {
+    for (const uint32_t lower : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      x.push_back(std::bit_cast<float>(upper << 16 | lower));
+    }
+  }
+  for_each_target([&] {
+    std::vector<uint16_t> out(x.size());
+    const auto size = static_cast<int64_t>(x.size());
+    HWY_DYNAMIC_DISPATCH(Store)(x.data(), size, {out.data(), size, Storage::kBFloat16});
+    for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(out[i], nearest(x[i])) << std::hexfloat << x[i];
+    for (const int64_t few : {1, 7, 9, 17, 31, 40}) {  // vectors and the rest agree, and nothing behind is touched
+      std::vector<uint16_t> row(few + 1, 0xabcd);
+      HWY_DYNAMIC_DISPATCH(Store)(x.data() + 300000, few, {row.data(), few, Storage::kBFloat16});
+      for (int64_t i = 0; i < few; ++i) ASSERT_EQ(row[i], nearest(x[300000 + i])) << i << " of " << few;
+      ASSERT_EQ(row[few], 0xabcd) << few;
+    }
+  });
+}
+
+TEST(Rows, AreScaledToBarelyMoreThanHalfAnUlp) {
+  for_each_target([&] {
+    for (const double factor : {1 / 3.0, 0.7071067811865476, 1e12, 3e-20, 1e-33, 1e-38}) {
+      std::vector<float> x(16);
+      for (int i = 0; i < 16; ++i) x[i] = static_cast<float>((i % 2 == 0 ? 1 : -1) * (1 + i / 17.0) / factor);
+      std::vector<float> scaled = x;
+      HWY_DYNAMIC_DISPATCH(ScaleFloats)(factor, scaled.data(), 16);
+      for (int i = 0; i < 16; ++i) {
+        const double exact = factor * static_cast<double>(x[i]);
+        const double ulp = std::ldexp(1.0, std::ilogb(exact) - 23);
+        ASSERT_LE(std::fabs(scaled[i] - exact), 0.501 * ulp) << factor << " times " << x[i];
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tamis::kernels
+#endif
