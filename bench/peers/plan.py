@@ -186,7 +186,7 @@ def full() -> list[Job]:
         forward("multiscreen_dense", "float32", [4096], 1.4),
         forward("multiscreen_dense", "float32", [4096], 0.8, compiled=True),
     ]
-    jobs += [tamis_lengths("decode", depths, [f"token, {INITIAL}"], 0.8)]
+    jobs += [tamis_lengths("decode", depths, [f"token, {INITIAL}"], 1.1, (), (*BOTH, "int8"))]
     jobs += [decode("transformer", dtype, depths, 0.5) for dtype in BOTH]
     jobs += [decode("multiscreen_dense", "float32", depths, 0.7)]
     for dtype in (*BOTH, "int8"):
