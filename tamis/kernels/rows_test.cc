@@ -3,8 +3,9 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <vector>
+
+#include "tamis/kernels/testing.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tamis/kernels/rows_test.cc"
@@ -36,17 +37,7 @@ HWY_EXPORT(Load);
 HWY_EXPORT(Store);
 HWY_EXPORT(ScaleFloats);
 
-template <typename Body>
-void for_each_target(const Body& body) {
-  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    body();
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-}
+using testing::for_each_target;
 
 float widened(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);

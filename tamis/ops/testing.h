@@ -6,7 +6,6 @@
 #include <ATen/Parallel.h>
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include "tamis/base/random.h"
+#include "tamis/kernels/testing.h"
 
 namespace tamis::ops::testing {
 
@@ -30,30 +30,7 @@ using Tensors = std::vector<at::Tensor>;
 /// An operator as the helpers see it: differentiable tensors in, tensors out; everything else is captured.
 using Function = std::function<Tensors(const Tensors&)>;
 
-/// Makes Highway's dynamic dispatch pick one instruction set for its lifetime.
-class ForceTarget {
- public:
-  explicit ForceTarget(int64_t target) { force(target); }
-  ~ForceTarget() { force(0); }
-  ForceTarget(const ForceTarget&) = delete;
-  ForceTarget& operator=(const ForceTarget&) = delete;
-
- private:
-  static void force(int64_t target) {
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-};
-
-/// Calls `check()` once per instruction set that this build holds and this machine runs, and names it in failures.
-template <typename Check>
-void for_each_target(const Check& check) {
-  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    const ForceTarget forced(target);
-    check();
-  }
-}
+using kernels::testing::for_each_target;
 
 /// Sets ATen's number of threads for its lifetime.
 class Threads {
