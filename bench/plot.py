@@ -3,16 +3,19 @@
 
 decode.svg   tokens per second against the depth of the context
 train.svg    tokens per second against the length of a sequence
-forward.svg the same for reading a text without gradients
+forward.svg  the same for reading a text without gradients
 ops.svg      milliseconds of the operators alone
+survive.svg  milliseconds of screening with endless windows against the share of keys that is accepted
 """
 
 import math
 import pathlib
 import sys
 from dataclasses import dataclass
+from typing import Callable
 from xml.sax.saxutils import escape
 
+from peers.plan import PASSES, TAMIS
 from peers.results import Results, write_whole
 from peers.table import measured, number
 
@@ -29,6 +32,7 @@ STYLE = """
   .tamis { stroke-width: 3.5; }
 """
 COLOURS = ("#d9480f", "#1c7ed6", "#2b8a3e", "#9c36b5", "#e8a100", "#0c8599", "#868e96", "#c2255c")  # Tamis first
+ENDLESS = "infinite windows"
 DASHES = {"float32": "", "bfloat16": "7 4", "int8": "2 3"}
 
 
@@ -40,10 +44,11 @@ class Series:
 
 
 def series(rows: list[dict], section: str) -> list[Series]:
-    """One line per peer and dtype, Tamis first; tokens against tokens per second."""
+    """One line per peer and dtype, Tamis first; tokens against tokens per second. Models of other sizes are left out."""
     found: dict[tuple[str, str], Series] = {}
     for row in measured(rows):
-        if row["section"] == section and row.get("tokens_per_second"):
+        comparable = row["what"].split(", ")[0] in ("step", "text", "token")
+        if row["section"] == section and comparable and row.get("tokens_per_second"):
             line = found.setdefault((row["peer"], row["dtype"]), Series(row["peer"], row["dtype"], []))
             line.points.append((row["tokens"], row["tokens_per_second"]))
     for line in found.values():
@@ -83,12 +88,24 @@ def short(tokens: float) -> str:
     return f"{tokens / 1024:.0f}k" if tokens >= 1024 and tokens % 1024 == 0 else f"{tokens:.0f}"
 
 
-def line_chart(title: str, across: str, lines: list[Series]) -> str:
-    """Both axes logarithmic; a depth of 0 stands where 256 would."""
-    place = lambda tokens: math.log2(max(tokens, 256))  # noqa: E731
-    tokens = sorted({x for line in lines for x, _ in line.points})
+@dataclass(frozen=True)
+class Axis:
+    """A logarithmic axis across; what is smaller than `least` stands where `least` would."""
+
+    title: str
+    least: float
+    label: Callable[[float], str]
+
+    def place(self, x: float) -> float:
+        return math.log2(max(x, self.least))
+
+
+def line_chart(title: str, axis: Axis, unit: str, lines: list[Series]) -> str:
+    """Both axes logarithmic."""
+    place = axis.place
+    xs = sorted({x for line in lines for x, _ in line.points})
     ticks = decades(min(y for line in lines for _, y in line.points), max(y for line in lines for _, y in line.points))
-    first, last = place(tokens[0]), max(place(tokens[-1]), place(tokens[0]) + 1)
+    first, last = place(xs[0]), max(place(xs[-1]), place(xs[0]) + 1)
     bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
 
     def at(x: float, y: float) -> tuple[float, float]:
@@ -97,17 +114,17 @@ def line_chart(title: str, across: str, lines: list[Series]) -> str:
 
     body = []
     for tick in ticks:
-        y = at(tokens[0], tick)[1]
+        y = at(xs[0], tick)[1]
         body += [
             f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>',
             text(LEFT - 8, y + 4, f"{tick:,g}", "end"),
         ]
-    for x in tokens:
-        body.append(text(at(x, ticks[0])[0], bottom + 20, short(x), "middle"))
-    body += [text((LEFT + right) / 2, bottom + 42, across, "middle"), text(LEFT, TOP - 14, "tok/s", "end")]
+    for x in xs:
+        body.append(text(at(x, ticks[0])[0], bottom + 20, axis.label(x), "middle"))
+    body += [text((LEFT + right) / 2, bottom + 42, axis.title, "middle"), text(LEFT, TOP - 14, unit, "end")]
     colour, legend = colours([line.name for line in lines]), TOP + 6
     for line in lines:
-        kind = "line tamis" if line.name == "Tamis" else "line"
+        kind = "line tamis" if line.name.startswith("Tamis") else "line"
         stroke = f'class="{kind}" stroke="{colour[line.name]}" stroke-dasharray="{DASHES[line.dtype]}"'
         points = [at(x, y) for x, y in line.points]
         body.append(f'<polyline {stroke} points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>')
@@ -144,9 +161,34 @@ def operator_bars(rows: list[dict]) -> list[tuple[str, str, float]]:
     bars = []
     for row in (row for row in rows if row["tokens"] == tokens):
         passes, *details = row["what"].split(", ")
+        if row["peer"] == TAMIS and details[-1] not in ("2% survive", "50% survive"):
+            continue  # survive.svg has them
         name = ", ".join([row["peer"], *(d for d in details if row["peer"] == "Tamis")])
-        bars.append((f"{passes}, {row['dtype']}, {tokens:,} tokens", name, 1e3 * row["seconds"]["median"]))
+        bars.append((f"{passes}, {row['dtype']}, {tokens:,} tokens", name, milliseconds(row)))
     return sorted(bars, key=lambda bar: (bar[0].startswith("forward and"), "bfloat16" in bar[0], bar[2]))
+
+
+def survivors(rows: list[dict]) -> list[Series]:
+    """Screening with endless windows in float32: share of accepted keys against milliseconds; SDPA does not care."""
+    rows = [row for row in measured(rows) if row["section"] == "ops" and row["dtype"] == "float32"]
+    endless = [row for row in rows if row["peer"] == TAMIS and ENDLESS in row["what"]]
+    lines = []
+    for passes in PASSES:
+        mine = [row for row in endless if row["what"].startswith(f"{passes}, {ENDLESS}")]
+        shares = sorted((float(row["what"].split(", ")[-1].split("%")[0]), milliseconds(row)) for row in mine)
+        if len(shares) > 2:
+            lines.append(Series(f"{TAMIS}, {passes}", "float32", shares))
+            tokens, ends = mine[0]["tokens"], (shares[0][0], shares[-1][0])
+            lines += [
+                Series(f"SDPA, {passes}", "float32", [(x, milliseconds(row)) for x in ends])
+                for row in rows
+                if (row["peer"], row["what"], row["tokens"]) == ("SDPA", passes, tokens)
+            ]
+    return lines
+
+
+def milliseconds(row: dict) -> float:
+    return 1e3 * row["seconds"]["median"]
 
 
 def charts(rows: list[dict]) -> dict[str, str]:
@@ -157,7 +199,10 @@ def charts(rows: list[dict]) -> dict[str, str]:
         ("forward", "Reading a text", "tokens"),
     ):
         if lines := series(rows, section):
-            drawn[section] = line_chart(title, across, lines)
+            drawn[section] = line_chart(title, Axis(across, 256, short), "tok/s", lines)
+    if lines := survivors(rows):
+        axis = Axis("accepted of the keys before a query", 0.001, lambda share: f"{share:g}%")
+        drawn["survive"] = line_chart("Screening, endless windows", axis, "ms", lines)
     if bars := operator_bars(rows):
         drawn["ops"] = bar_chart("The operator alone (logarithmic)", bars)
     return drawn

@@ -73,7 +73,7 @@ def operator(effort: Effort, kind: str, dtype: str, tokens: int, passes: list[st
     check = check_operator(kind, run, inputs, number)
     if compiled:
         eager, run = run, torch.compile(run, dynamic=False)
-        check += "; " + checks.same_operator("compiled equals eager", run, eager, inputs, checks.tolerance(number))
+        check += "; " + checks.same_operator("compiled equals eager", run, eager, inputs, checks.compiled_tolerance(number))
     upstream = torch.randn(1, tokens, heads, VALUE_DIM).to(number)
     for which in passes:
         yield {**measure(one_pass(run, inputs, upstream, which), effort), "per_call": tokens, "check": check}

@@ -138,12 +138,12 @@ def tamis_lengths(
     return tamis(section, listed, lengths, whats, minutes, dtypes)
 
 
-def tamis_ops(lengths: list[int], windows: list[str], minutes: float) -> Job:
-    whats = [
-        f"{each}, {window} windows, {share} survive" for each in PASSES for window in windows for share in ("2%", "50%")
-    ]
-    options = ("--windows", ",".join(windows), "--survive", "0.02,0.5", "--no-peer")
-    return tamis_lengths("ops", lengths, whats, minutes, options)
+def tamis_ops(
+    length: int, windows: str, minutes: float, shares: tuple[float, ...] = (0.02, 0.5), dtypes: tuple[str, ...] = BOTH
+) -> Job:
+    whats = [f"{each}, {windows} windows, {100 * share:g}% survive" for each in PASSES for share in shares]
+    options = ("--windows", windows, "--survive", ",".join(map(str, shares)), "--no-peer")
+    return tamis_lengths("ops", [length], whats, minutes, options, dtypes)
 
 
 def llama(dtype: str, lengths: list[int], depths: list[int], minutes: float) -> list[Job]:
@@ -180,6 +180,10 @@ def full() -> list[Job]:
         tamis_lengths("forward", lengths, [f"text, {INITIAL}"], 0.9),
         tamis_lengths("forward", [65536], [f"text, {INITIAL}"], 0.5, briefly, ("bfloat16",)),
     ]
+    jobs += [
+        tamis_lengths("forward", [131072], [f"text, {INITIAL}"], 0.8, briefly, ("bfloat16",)),
+        tamis_lengths("forward", [4096, 131072], [f"Psi 8, text, {INITIAL}"], 0.6, ("--psi", "8", *briefly)),
+    ]
     jobs += [forward("transformer", "float32", lengths, 1.3), forward("transformer", "bfloat16", lengths, 0.9)]
     jobs += [forward("multiscreen_banded", dtype, [4096, 16384], 0.6) for dtype in BOTH]
     jobs += [
@@ -187,11 +191,16 @@ def full() -> list[Job]:
         forward("multiscreen_dense", "float32", [4096], 0.8, compiled=True),
     ]
     jobs += [tamis_lengths("decode", depths, [f"token, {INITIAL}"], 1.1, (), (*BOTH, "int8"))]
+    large = f"vocabulary 50,257, token, {INITIAL}"
+    jobs += [tamis_lengths("decode", [0], [large], 0.5, ("--vocab", "50257"), (*BOTH, "int8"))]
+    many = [f"batch {batch}, token, {INITIAL}" for batch in (8, 32)]
+    jobs += [tamis_lengths("decode", [1024], many, 0.5, ("--batch", "8,32"))]
     jobs += [decode("transformer", dtype, depths, 0.5) for dtype in BOTH]
     jobs += [decode("multiscreen_dense", "float32", depths, 0.7)]
     for dtype in (*BOTH, "int8"):
         jobs += llama(dtype, [512, 4096], [0, 1024, 16384], 0.4)
-    jobs += [tamis_ops([4096], ["initial", "infinite"], 0.8), tamis_ops([16384], ["initial"], 0.5)]
+    jobs += [tamis_ops(4096, "initial", 0.5), tamis_ops(16384, "initial", 0.5), tamis_ops(4096, "infinite", 0.5)]
+    jobs += [tamis_ops(4096, "infinite", 0.6, (0.001, 0.005, 0.05, 0.1, 0.2), ("float32",))]
     for dtype in BOTH:
         jobs += [
             operator("sdpa", dtype, 4096, 0.3),

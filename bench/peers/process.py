@@ -21,6 +21,7 @@ from peers.plan import INITIAL, Job, Measure
 BENCH = pathlib.Path(__file__).resolve().parents[1]
 ROOT = BENCH.parent
 TIMEOUT_SECONDS = 900
+PSI, VOCABULARY = 16, 512  # of Tamis' model beside the peers
 PEER_SOURCES = ("checks", "effort", "model_work", "multiscreen", "operator_work", "screening", "timing", "transformer")
 
 
@@ -172,7 +173,7 @@ def parsed(job: Job, out: str) -> Iterator[tuple[Measure, dict]]:
     """Measures and figures; only those of the job count."""
     if job.kind == "tamis":
         lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-        return ((tamis_measure(row, report["bench"]), tamis_figures(row)) for report in lines for row in report["rows"])
+        return ((tamis_measure(row, report["bench"], report["options"]), tamis_figures(row)) for report in lines for row in report["rows"])
     if job.kind == "llama":
         return llama.parsed(out, job.measures)
     lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
@@ -184,7 +185,15 @@ def torch_figures(line: dict) -> dict:
     return {**line, "tokens_per_second": per_call / line["seconds"]["median"]}
 
 
-def tamis_measure(row: dict, bench: str) -> Measure:
+def other_sizes(row: dict, bench: str, options: dict) -> str:
+    """What keeps a row apart from those of the peers: another model, or several sequences at once."""
+    others = [f"Psi {options['psi']}, "] if options.get("psi", PSI) != PSI else []
+    others += [f"vocabulary {options['vocab']:,}, "] if options.get("vocab", VOCABULARY) != VOCABULARY else []
+    others += [f"batch {row['batch']}, "] if bench == "decode" and row["batch"] != 1 else []
+    return "".join(others)
+
+
+def tamis_measure(row: dict, bench: str, options: dict) -> Measure:
     if bench == "ops":
         passes = "forward and backward" if row["backward"] else "forward"
         what = (
@@ -195,9 +204,8 @@ def tamis_measure(row: dict, bench: str) -> Measure:
     elif bench == "head":
         what = row["what"] if "GEMM" in row["what"] else "forward and backward" if row["gradients"] else "forward"
     else:
-        what = {"train": f"step, {INITIAL}", "forward": f"text, {row['what']}", "decode": f"token, {row['what']}"}[
-            bench
-        ]
+        plain = {"train": f"step, {INITIAL}", "forward": f"text, {row['what']}", "decode": f"token, {row['what']}"}
+        what = other_sizes(row, bench, options) + plain[bench]
     return Measure(bench, what, row["dtype"], row["tokens"])
 
 
