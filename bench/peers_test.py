@@ -156,8 +156,8 @@ def test_rows_of_the_plans_have_names_of_their_own():
         assert {measure.section for _, measure in names} == set(plan.SECTIONS)
 
 
-def test_a_full_run_takes_less_than_half_an_hour():
-    assert sum(job.minutes for job in plan.full() if job.kind != "llama") <= 30
+def test_a_full_run_takes_what_its_page_says():
+    assert 25 <= sum(job.minutes for job in plan.full() if job.kind != "llama") <= 35
 
 
 # ---- what the programs print

@@ -191,6 +191,7 @@ def full() -> list[Job]:
         forward("multiscreen_dense", "float32", [4096], 0.8, compiled=True),
     ]
     jobs += [tamis_lengths("decode", depths, [f"token, {INITIAL}"], 1.1, (), (*BOTH, "int8"))]
+    jobs += [tamis_lengths("decode", [1 << 20], [f"token, {INITIAL}"], 2.3, briefly, ("bfloat16",))]
     large = f"vocabulary 50,257, token, {INITIAL}"
     jobs += [tamis_lengths("decode", [0], [large], 0.5, ("--vocab", "50257"), (*BOTH, "int8"))]
     many = [f"batch {batch}, token, {INITIAL}" for batch in (8, 32)]
