@@ -17,6 +17,7 @@
 #include <initializer_list>
 #include <limits>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -156,21 +157,35 @@ inline void expect_error_within(double factor, const Tensors& fused, const Tenso
   }
 }
 
-/// Holds `fused` and its gradients to the accuracy rule against `reference`, on every instruction set. `inputs` have
-/// the dtype of storage (float32 or bfloat16).
-inline void expect_as_accurate_as_plain(const Function& fused, const Function& reference, const Tensors& inputs) {
-  const auto in_dtype = [&](at::ScalarType dtype) {
-    Tensors converted;
-    for (const at::Tensor& input : inputs) converted.push_back(input.to(dtype));
-    return converted;
+/// Holds `fused` and its gradients to the accuracy rule against `reference`, on every instruction set. Inputs have the
+/// dtype of storage (float32 or bfloat16). A tensor is judged over all `samples` together: in a gradient of a few
+/// numbers one lucky plain result would decide.
+inline void expect_as_accurate_as_plain(const Function& fused, const Function& reference,
+                                        const std::vector<Tensors>& samples) {
+  const auto results = [&](const Function& function, std::optional<at::ScalarType> dtype) {
+    std::vector<Tensors> by_tensor;
+    for (const Tensors& sample : samples) {
+      Tensors inputs = sample;
+      for (at::Tensor& input : inputs) input = dtype ? input.to(*dtype) : input;
+      const Tensors found = outputs_and_gradients(function, inputs);
+      by_tensor.resize(found.size());
+      for (size_t t = 0; t < found.size(); ++t) by_tensor[t].push_back(found[t]);
+    }
+    Tensors joint;
+    for (const Tensors& of_samples : by_tensor) joint.push_back(at::stack(of_samples));
+    return joint;
   };
-  const Tensors exact = outputs_and_gradients(reference, in_dtype(at::kDouble));
-  Tensors plain = outputs_and_gradients(reference, in_dtype(at::kFloat));
+  const Tensors exact = results(reference, at::kDouble);
+  Tensors plain = results(reference, at::kFloat);
   for_each_target([&] {
-    const Tensors found = outputs_and_gradients(fused, inputs);
-    for (size_t i = 0; i < found.size(); ++i) plain[i] = plain[i].to(found[i].scalar_type());
+    const Tensors found = results(fused, std::nullopt);
+    for (size_t t = 0; t < found.size(); ++t) plain[t] = plain[t].to(found[t].scalar_type());
     expect_error_within(2.0, found, plain, exact);
   });
+}
+
+inline void expect_as_accurate_as_plain(const Function& fused, const Function& reference, const Tensors& inputs) {
+  expect_as_accurate_as_plain(fused, reference, std::vector<Tensors>{inputs});
 }
 
 struct FiniteDifferenceOptions {

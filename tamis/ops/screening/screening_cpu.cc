@@ -88,7 +88,7 @@ struct Problem {
   static bool is_wide(const PreparedHead<Real>& head) { return head.constants.span > kWideSpan; }
 
   /// A walk over `stretch` with a ring of its own in `memory`.
-  kernels::ScreeningWalk<Real> walk(const Stretch& stretch, int64_t block, WalkMemory<Real>& memory) {
+  kernels::ScreeningWalk<Real> walk(const Stretch& stretch, int64_t block, ScratchMemory<Real>& memory) {
     const int64_t h = stretch.head;
     kernels::ScreeningWalk<Real> walk;
     walk.head = heads[h].constants;
@@ -145,7 +145,7 @@ Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& 
   Tensor out = at::empty({problem.B, problem.T_q, problem.H, problem.V}, v.options());
   parallel_items(static_cast<int64_t>(problem.stretches.size()), [&](int64_t item) {
     const Stretch& stretch = problem.stretches[item];
-    WalkMemory<Real>& memory = thread_memory<Real>();
+    ScratchMemory<Real>& memory = thread_memory<Real>();
     auto walk = problem.walk(stretch, block_for_span(problem.heads[stretch.head].constants.span), memory);
     walk.out = rows_of(out, stretch.batch, stretch.head);
     walk.scratch = memory.take(kernels::forward_scratch(problem.K, problem.V));
@@ -193,7 +193,7 @@ std::pair<Tensor, Tensor> backward(const Tensor& grad_in, const Tensor& q, const
     boundary.tail.resize((problem.heads[s.head].constants.span - 1) * sums_width);
     boundary.halo.resize(boundary.tail.size());
   }
-  const auto work_of = [&](const Stretch& stretch, int64_t block, WalkMemory<Real>& memory) {
+  const auto work_of = [&](const Stretch& stretch, int64_t block, ScratchMemory<Real>& memory) {
     const int64_t h = stretch.head;
     kernels::ScreeningBackward<Real> work;
     work.walk = problem.walk(stretch, block, memory);
@@ -207,7 +207,7 @@ std::pair<Tensor, Tensor> backward(const Tensor& grad_in, const Tensor& q, const
 
   parallel_items(static_cast<int64_t>(problem.stretches.size()), [&](int64_t item) {
     const Stretch& stretch = problem.stretches[item];
-    WalkMemory<Real>& memory = thread_memory<Real>();
+    ScratchMemory<Real>& memory = thread_memory<Real>();
     const int64_t span = problem.heads[stretch.head].constants.span;
     // The accepted pairs of a block are remembered: short blocks where a query may accept many keys.
     const int64_t block = span <= 64 ? 16 : span <= kWideSpan ? kernels::kBlockQueries : 8;
@@ -237,7 +237,7 @@ std::pair<Tensor, Tensor> backward(const Tensor& grad_in, const Tensor& q, const
   parallel_items(static_cast<int64_t>(problem.stretches.size()), [&](int64_t item) {
     const Stretch& stretch = problem.stretches[item];
     if (is_last(stretch)) return;
-    WalkMemory<Real>& memory = thread_memory<Real>();
+    ScratchMemory<Real>& memory = thread_memory<Real>();
     auto work = work_of(stretch, kernels::kBlockQueries, memory);
     work.walk.scratch = memory.take(kernels::backward_scratch(K, V));
     const auto& boundary = boundaries[index_of(stretch)];

@@ -56,63 +56,8 @@ template PreparedHead<float> prepare_head(double, double, int64_t, int64_t, int6
 template PreparedHead<double> prepare_head(double, double, int64_t, int64_t, int64_t, double, std::optional<double>,
                                            bool, bool, bool);
 
-kernels::Storage storage_of(at::ScalarType dtype) {
-  if (dtype == at::kDouble) return kernels::Storage::kFloat64;
-  return dtype == at::kBFloat16 ? kernels::Storage::kBFloat16 : kernels::Storage::kFloat32;
-}
-
-at::Tensor with_adjacent_rows(const at::Tensor& x_BTHD) {
-  return x_BTHD.stride(3) == 1 || x_BTHD.size(3) == 1 ? x_BTHD : x_BTHD.contiguous();
-}
-
-kernels::Rows rows_of(const at::Tensor& x_BTHD, int64_t batch, int64_t head) {
-  const int64_t start = batch * x_BTHD.stride(0) + head * x_BTHD.stride(2);
-  auto* data = static_cast<std::byte*>(x_BTHD.data_ptr()) + start * x_BTHD.element_size();
-  return {data, x_BTHD.stride(1), storage_of(x_BTHD.scalar_type())};
-}
-
 int64_t block_for_span(int64_t span) {
   return span <= 64 ? kernels::kBlockQueries / 2 : kernels::kBlockQueries;
-}
-
-template <typename Real>
-WalkMemory<Real>& thread_memory() {
-  thread_local WalkMemory<Real> memory;
-  memory.reset();
-  return memory;
-}
-
-template WalkMemory<float>& thread_memory();
-template WalkMemory<double>& thread_memory();
-
-template <typename Real>
-void WalkMemory<Real>::reset() {
-  constexpr size_t kKeep = size_t{16} << 20;
-  const bool grew = blocks_.size() > 1;  // the walk before needed several blocks: next time one as large as all of them
-  const size_t wanted = grew ? 2 * block_size_ : block_size_;
-  if (grew || wanted > kKeep) {
-    blocks_.clear();
-    block_size_ = wanted <= kKeep ? wanted : 0;
-    if (block_size_ > 0) blocks_.push_back(std::unique_ptr<std::byte[]>(new std::byte[block_size_]));
-  }
-  used_ = 0;
-}
-
-template <typename Real>
-void* WalkMemory<Real>::take_bytes(size_t bytes) {
-  constexpr size_t kAlign = 64;
-  constexpr size_t kFirstBlock = size_t{1} << 18;
-  const size_t wanted = bytes + kAlign;
-  if (blocks_.empty() || used_ + wanted > block_size_) {
-    block_size_ = std::max({wanted, kFirstBlock, block_size_ * 2});
-    blocks_.push_back(std::unique_ptr<std::byte[]>(new std::byte[block_size_]));
-    used_ = 0;
-  }
-  const auto address = reinterpret_cast<uintptr_t>(blocks_.back().get() + used_);
-  const size_t skip = (kAlign - address % kAlign) % kAlign;
-  void* result = blocks_.back().get() + used_ + skip;
-  used_ += skip + bytes;
-  return result;
 }
 
 namespace {
@@ -123,7 +68,7 @@ int64_t index_capacity(int64_t keys) {
 }
 
 template <typename Real>
-void take_index_scratch(kernels::KeyIndex<Real>& index, int64_t key_dim, WalkMemory<Real>& memory) {
+void take_index_scratch(kernels::KeyIndex<Real>& index, int64_t key_dim, ScratchMemory<Real>& memory) {
   const int64_t chunk = std::min(index.capacity, kernels::kIndexWindow);
   using Verdicts = kernels::IndexVerdicts<Real>;
   auto* bytes = memory.template take<std::byte>(static_cast<int64_t>(sizeof(Verdicts)));
@@ -136,7 +81,7 @@ void take_index_scratch(kernels::KeyIndex<Real>& index, int64_t key_dim, WalkMem
 
 template <typename Real>
 kernels::KeyIndex<Real>* take_index(int64_t keys, int64_t key_dim, kernels::Skipping skipping,
-                                    WalkMemory<Real>& memory) {
+                                    ScratchMemory<Real>& memory) {
   using Index = kernels::KeyIndex<Real>;
   auto& index = *new (memory.template take<std::byte>(static_cast<int64_t>(sizeof(Index)))) Index;
   index.capacity = index_capacity(keys);
@@ -152,8 +97,8 @@ kernels::KeyIndex<Real>* take_index(int64_t keys, int64_t key_dim, kernels::Skip
   return &index;
 }
 
-template kernels::KeyIndex<float>* take_index(int64_t, int64_t, kernels::Skipping, WalkMemory<float>&);
-template kernels::KeyIndex<double>* take_index(int64_t, int64_t, kernels::Skipping, WalkMemory<double>&);
+template kernels::KeyIndex<float>* take_index(int64_t, int64_t, kernels::Skipping, ScratchMemory<float>&);
+template kernels::KeyIndex<double>* take_index(int64_t, int64_t, kernels::Skipping, ScratchMemory<double>&);
 
 void StoredIndex::reserve(int64_t keys, int64_t key_dim) {
   const int64_t capacity = index_capacity(keys);
@@ -181,7 +126,7 @@ int64_t StoredIndex::bytes_for(int64_t keys, int64_t key_dim) {
   return numbers * static_cast<int64_t>(sizeof(float)) + capacity * static_cast<int64_t>(sizeof(uint16_t));
 }
 
-kernels::KeyIndex<float>* StoredIndex::bind(WalkMemory<float>& memory) {
+kernels::KeyIndex<float>* StoredIndex::bind(ScratchMemory<float>& memory) {
   if (index_.capacity == 0) return nullptr;
   index_.tiles = tiles_.data();
   index_.position = position_.data();
@@ -192,8 +137,5 @@ kernels::KeyIndex<float>* StoredIndex::bind(WalkMemory<float>& memory) {
   take_index_scratch(index_, key_dim_, memory);
   return &index_;
 }
-
-template class WalkMemory<float>;
-template class WalkMemory<double>;
 
 }  // namespace tamis::ops

@@ -3,9 +3,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
+#include "tamis/ops/rows.h"
+#include "tamis/ops/scratch.h"
 #include "tamis/ops/screening/screening.h"
 #include "tamis/ops/screening/screening_kernel.h"
 
@@ -28,36 +29,8 @@ PreparedHead<Real> prepare_head(double s_w, double s_r, int64_t key_dim, int64_t
                                 double mipe_threshold, std::optional<double> expand_beyond, bool mipe, bool tanh_norm,
                                 bool derivative);
 
-/// The storage name of a dtype that the kernels know.
-kernels::Storage storage_of(at::ScalarType dtype);
-
-/// x itself, or a copy whose last dimension is adjacent.
-at::Tensor with_adjacent_rows(const at::Tensor& x_BTHD);
-
-/// Rows of sequence `batch`, head `head` of a [B, T, H, D] tensor with adjacent rows.
-kernels::Rows rows_of(const at::Tensor& x_BTHD, int64_t batch, int64_t head);
-
 /// Queries that a forward walk answers together: fewer where the window is short, so that less is computed beyond it.
 int64_t block_for_span(int64_t span);
-
-/// Aligned memory that a thread hands out piece by piece and keeps for its next walk (unless it grew large).
-template <typename Real>
-class WalkMemory {
- public:
-  /// Memory for one walk: everything taken before is invalid.
-  void reset();
-  /// `count` numbers, not initialised, 64-byte aligned.
-  template <typename T = Real>
-  T* take(int64_t count) {
-    return static_cast<T*>(take_bytes(static_cast<size_t>(count) * sizeof(T)));
-  }
-
- private:
-  void* take_bytes(size_t bytes);
-  std::vector<std::unique_ptr<std::byte[]>> blocks_;
-  size_t block_size_ = 0;  // of the last block
-  size_t used_ = 0;        // of the last block
-};
 
 /// The memory of an index that a decoding state keeps. It may grow, its contents stay.
 class StoredIndex {
@@ -68,7 +41,7 @@ class StoredIndex {
   /// Bytes of an index with room for `keys` keys.
   static int64_t bytes_for(int64_t keys, int64_t key_dim);
   /// The index with its addresses, and scratch memory from `memory`.
-  kernels::KeyIndex<float>* bind(WalkMemory<float>& memory);
+  kernels::KeyIndex<float>* bind(ScratchMemory<float>& memory);
 
  private:
   int64_t key_dim_ = 0;
@@ -81,10 +54,6 @@ class StoredIndex {
 /// An index for a walk over `keys` keys, all of it in `memory`.
 template <typename Real>
 kernels::KeyIndex<Real>* take_index(int64_t keys, int64_t key_dim, kernels::Skipping skipping,
-                                    WalkMemory<Real>& memory);
-
-/// The calling thread's memory, reset.
-template <typename Real>
-WalkMemory<Real>& thread_memory();
+                                    ScratchMemory<Real>& memory);
 
 }  // namespace tamis::ops

@@ -130,7 +130,7 @@ struct ScreeningState::Impl {
 
   /// The chunk's queries against the store of head `h`, row `b` of the tensors.
   void walk(int64_t b, int64_t h, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& gate,
-            const Tensor& out, WalkMemory<float>& memory) {
+            const Tensor& out, ScratchMemory<float>& memory) {
     HeadStore& store = heads[h];
     const int64_t chunk = q.size(1);
     grow(store, position + chunk);
@@ -250,7 +250,7 @@ void ScreeningState::step_head(int64_t head, const HeadToken& token, float* scra
   walk.gate = row(token.gate_V);
   walk.out = row(token.out_V);
   if (store.final_capacity < kUnbounded) return kernels::screening_token(walk);
-  WalkMemory<float>& memory = thread_memory<float>();  // bounds skip what an endless window would cost
+  ScratchMemory<float>& memory = thread_memory<float>();  // bounds skip what an endless window would cost
   walk.scratch = memory.take(kernels::forward_scratch(impl_->key_dim, impl_->value_dim));
   walk.index = store.index.bind(memory);
   kernels::screening_forward(walk);

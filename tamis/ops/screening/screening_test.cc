@@ -69,34 +69,13 @@ testing::Function reference_with(ScreeningOptions options) {
   };
 }
 
-/// Holds the operator to the accuracy rule. Gradients of s_w and s_r have one number a head, so a lucky plain result
-/// would decide: each tensor is that of several seeds together.
+/// Holds the operator to the accuracy rule.
 void expect_accurate(
     const Shape& shape, uint64_t seed, const ScreeningOptions& options = {},
     const std::function<Tensors(Tensors)>& prepare = [](Tensors in) { return in; }) {
-  constexpr uint64_t kSeeds = 4;
-  const auto results = [&](const testing::Function& function, std::optional<at::ScalarType> dtype) {
-    Tensors joint;
-    for (uint64_t i = 0; i < kSeeds; ++i) {
-      Tensors in = prepare(random_inputs(shape, seed + 100 * i));
-      if (dtype) {
-        for (Tensor& x : in) x = x.to(*dtype);
-      }
-      const Tensors one = testing::outputs_and_gradients(function, in);
-      for (size_t t = 0; t < one.size(); ++t) {
-        if (i == 0) joint.emplace_back();
-        joint[t] = i == 0 ? one[t].unsqueeze(0) : at::cat({joint[t], one[t].unsqueeze(0)});
-      }
-    }
-    return joint;
-  };
-  const Tensors exact = results(reference_with(options), at::kDouble);
-  Tensors plain = results(reference_with(options), at::kFloat);
-  testing::for_each_target([&] {
-    const Tensors found = results(operator_with(options), std::nullopt);
-    for (size_t t = 0; t < found.size(); ++t) plain[t] = plain[t].to(found[t].scalar_type());
-    testing::expect_error_within(2.0, found, plain, exact);
-  });
+  std::vector<Tensors> samples;
+  for (uint64_t i = 0; i < 4; ++i) samples.push_back(prepare(random_inputs(shape, seed + 100 * i)));
+  testing::expect_as_accurate_as_plain(operator_with(options), reference_with(options), samples);
 }
 
 Tensors to_bfloat16(Tensors in) {

@@ -1,0 +1,118 @@
+// Queries in lanes, scores of a tile of keys, and what a query may not see. Included once per instruction set.
+
+#include "tamis/kernels/attention.h"
+
+#if defined(TAMIS_KERNELS_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TAMIS_KERNELS_ATTENTION_INL_H_
+#undef TAMIS_KERNELS_ATTENTION_INL_H_
+#else
+#define TAMIS_KERNELS_ATTENTION_INL_H_
+#endif
+
+#include "hwy/highway.h"
+#include "tamis/kernels/products-inl.h"
+#include "tamis/kernels/rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tamis::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// A block of rows in float32 as rows [kQueryBlock][padded(dim)] and transposed [dim][kQueryBlock]; zeros fill both.
+struct BlockRows {
+  float* rows;
+  float* transposed;
+  int64_t dim;
+
+  BlockRows(float* scratch, int64_t size)
+      : rows(scratch), transposed(scratch + kQueryBlock * padded(size)), dim(size) {}
+  float* row(int64_t lane) const { return rows + lane * padded(dim); }
+};
+
+HWY_INLINE void Transpose(const BlockRows& block, int64_t lanes) {
+  for (int64_t lane = 0; lane < lanes; ++lane) {
+    const float* HWY_RESTRICT row = block.row(lane);
+    for (int64_t d = 0; d < block.dim; ++d) block.transposed[d * kQueryBlock + lane] = row[d];
+  }
+}
+
+/// Rows [first, first + count) of `in`, row i times factor[i]; factor null: as they are.
+HWY_INLINE void LoadBlock(const Rows& in, int64_t first, int64_t count, const float* factor, const BlockRows& block) {
+  const LaneTag<float> d;
+  const int64_t width = padded(block.dim), lanes = padded(count);
+  for (int64_t lane = 0; lane < count; ++lane) {
+    float* row = block.row(lane);
+    LoadRow(in, first + lane, block.dim, row);
+    if (factor == nullptr) continue;
+    const auto scale = hn::Set(d, factor[lane]);
+    for (int64_t i = 0; i < width; i += hn::MaxLanes(d)) hn::StoreU(hn::Mul(hn::LoadU(d, row + i), scale), d, row + i);
+  }
+  std::fill(block.row(count), block.row(lanes), 0.0f);
+  Transpose(block, lanes);
+}
+
+/// Rows of a tile (keys or values, `stride` apart) times all rows of a block: out[row of the tile][lane].
+HWY_INLINE void TileTimesBlock(const float* tile, int64_t stride, const BlockRows& block, int64_t lanes, float* out) {
+  Multiply<Sum::kReplace>(kKeyTile, lanes, block.dim, {tile, stride, 1}, {block.transposed, kQueryBlock},
+                          {out, kQueryBlock});
+}
+
+/// The part of a tile that some query of a block sees: rows [begin, end) of it.
+struct TilePart {
+  int64_t begin, end;
+  bool whole;  // every query of the block sees every key of it
+};
+
+HWY_INLINE TilePart VisiblePart(const Visibility& visibility, const QueryBlock& block, int64_t first_key,
+                                int64_t end_key, int64_t tile) {
+  TilePart part;
+  part.begin = std::max(first_key, tile) - tile;
+  part.end = std::min(end_key, tile + kKeyTile) - tile;
+  const int64_t last = block.first + block.count - 1;
+  const bool all_before = tile + part.end <= visibility.end_key(block.first);
+  const bool all_recent = tile + part.begin >= visibility.first_key(last);
+  part.whole = all_before && all_recent && visibility.document == nullptr;
+  return part;
+}
+
+/// Replaces the scores of pairs that may not see each other. `document` of the lanes: see LaneDocuments.
+HWY_INLINE void HidePairs(const Visibility& visibility, const QueryBlock& block, int64_t tile, const TilePart& part,
+                          const float* document, float hidden, float* scores) {
+  const LaneTag<float> d;
+  const hn::RebindToSigned<LaneTag<float>> integers;
+  const int64_t strict = visibility.strict ? 1 : 0;
+  const auto replacement = hn::Set(d, hidden);
+  for (int64_t row = part.begin; row < part.end; ++row) {
+    const int64_t key = tile + row;
+    // Lanes [from, to) see the key: queries key + strict ... key + strict + window - 1.
+    const int64_t from = std::clamp<int64_t>(key + strict - block.first, 0, kQueryBlock);
+    const int64_t newest = key + strict - block.first;
+    const int64_t to =
+        visibility.window >= kNoWindow ? kQueryBlock : std::clamp<int64_t>(newest + visibility.window, 0, kQueryBlock);
+    const auto below = hn::Set(integers, static_cast<int32_t>(from) - 1),
+               high = hn::Set(integers, static_cast<int32_t>(to));
+    for (int64_t lane = 0; lane < block.lanes(); lane += hn::MaxLanes(d)) {
+      float* at = scores + row * kQueryBlock + lane;
+      const auto number = hn::Iota(integers, static_cast<int32_t>(lane));
+      auto sees = hn::RebindMask(d, hn::And(hn::Gt(number, below), hn::Lt(number, high)));
+      if (document != nullptr) {
+        const auto mine = hn::Set(d, visibility.document[key]);
+        sees = hn::And(sees, hn::Eq(hn::LoadU(d, document + lane), mine));
+      }
+      hn::StoreU(hn::IfThenElse(sees, hn::LoadU(d, at), replacement), d, at);
+    }
+  }
+}
+
+/// The documents of a block's queries, one to a lane; null where there is one document.
+HWY_INLINE const float* LaneDocuments(const Visibility& visibility, const QueryBlock& block, float* lanes) {
+  if (visibility.document == nullptr) return nullptr;
+  for (int64_t lane = 0; lane < kQueryBlock; ++lane) {
+    lanes[lane] = lane < block.count ? visibility.document[block.first + lane] : -1.0f;
+  }
+  return lanes;
+}
+
+}  // namespace tamis::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // once per instruction set

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tamis/kernels/rows.h"
+
+// What the kernels of all attentions share. Queries are answered in blocks, one query to a lane; keys are scored in
+// tiles: a tile's scores are [kKeyTile][kQueryBlock], a row for each key. All positions are absolute.
+
+namespace tamis::kernels {
+
+inline constexpr int64_t kKeyTile = 64;     // keys that are scored together
+inline constexpr int64_t kQueryBlock = 64;  // most queries that are answered together
+inline constexpr int64_t kNoWindow = int64_t{1} << 62;
+
+/// Keys that stand before `keys` in whole tiles.
+constexpr int64_t whole_tiles(int64_t keys) {
+  return (keys + kKeyTile - 1) / kKeyTile * kKeyTile;
+}
+
+/// Keys and values of a sequence and head in float32, row by row, zeros around: whole tiles of padded rows.
+struct PackedKeys {
+  const float* keys = nullptr;    // [whole_tiles(T_k)][padded(key_dim)]
+  const float* values = nullptr;  // [whole_tiles(T_k)][padded(value_dim)]
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+
+  const float* key(int64_t position) const { return keys + position * padded(key_dim); }
+  const float* value(int64_t position) const { return values + position * padded(value_dim); }
+};
+
+/// Which keys a query sees: those of its document among the `window` newest up to its own; strict: without its own.
+struct Visibility {
+  int64_t window = kNoWindow;
+  bool strict = false;
+  const float* document = nullptr;          // [T_k] number of the document of each key; null: one document
+  const int64_t* document_start = nullptr;  // [T_k] first key of the same document
+
+  int64_t first_key(int64_t query) const {
+    const int64_t newest = query - (strict ? 1 : 0);
+    const int64_t first = std::max<int64_t>(0, newest - window + 1);
+    return document_start == nullptr ? first : std::max(first, document_start[query]);
+  }
+  int64_t end_key(int64_t query) const { return query + (strict ? 0 : 1); }
+};
+
+/// Queries [first, first + count) of a head. Row 0 of q is position query_origin.
+struct QueryBlock {
+  int64_t first = 0;
+  int64_t count = 0;
+
+  int64_t lanes() const { return padded(count); }
+  int64_t first_key(const Visibility& visibility) const {
+    int64_t key = visibility.first_key(first);
+    if (visibility.document_start != nullptr) {
+      for (int64_t i = 1; i < count; ++i) key = std::min(key, visibility.first_key(first + i));
+    }
+    return key;
+  }
+  int64_t end_key(const Visibility& visibility) const { return visibility.end_key(first + count - 1); }
+};
+
+/// Numbers of scratch memory that LoadQueries fills: rows, and the same transposed.
+constexpr int64_t query_scratch(int64_t dim) {
+  return 2 * kQueryBlock * padded(dim);
+}
+
+/// Reads rows [first, last) of `dim` numbers into float32 rows of padded(dim), one after the other.
+void pack_rows(const Rows& rows, int64_t first, int64_t last, int64_t dim, float* out);
+
+/// Writes rows [first, last), rounded to their storage, from float32 rows of padded(dim).
+void unpack_rows(const float* in, int64_t first, int64_t last, int64_t dim, const Rows& rows);
+
+}  // namespace tamis::kernels

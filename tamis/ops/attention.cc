@@ -1,0 +1,216 @@
+#include "tamis/ops/attention.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include "tamis/ops/parallel.h"
+#include "tamis/ops/rows.h"
+#include "tamis/ops/scratch.h"
+
+namespace tamis::ops {
+
+using at::Tensor;
+using kernels::kKeyTile;
+using kernels::kQueryBlock;
+using kernels::padded;
+using kernels::whole_tiles;
+
+namespace {
+
+void check_like(const char* op, const char* name, const Tensor& x, const Tensor& q) {
+  TORCH_CHECK_VALUE(x.device() == q.device(), op, ": ", name, " must be on the device of q, ", q.device(),
+                    ", but is on ", x.device());
+  TORCH_CHECK_VALUE(x.scalar_type() == q.scalar_type(), op, ": ", name, " must have the dtype of q, ", q.scalar_type(),
+                    ", but has ", x.scalar_type());
+}
+
+}  // namespace
+
+void check_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionRange& range) {
+  TORCH_CHECK_VALUE(q.dim() == 4, op, ": q must have 4 dimensions [B, T_q, H, K], but has ", q.sym_sizes());
+  TORCH_CHECK_VALUE(at::isFloatingType(q.scalar_type()), op, ": q must be floating point, but is ", q.scalar_type());
+  TORCH_CHECK_VALUE(q.sym_size(3) >= 1, op, ": q needs K >= 1 dimensions, but has the shape ", q.sym_sizes());
+  TORCH_CHECK_VALUE(k.dim() == 4 && k.sym_size(0) == q.sym_size(0) && k.sym_size(1) >= q.sym_size(1) &&
+                        k.sym_size(2) == q.sym_size(2) && k.sym_size(3) == q.sym_size(3),
+                    op, ": k must have the shape of q ", q.sym_sizes(), " or more positions, but has ", k.sym_sizes());
+  TORCH_CHECK_VALUE(v.dim() == 4 && v.sym_size(0) == k.sym_size(0) && v.sym_size(1) == k.sym_size(1) &&
+                        v.sym_size(2) == k.sym_size(2) && v.sym_size(3) >= 1,
+                    op, ": v must have the shape of k ", k.sym_sizes(), " up to the last dimension, but has ",
+                    v.sym_sizes());
+  check_like(op, "k", k, q);
+  check_like(op, "v", v, q);
+  TORCH_CHECK_VALUE(!range.window || *range.window >= 1, op, ": window must be at least 1, but is ",
+                    range.window.value_or(0));
+  TORCH_CHECK_VALUE(range.key_start >= 0, op, ": key_start must not be negative, but is ", range.key_start);
+  if (range.document) {
+    const Tensor& document = *range.document;
+    TORCH_CHECK_VALUE(document.device() == q.device(), op, ": document must be on the device of q, ", q.device(),
+                      ", but is on ", document.device());
+    TORCH_CHECK_VALUE(at::isIntegralType(document.scalar_type(), /*includeBool=*/false), op,
+                      ": document must hold integers, but is ", document.scalar_type());
+    TORCH_CHECK_VALUE(
+        document.dim() == 2 && document.sym_size(0) == k.sym_size(0) && document.sym_size(1) == k.sym_size(1), op,
+        ": document must have the shape [", k.sym_size(0), ", ", k.sym_size(1), "] (B and T_k of k), but has ",
+        document.sym_sizes());
+  }
+}
+
+Tensor visible_pairs(int64_t queries, int64_t keys, const AttentionRange& range, at::Device device) {
+  const Tensor position = at::arange(keys, at::TensorOptions(device).dtype(at::kLong));
+  const Tensor distance = position.slice(0, keys - queries).unsqueeze(1) - position - (range.strict ? 1 : 0);
+  Tensor visible = distance >= 0;
+  if (range.window) visible = visible.logical_and(distance < *range.window);
+  visible = visible.unsqueeze(0).unsqueeze(0);
+  if (range.document) {
+    const Tensor same = range.document->slice(1, keys - queries).unsqueeze(2) == range.document->unsqueeze(1);
+    visible = visible.logical_and(same.unsqueeze(1));
+  }
+  return visible;
+}
+
+Tensor widened(const Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf ? x.to(at::kFloat) : x;
+}
+
+bool attention_has_fused(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kBFloat16;
+}
+
+AttentionProblem::AttentionProblem(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionRange& range)
+    : B(q.size(0)),
+      T_q(q.size(1)),
+      T_k(k.size(1)),
+      H(q.size(2)),
+      K(q.size(3)),
+      V(v.size(3)),
+      q_(with_adjacent_rows(q)),
+      range_(range) {
+  if (range.document) number_documents(*range.document);
+  for (int64_t b = 0; b < B; ++b) {
+    const kernels::Visibility seen = visibility(b);
+    int64_t first = seen.first_key(T_k - T_q);
+    for (int64_t i = T_k - T_q; i < T_k && seen.document_start != nullptr; ++i) {
+      first = std::min(first, seen.first_key(i));
+    }
+    first_key_.push_back(std::min(first, T_k));
+  }
+  pack(with_adjacent_rows(k), with_adjacent_rows(v));
+}
+
+void AttentionProblem::number_documents(const Tensor& document) {
+  const Tensor ids = document.to(at::kLong).contiguous();
+  document_.resize(static_cast<size_t>(B * T_k));
+  document_start_.resize(document_.size());
+  for (int64_t b = 0; b < B; ++b) {
+    std::unordered_map<int64_t, int64_t> start;
+    std::unordered_map<int64_t, int64_t> number;
+    for (int64_t j = b * T_k; j < (b + 1) * T_k; ++j) {
+      const int64_t id = ids.const_data_ptr<int64_t>()[j];
+      document_start_[j] = start.try_emplace(id, j - b * T_k).first->second;
+      document_[j] = static_cast<float>(number.try_emplace(id, static_cast<int64_t>(number.size())).first->second);
+    }
+  }
+}
+
+kernels::Visibility AttentionProblem::visibility(int64_t batch) const {
+  kernels::Visibility visibility;
+  visibility.window = range_.window.value_or(kernels::kNoWindow);
+  visibility.strict = range_.strict;
+  if (!document_.empty()) {
+    visibility.document = document_.data() + batch * T_k;
+    visibility.document_start = document_start_.data() + batch * T_k;
+  }
+  return visibility;
+}
+
+float* AttentionProblem::packed_rows(int64_t batch, int64_t head) const {
+  return packed_.mutable_data_ptr<float>() + (batch * H + head) * whole_tiles(T_k) * (padded(K) + padded(V));
+}
+
+AttentionHead AttentionProblem::head(int64_t batch, int64_t head) const {
+  const float* keys = packed_rows(batch, head);
+  return {batch,
+          head,
+          {keys, keys + whole_tiles(T_k) * padded(K), K, V},
+          visibility(batch),
+          T_k - T_q,
+          rows_of(q_, batch, head)};
+}
+
+void AttentionProblem::pack(const Tensor& k, const Tensor& v) {
+  constexpr int64_t kPiece = 1024;
+  const int64_t rows = whole_tiles(T_k), pieces = (rows + kPiece - 1) / kPiece;
+  packed_ = at::empty({B, H, rows * (padded(K) + padded(V))}, k.options().dtype(at::kFloat));
+  parallel_items(B * H * pieces, [&](int64_t item) {
+    const int64_t batch = item / pieces / H, head = item / pieces % H, first = item % pieces * kPiece;
+    const auto pack_piece = [&](const kernels::Rows& in, int64_t dim, float* out) {
+      const int64_t width = padded(dim), last = std::min(first + kPiece, rows);
+      const int64_t begin = std::clamp(first_key_[batch], first, last), end = std::clamp(T_k, begin, last);
+      std::fill(out + first * width, out + begin * width, 0.0f);
+      kernels::pack_rows(in, begin, end, dim, out + begin * width);
+      std::fill(out + end * width, out + last * width, 0.0f);
+    };
+    float* keys = packed_rows(batch, head);
+    pack_piece(rows_of(k, batch, head), K, keys);
+    pack_piece(rows_of(v, batch, head), V, keys + rows * padded(K));
+  });
+}
+
+void AttentionProblem::for_each_block(const Answer& work) const {
+  const int64_t blocks = (T_q + kQueryBlock - 1) / kQueryBlock;
+  parallel_items(B * H * blocks, [&](int64_t item) {
+    const int64_t at = item / blocks, first = (blocks - 1 - item % blocks) * kQueryBlock;  // the longest first
+    const kernels::QueryBlock block{T_k - T_q + first, std::min(kQueryBlock, T_q - first)};
+    work(head(at / H, at % H), block, thread_memory<float>());
+  });
+}
+
+int64_t AttentionProblem::stretches() const {
+  constexpr int64_t kEnoughItems = 16, kShortest = 512;
+  const int64_t heads = std::max<int64_t>(1, B * H), wanted = (kEnoughItems + heads - 1) / heads;
+  return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, T_q / kShortest));
+}
+
+void AttentionProblem::gather_key_gradients(const AddKeyGradients& work, const Tensor& dk, const Tensor& dv) const {
+  const int64_t parts = stretches(), key_numbers = T_k * padded(K), numbers = T_k * (padded(K) + padded(V));
+  // Without a window work grows with the position: the first p of the parts hold sqrt(p / parts) of the queries.
+  const auto border = [&](int64_t part) {
+    const double share = static_cast<double>(part) / static_cast<double>(parts);
+    const double queries = static_cast<double>(T_q) * (range_.window ? share : std::sqrt(share));
+    return part == parts ? T_q : static_cast<int64_t>(queries) / kQueryBlock * kQueryBlock;
+  };
+  const auto add = [&](int64_t at, int64_t part, float* sums, ScratchMemory<float>& memory) {
+    std::fill(sums, sums + numbers, 0.0f);
+    const int64_t first = T_k - T_q + border(part), last = T_k - T_q + border(part + 1);
+    if (first < last) work(head(at / H, at % H), first, last, sums, sums + key_numbers, memory);
+  };
+  const auto write = [&](int64_t at, const float* sums) {
+    kernels::unpack_rows(sums, 0, T_k, K, rows_of(dk, at / H, at % H));
+    kernels::unpack_rows(sums + key_numbers, 0, T_k, V, rows_of(dv, at / H, at % H));
+  };
+  if (parts == 1) {
+    parallel_items(B * H, [&](int64_t at) {
+      ScratchMemory<float>& memory = thread_memory<float>();
+      float* sums = memory.take(numbers);
+      add(at, 0, sums, memory);
+      write(at, sums);
+    });
+    return;
+  }
+  const Tensor partial = at::empty({B * H, parts, numbers}, q_.options().dtype(at::kFloat));
+  float* all = partial.mutable_data_ptr<float>();
+  parallel_items(B * H * parts,
+                 [&](int64_t item) { add(item / parts, item % parts, all + item * numbers, thread_memory<float>()); });
+  parallel_items(B * H, [&](int64_t at) {
+    float* sums = all + at * parts * numbers;
+    for (int64_t part = 1; part < parts; ++part) {
+      for (int64_t i = 0; i < numbers; ++i) sums[i] += sums[part * numbers + i];
+    }
+    write(at, sums);
+  });
+}
+
+}  // namespace tamis::ops

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "tamis/kernels/attention.h"
+#include "tamis/ops/scratch.h"
+
+// What all attentions over [B, T, H, D] share: checks, keys and values as the kernels read them, the cut into pieces.
+
+namespace tamis::ops {
+
+/// Which keys a query sees.
+struct AttentionRange {
+  std::optional<int64_t> window;       // keys, the query's own included; unset: all before it
+  bool strict = false;                 // the query's own key is hidden
+  int64_t key_start = 0;               // absolute position of the first key: only bookkeeping
+  std::optional<at::Tensor> document;  // int [B, T_k]: a query sees only keys of its own document
+};
+
+/// Throws c10::ValueError, which names `op`, the argument and what was expected, when the arguments do not fit.
+void check_attention(const char* op, const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
+                     const AttentionRange& range);
+
+/// The pairs that see each other: bool [B or 1, 1, T_q, T_k]. For the definitions in plain torch.
+at::Tensor visible_pairs(int64_t queries, int64_t keys, const AttentionRange& range, at::Device device);
+
+/// Half-precision storage computes in float32.
+at::Tensor widened(const at::Tensor& x);
+
+/// True where the kernels have the dtype: float32, and bfloat16 as storage.
+bool attention_has_fused(at::ScalarType dtype);
+
+/// A head of a sequence: what a piece of work on it reads.
+struct AttentionHead {
+  int64_t batch, head;
+  kernels::PackedKeys packed;
+  kernels::Visibility visibility;
+  int64_t query_origin;  // position of the first query
+  kernels::Rows q;       // its queries
+};
+
+/// Queries, and keys and values packed for the kernels. What no query sees is not read.
+class AttentionProblem {
+ public:
+  AttentionProblem(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
+                   const AttentionRange& range);
+
+  int64_t B, T_q, T_k, H, K, V;
+
+  AttentionHead head(int64_t batch, int64_t head) const;
+
+  /// Calls work(head, block, memory) for every block of queries of every head, on ATen's threads; what comes out must
+  /// not depend on who does what when. `memory` holds nothing yet.
+  using Answer =
+      std::function<void(const AttentionHead& head, const kernels::QueryBlock& block, ScratchMemory<float>& memory)>;
+  void for_each_block(const Answer& work) const;
+
+  /// Writes the gradients of k and v that work(head, first, last, dk, dv, memory) gathers from the queries
+  /// [first, last): it adds to dk and dv, rows as packed. A head's queries are cut into stretches that each have sums
+  /// of their own, added up in order; the cut depends on sizes alone.
+  using AddKeyGradients = std::function<void(const AttentionHead& head, int64_t first, int64_t last, float* dk,
+                                             float* dv, ScratchMemory<float>& memory)>;
+  void gather_key_gradients(const AddKeyGradients& work, const at::Tensor& dk_BTHK, const at::Tensor& dv_BTHV) const;
+
+ private:
+  void pack(const at::Tensor& k, const at::Tensor& v);
+  void number_documents(const at::Tensor& document);
+  kernels::Visibility visibility(int64_t batch) const;
+  float* packed_rows(int64_t batch, int64_t head) const;
+  int64_t stretches() const;
+
+  at::Tensor q_;  // rows adjacent
+  AttentionRange range_;
+  at::Tensor packed_;                    // float32 [B, H, whole_tiles(T_k) * (padded(K) + padded(V))]
+  std::vector<float> document_;          // [B, T_k] or empty
+  std::vector<int64_t> document_start_;  // [B, T_k] or empty
+  std::vector<int64_t> first_key_;       // [B]: keys before it are seen by no query
+};
+
+}  // namespace tamis::ops

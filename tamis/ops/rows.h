@@ -1,0 +1,22 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "tamis/kernels/rows.h"
+
+// Tensors as the kernels read them.
+
+namespace tamis::ops {
+
+/// The storage name of a dtype that the kernels know.
+kernels::Storage storage_of(at::ScalarType dtype);
+
+/// x itself, or a copy whose last dimension is adjacent.
+at::Tensor with_adjacent_rows(const at::Tensor& x_BTHD);
+
+/// Rows of sequence `batch`, head `head` of a [B, T, H, D] tensor with adjacent rows.
+kernels::Rows rows_of(const at::Tensor& x_BTHD, int64_t batch, int64_t head);
+
+}  // namespace tamis::ops

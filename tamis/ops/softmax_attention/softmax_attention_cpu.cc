@@ -1,0 +1,89 @@
+#include "tamis/ops/softmax_attention/softmax_attention_cpu.h"
+
+#include <ATen/ATen.h>
+
+#include "tamis/ops/rows.h"
+#include "tamis/ops/softmax_attention/softmax_attention_kernel.h"
+
+namespace tamis::ops {
+namespace {
+
+using at::Tensor;
+
+/// [B, T_q, H] -> [B, H, T_q], each head's numbers adjacent; undefined stays so.
+Tensor by_head(const std::optional<Tensor>& query_scale) {
+  return query_scale ? query_scale->to(at::kFloat).transpose(1, 2).contiguous() : Tensor();
+}
+
+/// A head's numbers in a [B, H, T_q] tensor; null where it is undefined.
+float* of_head(const Tensor& x_BHT, const AttentionHead& head) {
+  if (!x_BHT.defined()) return nullptr;
+  return x_BHT.mutable_data_ptr<float>() + (head.batch * x_BHT.size(1) + head.head) * x_BHT.size(2);
+}
+
+kernels::SoftmaxStatistics* statistics_of(const Tensor& statistics, const AttentionHead& head) {
+  static_assert(sizeof(kernels::SoftmaxStatistics) == 2 * sizeof(float));
+  const int64_t at = (head.batch * statistics.size(1) + head.head) * statistics.size(2);
+  return reinterpret_cast<kernels::SoftmaxStatistics*>(statistics.mutable_data_ptr<float>()) + at;
+}
+
+}  // namespace
+
+std::tuple<Tensor, Tensor, Tensor> softmax_attention_cpu(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                         const ScoreScale& scale, const AttentionRange& range) {
+  const AttentionProblem problem(q, k, v, range);
+  const Tensor query_scale = by_head(scale.query_scale);
+  const Tensor out = at::empty({problem.B, problem.T_q, problem.H, problem.V}, v.options().dtype(at::kFloat));
+  const Tensor statistics = at::empty({problem.B, problem.H, problem.T_q, 2}, v.options().dtype(at::kFloat));
+  problem.for_each_block(
+      [&](const AttentionHead& head, const kernels::QueryBlock& block, ScratchMemory<float>& memory) {
+        kernels::softmax_forward({.packed = head.packed,
+                                  .visibility = head.visibility,
+                                  .block = block,
+                                  .q = head.q,
+                                  .out = rows_of(out, head.batch, head.head),
+                                  .query_origin = head.query_origin,
+                                  .scale = static_cast<float>(scale.scale),
+                                  .query_scale = of_head(query_scale, head),
+                                  .statistics = statistics_of(statistics, head),
+                                  .scratch = memory.take(kernels::softmax_forward_scratch(problem.K, problem.V))});
+      });
+  if (v.scalar_type() == at::kFloat) return {out, at::empty({0}, out.options()), statistics};
+  return {out.to(v.scalar_type()), out, statistics};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> softmax_attention_backward_cpu(const Tensor& grad_in, const Tensor& q,
+                                                                          const Tensor& k, const Tensor& v,
+                                                                          const Tensor& out, const Tensor& statistics,
+                                                                          const ScoreScale& scale,
+                                                                          const AttentionRange& range) {
+  const AttentionProblem problem(q, k, v, range);
+  const Tensor grad = with_adjacent_rows(grad_in), query_scale = by_head(scale.query_scale);
+  const auto like = [](const Tensor& x) { return at::empty(x.sizes(), x.options()); };
+  const Tensor dq = like(q), dk = like(k), dv = like(v);
+  const Tensor d_query_scale = query_scale.defined() ? like(query_scale) : Tensor();
+  const auto add = [&](const AttentionHead& head, int64_t first, int64_t last, float* dk_rows, float* dv_rows,
+                       ScratchMemory<float>& memory) {
+    kernels::softmax_backward({.packed = head.packed,
+                               .visibility = head.visibility,
+                               .first = first,
+                               .last = last,
+                               .q = head.q,
+                               .out = rows_of(out, head.batch, head.head),
+                               .grad = rows_of(grad, head.batch, head.head),
+                               .dq = rows_of(dq, head.batch, head.head),
+                               .query_origin = head.query_origin,
+                               .scale = static_cast<float>(scale.scale),
+                               .query_scale = of_head(query_scale, head),
+                               .d_query_scale = of_head(d_query_scale, head),
+                               .statistics = statistics_of(statistics, head),
+                               .dk = dk_rows,
+                               .dv = dv_rows,
+                               .scratch = memory.take(kernels::softmax_backward_scratch(problem.K, problem.V))});
+  };
+  problem.gather_key_gradients(add, dk, dv);
+  if (!d_query_scale.defined()) return {dq, dk, dv, at::empty({0}, q.options())};
+  return {dq, dk, dv, d_query_scale.transpose(1, 2).contiguous().to(scale.query_scale->scalar_type())};
+}
+
+}  // namespace tamis::ops

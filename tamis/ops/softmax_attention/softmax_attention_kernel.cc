@@ -1,0 +1,229 @@
+// Softmax attention, forward and backward. The derivation is in README.md.
+
+#include "tamis/ops/softmax_attention/softmax_attention_kernel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tamis/ops/softmax_attention/softmax_attention_kernel.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h, which includes this file once per instruction set:
+#include "tamis/kernels/attention-inl.h"
+#include "tamis/kernels/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tamis::kernels::HWY_NAMESPACE {
+
+inline constexpr float kHidden = -HUGE_VALF;  // score of a pair that may not see each other: its exponential is 0
+inline constexpr float kNoScoreYet = -1e38f;  // finite: kHidden - kNoScoreYet is kHidden, not NaN
+
+/// What each lane's query has gathered so far.
+struct OnlineSoftmax {
+  HWY_ALIGN float largest[kQueryBlock];
+  HWY_ALIGN float sum[kQueryBlock];
+  HWY_ALIGN float shrink[kQueryBlock];  // what the newest tile multiplies everything before it by
+};
+
+/// Turns the scores of rows [begin, end) into exponentials relative to the largest score so far.
+HWY_INLINE void Exponentials(const TilePart& part, int64_t lanes, float* scores, OnlineSoftmax& online) {
+  const LaneTag<float> d;
+  for (int64_t lane = 0; lane < lanes; lane += hn::MaxLanes(d)) {
+    float* column = scores + lane;
+    const auto before = hn::Load(d, online.largest + lane);
+    auto largest = before, other = before;
+    int64_t row = part.begin;
+    for (; row + 2 <= part.end; row += 2) {
+      largest = hn::Max(largest, hn::LoadU(d, column + row * kQueryBlock));
+      other = hn::Max(other, hn::LoadU(d, column + (row + 1) * kQueryBlock));
+    }
+    if (row < part.end) largest = hn::Max(largest, hn::LoadU(d, column + row * kQueryBlock));
+    largest = hn::Max(largest, other);
+    auto sum = hn::Zero(d);
+    for (row = part.begin; row < part.end; ++row) {
+      float* at = column + row * kQueryBlock;
+      const auto weight = ExpOfNonPositive(d, hn::Sub(hn::LoadU(d, at), largest));
+      hn::StoreU(weight, d, at);
+      sum = hn::Add(sum, weight);
+    }
+    const auto shrink = ExpOfNonPositive(d, hn::Sub(before, largest));
+    hn::Store(hn::MulAdd(hn::Load(d, online.sum + lane), shrink, sum), d, online.sum + lane);
+    hn::Store(largest, d, online.largest + lane);
+    hn::Store(shrink, d, online.shrink + lane);
+  }
+}
+
+HWY_INLINE void ScaleRow(float factor, float* HWY_RESTRICT row, int64_t width) {
+  const LaneTag<float> d;
+  const auto scale = hn::Set(d, factor);
+  for (int64_t i = 0; i < width; i += hn::MaxLanes(d)) hn::StoreU(hn::Mul(hn::LoadU(d, row + i), scale), d, row + i);
+}
+
+/// What each query's row is multiplied by, so that scores need no scale of their own.
+HWY_INLINE void QueryFactors(float scale, const float* query_scale, int64_t first, int64_t count, float* factor) {
+  for (int64_t lane = 0; lane < count; ++lane) {
+    factor[lane] = query_scale == nullptr ? scale : scale * query_scale[first + lane];
+  }
+}
+
+void Forward(const SoftmaxForward& work) {
+  const QueryBlock& block = work.block;
+  const PackedKeys& packed = work.packed;
+  const int64_t key_width = padded(packed.key_dim), value_width = padded(packed.value_dim), lanes = block.lanes();
+  const BlockRows q(work.scratch, packed.key_dim);
+  float* out = work.scratch + query_scratch(packed.key_dim);
+  float* scores = out + kQueryBlock * value_width;
+  HWY_ALIGN float factor[kQueryBlock], document_of_lane[kQueryBlock];
+  OnlineSoftmax online;
+  std::fill_n(online.largest, kQueryBlock, kNoScoreYet);
+  std::fill_n(online.sum, kQueryBlock, 0.0f);
+  std::fill(out, out + block.count * value_width, 0.0f);
+
+  const int64_t row = block.first - work.query_origin;
+  QueryFactors(work.scale, work.query_scale, row, block.count, factor);
+  LoadBlock(work.q, row, block.count, factor, q);
+  const float* document = LaneDocuments(work.visibility, block, document_of_lane);
+  const int64_t first_key = block.first_key(work.visibility), end_key = block.end_key(work.visibility);
+  for (int64_t tile = first_key / kKeyTile * kKeyTile; tile < end_key; tile += kKeyTile) {
+    const TilePart part = VisiblePart(work.visibility, block, first_key, end_key, tile);
+    TileTimesBlock(packed.key(tile), key_width, q, lanes, scores);
+    if (!part.whole) HidePairs(work.visibility, block, tile, part, document, kHidden, scores);
+    Exponentials(part, lanes, scores, online);
+    for (int64_t lane = 0; lane < block.count; ++lane) {
+      if (online.shrink[lane] != 1) ScaleRow(online.shrink[lane], out + lane * value_width, value_width);
+    }
+    Multiply<Sum::kAdd>(block.count, value_width, part.end - part.begin,
+                        {scores + part.begin * kQueryBlock, 1, kQueryBlock},
+                        {packed.value(tile + part.begin), value_width}, {out, value_width});
+  }
+  for (int64_t lane = 0; lane < block.count; ++lane) {
+    const float inverse = 1 / online.sum[lane];
+    ScaleRow(inverse, out + lane * value_width, value_width);
+    StoreRow(out + lane * value_width, packed.value_dim, work.out, row + lane);
+    work.statistics[row + lane] = {online.largest[lane], inverse};
+  }
+}
+
+/// What the gradient of a block's scores needs of each lane's query.
+struct LaneGradients {
+  HWY_ALIGN float largest[kQueryBlock] = {};
+  HWY_ALIGN float inverse_sum[kQueryBlock] = {};
+  HWY_ALIGN float mean[kQueryBlock] = {};   // sum_j p_j (dout . v_j)
+  HWY_ALIGN float along[kQueryBlock] = {};  // result: sum_j ds_j (s_j - largest)
+};
+
+/// Scores -> weights; products of gradients and values -> gradients of scores: weight * (product - mean). Lanes without
+/// a query get zeros.
+HWY_INLINE void WeightsAndScoreGradients(const TilePart& part, int64_t lanes, LaneGradients& of, float* weights,
+                                         float* gradients) {
+  const LaneTag<float> d;
+  for (int64_t lane = 0; lane < lanes; lane += hn::MaxLanes(d)) {
+    const auto largest = hn::Load(d, of.largest + lane), inverse_sum = hn::Load(d, of.inverse_sum + lane);
+    const auto mean = hn::Load(d, of.mean + lane);
+    auto along = hn::Zero(d);
+    for (int64_t row = part.begin; row < part.end; ++row) {
+      const int64_t at = row * kQueryBlock + lane;
+      const auto below = hn::Sub(hn::LoadU(d, weights + at), largest);
+      const auto weight = hn::Mul(ExpOfNonPositive(d, below), inverse_sum);
+      hn::StoreU(weight, d, weights + at);
+      const auto gradient = hn::Mul(weight, hn::Sub(hn::LoadU(d, gradients + at), mean));
+      hn::StoreU(gradient, d, gradients + at);
+      // A hidden score is -infinity: nothing times that is not nothing.
+      const auto term = hn::Mul(gradient, below);
+      along = hn::Add(along, hn::IfThenZeroElse(hn::Eq(gradient, hn::Zero(d)), term));
+    }
+    hn::Store(hn::Add(hn::Load(d, of.along + lane), along), d, of.along + lane);
+  }
+}
+
+/// sum_v out * grad of every lane, in the order in which Multiply sums: where a query sees one key, whose weight is 1
+/// and whose value is the result, the gradient of its score is exactly 0.
+HWY_INLINE void MeanGradients(const BlockRows& out, const BlockRows& grad, int64_t lanes, float* mean) {
+  const LaneTag<float> d;
+  for (int64_t lane = 0; lane < lanes; lane += hn::MaxLanes(d)) {
+    auto sum = hn::Zero(d);
+    for (int64_t v = 0; v < out.dim; ++v) {
+      const int64_t at = v * kQueryBlock + lane;
+      sum = hn::MulAdd(hn::LoadU(d, out.transposed + at), hn::LoadU(d, grad.transposed + at), sum);
+    }
+    hn::Store(sum, d, mean + lane);
+  }
+}
+
+void BackwardOfBlock(const SoftmaxBackward& work, const QueryBlock& block) {
+  const PackedKeys& packed = work.packed;
+  const int64_t key_width = padded(packed.key_dim), value_width = padded(packed.value_dim), lanes = block.lanes();
+  const BlockRows q(work.scratch, packed.key_dim);
+  const BlockRows grad(work.scratch + query_scratch(packed.key_dim), packed.value_dim);
+  const BlockRows out(grad.rows + query_scratch(packed.value_dim), packed.value_dim);
+  float* dq = out.rows + query_scratch(packed.value_dim);
+  float* key_row = dq + kQueryBlock * key_width;
+  float* weights = key_row + key_width;
+  float* gradients = weights + kKeyTile * kQueryBlock;
+  HWY_ALIGN float factor[kQueryBlock], document_of_lane[kQueryBlock];
+  LaneGradients of;
+
+  const int64_t row = block.first - work.query_origin;
+  QueryFactors(work.scale, work.query_scale, row, block.count, factor);
+  LoadBlock(work.q, row, block.count, factor, q);
+  LoadBlock(work.grad, row, block.count, nullptr, grad);
+  for (int64_t lane = 0; lane < block.count; ++lane) {
+    of.largest[lane] = work.statistics[row + lane].largest;
+    of.inverse_sum[lane] = work.statistics[row + lane].inverse_sum;
+  }
+  LoadBlock(work.out, row, block.count, nullptr, out);
+  MeanGradients(out, grad, lanes, of.mean);
+  std::fill(dq, dq + block.count * key_width, 0.0f);
+  const float* document = LaneDocuments(work.visibility, block, document_of_lane);
+  const int64_t first_key = block.first_key(work.visibility), end_key = block.end_key(work.visibility);
+  for (int64_t tile = first_key / kKeyTile * kKeyTile; tile < end_key; tile += kKeyTile) {
+    const TilePart part = VisiblePart(work.visibility, block, first_key, end_key, tile);
+    const int64_t keys = part.end - part.begin, begin = tile + part.begin;
+    TileTimesBlock(packed.key(tile), key_width, q, lanes, weights);
+    if (!part.whole) HidePairs(work.visibility, block, tile, part, document, kHidden, weights);
+    TileTimesBlock(packed.value(tile), value_width, grad, lanes, gradients);
+    WeightsAndScoreGradients(part, lanes, of, weights, gradients);
+    const float* first_weight = weights + part.begin * kQueryBlock;
+    const float* first_gradient = gradients + part.begin * kQueryBlock;
+    Multiply<Sum::kAdd>(keys, value_width, block.count, {first_weight, kQueryBlock, 1}, {grad.rows, value_width},
+                        {work.dv + begin * value_width, value_width});
+    Multiply<Sum::kAdd>(keys, key_width, block.count, {first_gradient, kQueryBlock, 1}, {q.rows, key_width},
+                        {work.dk + begin * key_width, key_width});
+    Multiply<Sum::kAdd>(block.count, key_width, keys, {first_gradient, 1, kQueryBlock}, {packed.key(begin), key_width},
+                        {dq, key_width});
+  }
+  for (int64_t lane = 0; lane < block.count; ++lane) {
+    float* d_row = dq + lane * key_width;
+    if (work.d_query_scale != nullptr) {
+      // sum_j ds_j s_j / c, where c is 0 the same by way of q: as exact as the scores, which q . dq is not.
+      const float c = work.query_scale[row + lane];
+      LoadRow(work.q, row + lane, packed.key_dim, key_row);
+      work.d_query_scale[row + lane] = c != 0 ? of.along[lane] / c : work.scale * Dot(key_row, d_row, key_width);
+    }
+    ScaleRow(factor[lane], d_row, key_width);
+    StoreRow(d_row, packed.key_dim, work.dq, row + lane);
+  }
+}
+
+void Backward(const SoftmaxBackward& work) {
+  for (int64_t first = work.first; first < work.last; first += kQueryBlock) {
+    BackwardOfBlock(work, {first, std::min(kQueryBlock, work.last - first)});
+  }
+}
+
+}  // namespace tamis::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tamis::kernels {
+
+HWY_EXPORT(Forward);
+HWY_EXPORT(Backward);
+
+void softmax_forward(const SoftmaxForward& work) {
+  HWY_DYNAMIC_DISPATCH(Forward)(work);
+}
+
+void softmax_backward(const SoftmaxBackward& work) {
+  HWY_DYNAMIC_DISPATCH(Backward)(work);
+}
+
+}  // namespace tamis::kernels
+#endif

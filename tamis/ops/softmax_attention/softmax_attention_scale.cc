@@ -1,0 +1,71 @@
+#include "tamis/ops/softmax_attention/softmax_attention_scale.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <tuple>
+
+namespace tamis::ops {
+
+using at::Tensor;
+
+AttentionRange range_of(const SoftmaxAttentionOptions& options) {
+  return {.window = options.window, .strict = false, .key_start = options.key_start, .document = options.document};
+}
+
+double scale_of(const SoftmaxAttentionOptions& options, int64_t key_dim) {
+  return options.scale.value_or(1 / std::sqrt(static_cast<double>(key_dim)));
+}
+
+namespace {
+
+/// How many keys up to each one are of its document, itself included.
+Tensor rank_within_document(const Tensor& document_BT) {
+  const auto [sorted, order] = document_BT.sort(std::optional<bool>(true), /*dim=*/1, /*descending=*/false);
+  const Tensor index = at::arange(document_BT.size(1), order.options()).unsqueeze(0).expand_as(order);
+  Tensor begins = at::ones_like(sorted, sorted.options().dtype(at::kBool));
+  if (sorted.size(1) > 1) begins.slice(1, 1).copy_(sorted.slice(1, 1) != sorted.slice(1, 0, -1));
+  const Tensor begin = std::get<0>(at::where(begins, index, 0).cummax(1));
+  return at::empty_like(order).scatter_(1, order, index - begin + 1);
+}
+
+}  // namespace
+
+Tensor visible_keys(const SoftmaxAttentionOptions& options, int64_t queries, const Tensor& k) {
+  const int64_t keys = k.size(1);
+  Tensor n;
+  if (options.document) {
+    n = rank_within_document(*options.document);
+    if (keys > 0) n = n + (*options.document == options.document->slice(1, 0, 1)) * options.key_start;
+  } else {
+    n = (at::arange(keys, at::TensorOptions(k.device()).dtype(at::kLong)) + (1 + options.key_start)).unsqueeze(0);
+  }
+  if (options.window) n = n.clamp_max(*options.window);
+  return n.slice(1, keys - queries);
+}
+
+Tensor position_scale_at(const Tensor& position_scale, const Tensor& n) {
+  const int64_t entries = position_scale.size(0);
+  const Tensor known = position_scale.index_select(0, (n.flatten() - 1).clamp_max(entries - 1)).view_as(n);
+  if (n.is_meta() || n.numel() == 0 || n.max().item<int64_t>() <= entries) return known;
+  const Tensor p = position_scale.detach().to(at::kDouble);
+  const Tensor logs = at::arange(1, entries + 1, p.options()).log();
+  const Tensor centred = logs - logs.mean();
+  const double spread = centred.square().sum().item<double>();
+  const double slope = spread == 0 ? 0 : (centred * p).sum().item<double>() / spread;
+  const double offset = p.mean().item<double>() - slope * logs.mean().item<double>();
+  const Tensor fitted = (n.to(at::kDouble).log() * slope + offset).to(known.scalar_type());
+  return at::where(n <= entries, known, fitted);
+}
+
+std::optional<Tensor> query_scale(const SoftmaxAttentionOptions& options, const Tensor& q, const Tensor& k) {
+  if (!options.log_scale) return std::nullopt;
+  const Tensor n = visible_keys(options, q.size(1), k);
+  const Tensor base = options.position_scale ? position_scale_at(*options.position_scale, n)
+                                             : n.to(at::kDouble).log().to(options.log_scale->scalar_type());
+  Tensor factor = base.unsqueeze(-1) * *options.log_scale;
+  if (options.log_bias) factor = factor + *options.log_bias;
+  return factor;
+}
+
+}  // namespace tamis::ops
