@@ -12,6 +12,14 @@ void add_run_options(CLI::App& command, commands::RunOptions& options) {
   command.add_option("--device", options.device, "Where to compute: cpu or cuda")->capture_default_str();
 }
 
+void add_set_model_option(CLI::App& command, std::vector<std::string>& changes) {
+  command
+      .add_option("--set-model", changes,
+                  "KEY=VALUE instead of what config.json says, such as window=256 or rope_factor=4; several times")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
+}
+
 void add_weights_option(CLI::App& command, infer::WeightFormat& weights) {
   const auto read = [&weights](const std::string& name) { weights = infer::weight_format_named(name); };
   command.add_option_function<std::string>("--weights", read, "Read the model's matrices as float32, bfloat16 or int8")

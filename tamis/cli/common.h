@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "tamis/commands/options.h"
 
@@ -9,6 +10,9 @@ namespace tamis::cli {
 
 /// `--threads` and `--device`.
 void add_run_options(CLI::App& command, commands::RunOptions& options);
+
+/// `--set-model KEY=VALUE`.
+void add_set_model_option(CLI::App& command, std::vector<std::string>& changes);
 
 /// `--weights float32 | bfloat16 | int8`.
 void add_weights_option(CLI::App& command, infer::WeightFormat& weights);

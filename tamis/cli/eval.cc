@@ -13,6 +13,7 @@ namespace {
 template <typename EvalCommand>
 void add_eval_options(CLI::App& task, EvalCommand& command) {
   add_json_option(task, command.json);
+  add_set_model_option(task, command.run.model_changes);
   add_run_options(task, command.run);
 }
 

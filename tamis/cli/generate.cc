@@ -25,6 +25,7 @@ void add_generate(CLI::App& app) {
                 "Make windows beyond the training length infinite (SWE)");
   add_weights_option(*sub, options.weights);
   add_json_option(*sub, command->json);
+  add_set_model_option(*sub, command->run.model_changes);
   add_run_options(*sub, command->run);
   sub->footer("Example: tamis generate runs/demo --prompt $'A=12\\nB=34\\nA=' --max-new-tokens 2");
   sub->callback([command] { run(*command); });

@@ -21,6 +21,7 @@ void add_inspect(CLI::App& app) {
       ->capture_default_str();
   sub->add_flag("--expand-windows,!--no-expand-windows", options.expand_windows,
                 "Make windows beyond the training length infinite (SWE)");
+  add_set_model_option(*sub, options.model_changes);
   add_json_option(*sub, command->json);
   add_run_options(*sub, command->run);
   sub->footer(

@@ -16,6 +16,7 @@ void add_score(CLI::App& app) {
                 "Make windows beyond the training length infinite (SWE)");
   add_weights_option(*sub, command->options.weights);
   add_json_option(*sub, command->json);
+  add_set_model_option(*sub, command->run.model_changes);
   add_run_options(*sub, command->run);
   sub->footer("Example: tamis score runs/demo README.md --json");
   sub->callback([command] { run(*command); });

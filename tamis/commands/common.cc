@@ -8,6 +8,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/terminal.h"
+#include "tamis/models/checkpoint.h"
 
 namespace tamis::commands {
 
@@ -18,6 +19,10 @@ at::Device start(const RunOptions& options) {
     fail(ExitCode::kUsage, "--device cuda: this build of LibTorch has no CUDA or sees no GPU; use --device cpu");
   }
   return at::kCUDA;
+}
+
+nlohmann::json model_changes(const RunOptions& options) {
+  return models::read_changes(options.model_changes);
 }
 
 std::string to_line(const nlohmann::json& json) {

@@ -14,6 +14,9 @@ namespace tamis::commands {
 /// lacks.
 at::Device start(const RunOptions& options);
 
+/// What `--set-model` changes; throws ExitCode::kUsage.
+nlohmann::json model_changes(const RunOptions& options);
+
 /// One line of JSON; text in it that is not UTF-8 becomes U+FFFD.
 std::string to_line(const nlohmann::json& json);
 

@@ -27,7 +27,7 @@ void keep(const EvalCommand& command, const infer::LoadedModel& loaded, nlohmann
 }  // namespace
 
 void run(const AbcDigitsCommand& command) {
-  const infer::LoadedModel loaded = infer::load(command.directory, start(command.run));
+  const infer::LoadedModel loaded = infer::load(command.directory, start(command.run), model_changes(command.run));
   const auto result = eval::evaluate_abc_digits(loaded, command.options, progress_with_eta("abc_digits"));
   keep(command, loaded, eval::to_json(result));
   if (!command.json) fmt::print("{}", eval::to_table(result, use_colour(stdout)));
@@ -36,7 +36,7 @@ void run(const AbcDigitsCommand& command) {
 void run(const LossCommand& command) {
   const std::string text = read_file(command.file);
   if (text.empty()) fail(ExitCode::kInput, "{}: is empty; expected text", command.file.string());
-  const infer::LoadedModel loaded = infer::load(command.directory, start(command.run));
+  const infer::LoadedModel loaded = infer::load(command.directory, start(command.run), model_changes(command.run));
   const auto result = eval::evaluate_loss(loaded, text, command.options, progress_with_eta("loss"));
   nlohmann::json json = eval::to_json(result);
   json["file"] = command.file.string();

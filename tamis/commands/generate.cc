@@ -35,7 +35,7 @@ nlohmann::json to_json(const infer::Generation& made) {
 void run(const GenerateCommand& command) {
   const at::Device device = start(command.run);
   const std::string prompt = command.prompt == "-" ? read_text("-") : command.prompt;
-  const infer::LoadedModel loaded = infer::load(command.checkpoint, device);
+  const infer::LoadedModel loaded = infer::load(command.checkpoint, device, model_changes(command.run));
   if (command.json) {
     fmt::print("{}", to_line(to_json(infer::generate(loaded, prompt, command.options))));
     return;

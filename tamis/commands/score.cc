@@ -21,7 +21,7 @@ struct Scored {
 };
 
 Scored score_ids(const ScoreCommand& command, at::Device device) {
-  const auto model = infer::load_model(command.checkpoint, device);
+  const auto model = infer::load_model(command.checkpoint, device, model_changes(command.run));
   Scored scored{.ids = infer::read_ids(command.ids, model->vocab_size()), .logprobs = {}, .texts = {}};
   scored.logprobs = infer::score(*model, scored.ids, command.options);
   return scored;
@@ -30,7 +30,7 @@ Scored score_ids(const ScoreCommand& command, at::Device device) {
 Scored score_text(const ScoreCommand& command, at::Device device) {
   const std::string text = read_file(command.text);
   if (text.empty()) fail(ExitCode::kInput, "{}: is empty; expected text", command.text.string());
-  const infer::LoadedModel loaded = infer::load(command.checkpoint, device);
+  const infer::LoadedModel loaded = infer::load(command.checkpoint, device, model_changes(command.run));
   Scored scored{.ids = loaded.tokenizer->encode(text), .logprobs = {}, .texts = {}};
   scored.logprobs = infer::score(*loaded.model, scored.ids, command.options);
   for (const int64_t id : scored.ids) scored.texts.push_back(loaded.tokenizer->decode({&id, 1}));

@@ -10,8 +10,9 @@
 namespace tamis::infer {
 namespace {
 
-std::unique_ptr<models::Model> read_model(const std::filesystem::path& checkpoint, at::Device device) {
-  auto model = models::load_model(checkpoint);
+std::unique_ptr<models::Model> read_model(const std::filesystem::path& checkpoint, at::Device device,
+                                          const nlohmann::json& changes) {
+  auto model = models::load_model(checkpoint, changes);
   if (device != at::kCPU) {
     for (const models::Parameter& parameter : model->parameters()) {
       parameter.tensor.set_data(parameter.tensor.detach().to(device));
@@ -22,10 +23,10 @@ std::unique_ptr<models::Model> read_model(const std::filesystem::path& checkpoin
 
 }  // namespace
 
-LoadedModel load(const std::filesystem::path& path, at::Device device) {
+LoadedModel load(const std::filesystem::path& path, at::Device device, const nlohmann::json& changes) {
   LoadedModel loaded{.checkpoint = models::resolve_checkpoint(path), .model = nullptr, .tokenizer = nullptr};
   loaded.tokenizer = text::load_tokenizer(loaded.checkpoint / "tokenizer.json");
-  loaded.model = read_model(loaded.checkpoint, device);
+  loaded.model = read_model(loaded.checkpoint, device, changes);
   if (loaded.model->vocab_size() != loaded.tokenizer->vocab_size()) {
     fail(ExitCode::kInput, "{}: the model has a vocabulary of {}, but its {} tokenizer one of {}",
          loaded.checkpoint.string(), loaded.model->vocab_size(), loaded.tokenizer->name(),
@@ -34,8 +35,9 @@ LoadedModel load(const std::filesystem::path& path, at::Device device) {
   return loaded;
 }
 
-std::unique_ptr<models::Model> load_model(const std::filesystem::path& path, at::Device device) {
-  return read_model(models::resolve_checkpoint(path), device);
+std::unique_ptr<models::Model> load_model(const std::filesystem::path& path, at::Device device,
+                                          const nlohmann::json& changes) {
+  return read_model(models::resolve_checkpoint(path), device, changes);
 }
 
 at::Device device_of(const models::Model& model) {

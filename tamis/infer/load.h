@@ -19,10 +19,13 @@ struct LoadedModel {
 
 /// Reads a checkpoint, or the newest one of a run directory. Throws ExitCode::kInput when something is missing,
 /// damaged, or when the model and the tokenizer disagree on the vocabulary.
-LoadedModel load(const std::filesystem::path& path, at::Device device = at::kCPU);
+/// `changes`: see models::load_model.
+LoadedModel load(const std::filesystem::path& path, at::Device device = at::kCPU,
+                 const nlohmann::json& changes = nlohmann::json::object());
 
 /// The model alone, for what works on token ids.
-std::unique_ptr<models::Model> load_model(const std::filesystem::path& path, at::Device device = at::kCPU);
+std::unique_ptr<models::Model> load_model(const std::filesystem::path& path, at::Device device = at::kCPU,
+                                          const nlohmann::json& changes = nlohmann::json::object());
 
 /// Where the weights lie.
 at::Device device_of(const models::Model& model);

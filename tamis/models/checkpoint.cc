@@ -110,8 +110,26 @@ void save_model(const Model& model, const fs::path& directory) {
   nn::write_safetensors(directory / kTensors, model.checkpoint_tensors(tensors_of(model)), {{"format", "pt"}});
 }
 
-std::unique_ptr<Model> load_model(const fs::path& directory) {
-  const nlohmann::json config = read_config(directory / kConfig);
+nlohmann::json read_changes(std::span<const std::string> assignments) {
+  nlohmann::json changes = nlohmann::json::object();
+  for (const std::string& assignment : assignments) {
+    const size_t equals = assignment.find('=');
+    if (equals == 0 || equals == std::string::npos) {
+      fail(ExitCode::kUsage, "--set-model: expected KEY=VALUE, but got \"{}\"", assignment);
+    }
+    const std::string value = assignment.substr(equals + 1);
+    const nlohmann::json parsed = nlohmann::json::parse(value, nullptr, /*allow_exceptions=*/false);
+    changes[assignment.substr(0, equals)] = parsed.is_discarded() ? nlohmann::json(value) : parsed;
+  }
+  return changes;
+}
+
+std::unique_ptr<Model> load_model(const fs::path& directory, const nlohmann::json& changes) {
+  nlohmann::json config = read_config(directory / kConfig);
+  if (!changes.empty()) {
+    config.update(changes);
+    config = complete_config(config);
+  }
   const nn::SafetensorsFile file(directory / kTensors);
   const Architecture& architecture = find_architecture(config);
   const auto shapes = architecture.make(config, {.seed = std::nullopt, .device = at::kMeta});

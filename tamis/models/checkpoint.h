@@ -2,6 +2,9 @@
 
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
 
 #include "tamis/models/model.h"
 
@@ -12,7 +15,13 @@ namespace tamis::models {
 void save_model(const Model& model, const std::filesystem::path& directory);
 
 /// Reads what save_model wrote; every shape is checked against the configuration. Throws ExitCode::kInput.
-std::unique_ptr<Model> load_model(const std::filesystem::path& directory);
+/// `changes` replace keys of config.json that no tensor depends on: a window, a factor of positions, what mixes.
+std::unique_ptr<Model> load_model(const std::filesystem::path& directory,
+                                  const nlohmann::json& changes = nlohmann::json::object());
+
+/// `{"rope_factor", "4"}` from `rope_factor=4`, many of them; a value is JSON where it can be, else a text. Throws
+/// ExitCode::kUsage.
+nlohmann::json read_changes(std::span<const std::string> assignments);
 
 /// The checkpoint directory that a path means: the directory itself when it holds config.json and model.safetensors,
 /// or, for a run directory, its newest checkpoints/step-N. Throws ExitCode::kInput and says what was looked for.

@@ -56,12 +56,16 @@ bool ConfigReader::boolean(const std::string& key, bool fallback) const {
   return at(key).get<bool>();
 }
 
-std::string ConfigReader::choice(const std::string& key, std::span<const std::string> choices,
-                                 const std::string& fallback) const {
+std::string ConfigReader::text(const std::string& key, const std::string& fallback) const {
   if (!has(key)) return fallback;
   const nlohmann::json& value = at(key);
-  if (!value.is_string()) fail(ExitCode::kUsage, "model: \"{}\" must be a name, but is {}", key, value.dump());
-  const auto name = value.get<std::string>();
+  if (!value.is_string()) fail(ExitCode::kUsage, "model: \"{}\" must be a text, but is {}", key, value.dump());
+  return value.get<std::string>();
+}
+
+std::string ConfigReader::choice(const std::string& key, std::span<const std::string> choices,
+                                 const std::string& fallback) const {
+  const std::string name = text(key, fallback);
   if (std::find(choices.begin(), choices.end(), name) == choices.end()) {
     throw Error(ExitCode::kUsage, unknown_name(key, name, choices));
   }

@@ -20,6 +20,7 @@ class ConfigReader {
   int64_t integer(const std::string& key, int64_t least, int64_t most, std::optional<int64_t> fallback = {}) const;
   double number(const std::string& key, double above, double most, std::optional<double> fallback = {}) const;
   bool boolean(const std::string& key, bool fallback) const;
+  std::string text(const std::string& key, const std::string& fallback) const;
   std::string choice(const std::string& key, std::span<const std::string> choices, const std::string& fallback) const;
 
  private:

@@ -30,6 +30,7 @@ struct ForwardOptions {
   bool int8_weights = false;                  // decoding: matrices as int8, one scale per output channel
   bool expand_windows = false;                // SWE: windows beyond the training length become infinite
   double recompute = 0.0;                     // training: share of the layers that recompute their activations
+  std::optional<int64_t> window;              // training: of sliding-window attention, instead of the configuration's
   Observer observe;                           // of `hidden`: sees every activation; no recomputation then
 };
 

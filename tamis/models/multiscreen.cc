@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "tamis/base/error.h"
+#include "tamis/models/token_ids.h"
 #include "tamis/nn/initialise.h"
 #include "tamis/nn/recompute.h"
 #include "tamis/nn/rows.h"
@@ -112,13 +112,7 @@ TileWeights Multiscreen::tile_weights(const Layer& layer, at::ScalarType dtype) 
 }
 
 at::Tensor Multiscreen::embedded(const at::Tensor& tokens_BT) const {
-  if (tokens_BT.numel() > 0) {
-    const auto [least, most] = at::aminmax(tokens_BT);
-    if (least.item<int64_t>() < 0 || most.item<int64_t>() >= config_.vocab_size) {
-      fail(ExitCode::kInput, "model: token ids must lie in [0, {}), but range from {} to {}; is this its tokenizer?",
-           config_.vocab_size, least.item<int64_t>(), most.item<int64_t>());
-    }
-  }
+  check_token_ids(tokens_BT, config_.vocab_size);
   return nn::exp_scaled(nn::unit_rows(at::embedding(embed_, tokens_BT)), s_E_);
 }
 

@@ -7,12 +7,15 @@
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
 #include "tamis/models/multiscreen.h"
+#include "tamis/models/stack.h"
 
 namespace tamis::models {
 namespace {
 
 const std::array kArchitectures = {
     Architecture{"multiscreen", complete_multiscreen, make_multiscreen},
+    Architecture{"swax", complete_stack, make_stack},
+    Architecture{"transformer", complete_stack, make_stack},
 };
 
 }  // namespace

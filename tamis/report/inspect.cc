@@ -10,6 +10,7 @@
 #include "tamis/base/terminal.h"
 #include "tamis/base/version.h"
 #include "tamis/infer/load.h"
+#include "tamis/models/checkpoint.h"
 #include "tamis/report/model_data.h"
 #include "tamis/report/relevance_data.h"
 
@@ -66,7 +67,7 @@ std::string tile_table(const std::string& title, const json& tiles, int columns,
 }  // namespace
 
 json inspect(const InspectOptions& options, at::Device device) {
-  const infer::LoadedModel loaded = infer::load(options.checkpoint, device);
+  const infer::LoadedModel loaded = infer::load(options.checkpoint, device, models::read_changes(options.model_changes));
   json result = inspect_config(loaded.model->config());
   result["title"] = loaded.checkpoint.string();
   result["tiles"] = describe_tiles(loaded.model->tiles());

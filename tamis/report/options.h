@@ -4,14 +4,16 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace tamis::report {
 
 struct InspectOptions {
-  std::filesystem::path checkpoint;  // or a run directory
-  std::optional<std::string> text;   // text whose relevance maps are wanted
-  int64_t most_tokens = 512;         // of the text, from its beginning
-  bool expand_windows = false;       // SWE
+  std::filesystem::path checkpoint;             // or a run directory
+  std::optional<std::string> text;              // text whose relevance maps are wanted
+  int64_t most_tokens = 512;                    // of the text, from its beginning
+  bool expand_windows = false;                  // SWE
+  std::vector<std::string> model_changes = {};  // KEY=VALUE in the place of what config.json says
 };
 
 struct ReportOptions {

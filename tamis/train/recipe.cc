@@ -263,6 +263,10 @@ std::string first_difference(const json& before, const json& now) {
                                                  "/train/sample_prompt",
                                                  "/train/sample_tokens",
                                                  "/train/sample_temperature"};
+  // What the steps done so far would have been with another number of steps in all.
+  const json& train = now["train"];
+  const bool steps_matter =
+      train["schedule"] != "constant" || (train["window_short"] > 0 && train["window_long_last"] > 0.0);
   const json old_values = before.flatten();
   const json new_values = now.flatten();
   json all = old_values;
@@ -271,7 +275,7 @@ std::string first_difference(const json& before, const json& now) {
     const json was = old_values.value(path, json());
     const json is = new_values.value(path, json());
     if (was == is || std::find(kPace.begin(), kPace.end(), path) != kPace.end()) continue;
-    if (path == "/train/steps" && now["train"]["schedule"] == "constant") continue;
+    if (path == "/train/steps" && !steps_matter) continue;
     std::string key = path.substr(1);
     std::replace(key.begin(), key.end(), '/', '.');
     return fmt::format("{} was {}, is {}", key, was.is_null() ? "absent" : was.dump(),

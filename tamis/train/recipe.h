@@ -47,6 +47,9 @@ struct TrainRecipe {
   std::string precision = "float32";          // of matrix products and screening: "float32" or "bfloat16"
   double recompute = 0.0;                     // share of the layers, 0 to 1, whose activations the backward pass makes
                                               // again: less memory, more time
+  int64_t window_short = 0;                   // stochastic window (SWAX): keys that sliding windows see in some steps
+  double window_short_share = 0.5;            // probability that a step is one of them; else model.window
+  double window_long_last = 0.1;              // share of the steps, the last ones, that always see model.window
   int64_t seed = 1;                           // of the initial weights and of the data
   int64_t threads = 0;                        // of the processor; 0: all
   int64_t save_every = 500;                   // steps between checkpoints

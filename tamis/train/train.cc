@@ -37,6 +37,7 @@ struct Interval {
   int64_t steps = 0;
   int64_t tokens = 0;
   double seconds = 0.0;
+  int64_t short_windows = 0;  // steps whose stochastic window was the short one
 };
 
 class Run {
@@ -164,6 +165,7 @@ class Run {
     last_ = result;
     interval_.loss_sum += result.loss;
     interval_.steps += 1;
+    interval_.short_windows += result.window ? 1 : 0;
     interval_.tokens += result.tokens;
     interval_.seconds += seconds;
     show_progress();
@@ -199,16 +201,20 @@ class Run {
     const double speed = tokens_per_second(interval_);
     // Training is three times the forward pass. How many keys are accepted is not known here: none, at least.
     const double flops = 3.0 * loaded_.model->flops_per_token(recipe_.train.length).executed(/*accepted_share=*/0);
-    log_->write({{"type", "train"},
-                 {"step", state_.step},
-                 {"loss", interval_.loss_sum / static_cast<double>(interval_.steps)},
-                 {"lr", last_.lr},
-                 {"grad_norm", last_.gradient_norm},
-                 {"tokens", state_.tokens},
-                 {"seconds", state_.seconds},
-                 {"tokens_per_second", speed},
-                 {"mfu", speed * flops / matmul_flops_},
-                 {"memory_bytes", resident_bytes()}});
+    json record = {{"type", "train"},
+                   {"step", state_.step},
+                   {"loss", interval_.loss_sum / static_cast<double>(interval_.steps)},
+                   {"lr", last_.lr},
+                   {"grad_norm", last_.gradient_norm},
+                   {"tokens", state_.tokens},
+                   {"seconds", state_.seconds},
+                   {"tokens_per_second", speed},
+                   {"mfu", speed * flops / matmul_flops_},
+                   {"memory_bytes", resident_bytes()}};
+    if (recipe_.train.window_short > 0) {
+      record["short_windows"] = static_cast<double>(interval_.short_windows) / static_cast<double>(interval_.steps);
+    }
+    log_->write(record);
     log_tiles();
     loss_ = interval_.loss_sum / static_cast<double>(interval_.steps);
     interval_ = {};

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tamis/base/error.h"
+#include "tamis/base/random.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
 
 namespace tamis::train {
@@ -31,9 +32,19 @@ int64_t count_targets(const std::vector<data::Example>& examples) {
 Trainer::Trainer(const Recipe& recipe, const models::Model& model, const data::Source& source)
     : recipe_(recipe.train), model_(model), source_(source), optimizer_(model_.parameters(), recipe.train) {}
 
-at::Tensor Trainer::loss_sum(const Batch& batch, const models::Observer& observe) const {
+std::optional<int64_t> stochastic_window(const TrainRecipe& recipe, int64_t step) {
+  if (recipe.window_short == 0) return std::nullopt;
+  const double left = static_cast<double>(recipe.steps - step);
+  if (left <= recipe.window_long_last * static_cast<double>(recipe.steps)) return std::nullopt;
+  constexpr uint64_t kStream = 0x77696e646f77;  // "window": apart from the draws of weights and data
+  Random random({static_cast<uint64_t>(recipe.seed), kStream, static_cast<uint64_t>(step)});
+  return random.uniform() < recipe.window_short_share ? std::optional(recipe.window_short) : std::nullopt;
+}
+
+at::Tensor Trainer::loss_sum(const Batch& batch, std::optional<int64_t> window, const models::Observer& observe) const {
   const models::ForwardOptions options{.compute_dtype = recipe_.precision == "bfloat16" ? at::kBFloat16 : at::kFloat,
                                        .recompute = recipe_.recompute,
+                                       .window = window,
                                        .observe = observe};
   const at::Device device = optimizer_.parameters().front().tensor.device();
   const at::Tensor x_BTD = model_.hidden(batch.tokens_BT.to(device), options).to(options.compute_dtype);
@@ -50,13 +61,15 @@ StepResult Trainer::step(int64_t step) {
   // One mean over the whole step, however many micro-batches it is cut into.
   const auto counted = static_cast<double>(std::max<int64_t>(count_targets(examples), 1));
   const int64_t rows = recipe_.batch_size / recipe_.accumulation;
-  StepResult result{.lr = learning_rate(recipe_, step), .tokens = recipe_.batch_size * recipe_.length};
+  StepResult result{.lr = learning_rate(recipe_, step),
+                    .tokens = recipe_.batch_size * recipe_.length,
+                    .window = stochastic_window(recipe_, step)};
   for (auto first = examples.begin(); first != examples.end(); first += rows) {
     const Batch batch = make_batch({first, first + rows});
-    const at::Tensor loss = loss_sum(batch) / counted;
+    const at::Tensor loss = loss_sum(batch, result.window) / counted;
     loss.backward();
     result.loss += loss.item<double>();
-    if (!std::isfinite(result.loss)) fail_diverged(step + 1, result.loss, first_non_finite_of(batch));
+    if (!std::isfinite(result.loss)) fail_diverged(step + 1, result.loss, first_non_finite_of(batch, result.window));
   }
 
   std::vector<at::Tensor> gradients;
@@ -72,11 +85,11 @@ StepResult Trainer::step(int64_t step) {
   return result;
 }
 
-std::string Trainer::first_non_finite_of(const Batch& batch) const {
+std::string Trainer::first_non_finite_of(const Batch& batch, std::optional<int64_t> window) const {
   std::string culprit = first_non_finite_parameter(optimizer_.parameters());
   if (!culprit.empty()) return culprit;
   const at::NoGradGuard no_grad;
-  loss_sum(batch, [&culprit](const std::string& name, const at::Tensor& activation) {
+  loss_sum(batch, window, [&culprit](const std::string& name, const at::Tensor& activation) {
     if (culprit.empty() && !all_finite(activation)) culprit = "activation " + name;
   });
   return culprit;
@@ -95,7 +108,7 @@ double Trainer::validation_loss(const ValidationSet& validation) const {
   double sum = 0.0;
   for (int64_t first = 0; first < count; first += rows) {
     const auto begin = validation.examples.begin() + first;
-    sum += loss_sum(make_batch({begin, begin + std::min(rows, count - first)})).item<double>();
+    sum += loss_sum(make_batch({begin, begin + std::min(rows, count - first)}), std::nullopt).item<double>();
   }
   return sum / static_cast<double>(std::max<int64_t>(count_targets(validation.examples), 1));
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "tamis/data/source.h"
 #include "tamis/models/model.h"
@@ -16,7 +17,12 @@ struct StepResult {
   double gradient_norm = 0.0;  // before clipping
   double lr = 0.0;
   int64_t tokens = 0;
+  std::optional<int64_t> window;  // of sliding-window attention, where the recipe draws it
 };
+
+/// The window that a step's sliding-window attention sees; unset: the model's own. Depends on the recipe's seed and the
+/// step alone, so that a run that goes on draws what it would have drawn.
+std::optional<int64_t> stochastic_window(const TrainRecipe& recipe, int64_t step);
 
 /// The model and the optimizer, and what a step is. Step n draws examples n batch_size ... (n + 1) batch_size - 1 of
 /// the source: a run that goes on needs to know only n.
@@ -39,10 +45,10 @@ class Trainer {
   const AdamW& optimizer() const { return optimizer_; }
 
  private:
-  at::Tensor loss_sum(const Batch& batch, const models::Observer& observe = {}) const;
+  at::Tensor loss_sum(const Batch& batch, std::optional<int64_t> window, const models::Observer& observe = {}) const;
   /// The first tensor that is not finite on the way to a batch's loss: a parameter, else an activation in the order of
   /// the forward pass. Empty when only the loss itself is not.
-  std::string first_non_finite_of(const Batch& batch) const;
+  std::string first_non_finite_of(const Batch& batch, std::optional<int64_t> window) const;
 
   TrainRecipe recipe_;
   const models::Model& model_;

@@ -85,6 +85,34 @@ TEST(Trainer, ClipsLongGradients) {
             10 * clipped.trainer.optimizer().first_moments()[0].norm().item<double>());
 }
 
+TEST(Trainer, StochasticWindowsAreDrawnPerStepAndEndLong) {
+  TrainRecipe recipe{.steps = 1000, .window_short = 16, .window_short_share = 0.75, .window_long_last = 0.1};
+  int64_t drawn = 0;
+  for (int64_t step = 0; step < 900; ++step) {
+    const auto window = stochastic_window(recipe, step);
+    if (window) EXPECT_EQ(*window, 16);
+    drawn += window.has_value();
+    EXPECT_EQ(window, stochastic_window(recipe, step));
+  }
+  EXPECT_NEAR(static_cast<double>(drawn) / 900, 0.75, 0.05);
+  for (int64_t step = 900; step < 1000; ++step) EXPECT_FALSE(stochastic_window(recipe, step));
+  recipe.window_short = 0;
+  for (int64_t step = 0; step < 900; ++step) EXPECT_FALSE(stochastic_window(recipe, step));
+}
+
+TEST(Trainer, AShortWindowChangesWhatSlidingWindowsSee) {
+  const std::vector<std::string> swax = {"model.model_type=transformer", "model.pattern=w", "model.window=64",
+                                         "train.window_long_last=0"};
+  auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), swax.begin(), swax.end());
+    return Tiny(more).losses(1).front();
+  };
+  const double longest = with({}), shortest = with({"train.window_short=2", "train.window_short_share=1"});
+  EXPECT_NE(longest, shortest);
+  EXPECT_EQ(shortest, with({"train.window_short=2", "train.window_short_share=1"}));
+  EXPECT_EQ(longest, with({"train.window_short=2", "train.window_short_share=0"}));
+}
+
 TEST(Trainer, DivergenceNamesTheFirstActivation) {
   Tiny tiny;
   const at::NoGradGuard no_grad;

@@ -1,0 +1,112 @@
+#include "tamis/models/key_value_cache.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <istream>
+#include <ostream>
+
+#include "tamis/base/error.h"
+
+namespace tamis::models {
+
+using at::Tensor;
+
+KeyValueCache::KeyValueCache(int64_t heads, int64_t key_dim, int64_t value_dim, std::optional<int64_t> window,
+                             at::ScalarType dtype, at::Device device)
+    : heads_(heads),
+      key_dim_(key_dim),
+      value_dim_(value_dim),
+      window_(window),
+      k_(at::empty({1, 0, heads, key_dim}, at::TensorOptions(device).dtype(dtype))),
+      v_(at::empty({1, 0, heads, value_dim}, at::TensorOptions(device).dtype(dtype))) {}
+
+/// Keys that are still wanted before `tokens` more come: the newest of those sees window - 1 keys before its own.
+int64_t KeyValueCache::kept_after(int64_t tokens) const {
+  const int64_t kept = end_ - first_;
+  return (window_ ? std::min(kept, *window_ - 1) : kept) + tokens;
+}
+
+void KeyValueCache::make_room(int64_t tokens) {
+  if (window_) first_ = std::max(first_, end_ - (*window_ - 1));
+  const int64_t capacity = k_.size(1), wanted = end_ - first_ + tokens;
+  if (end_ + tokens <= capacity) return;
+  if (2 * wanted <= capacity || (window_ && wanted <= capacity && first_ >= end_ - first_)) {
+    const int64_t kept = end_ - first_;  // the two stretches do not overlap
+    k_.narrow(1, 0, kept).copy_(keys());
+    v_.narrow(1, 0, kept).copy_(values());
+    first_ = 0;
+    end_ = kept;
+    return;
+  }
+  const auto grown = [&](const Tensor& old, const Tensor& kept) {
+    const Tensor larger = at::empty({1, std::max<int64_t>(2 * wanted, 64), heads_, old.size(3)}, old.options());
+    larger.narrow(1, 0, kept.size(1)).copy_(kept);
+    return larger;
+  };
+  k_ = grown(k_, keys());
+  v_ = grown(v_, values());
+  end_ -= first_;
+  first_ = 0;
+}
+
+void KeyValueCache::append(const Tensor& k, const Tensor& v) {
+  const int64_t tokens = k.size(1);
+  make_room(tokens);
+  k_.narrow(1, end_, tokens).copy_(k);
+  v_.narrow(1, end_, tokens).copy_(v);
+  end_ += tokens;
+  position_ += tokens;
+}
+
+int64_t KeyValueCache::bytes() const {
+  return static_cast<int64_t>(k_.nbytes() + v_.nbytes());
+}
+
+int64_t KeyValueCache::bytes_after(int64_t tokens) const {
+  const int64_t wanted = window_ ? std::min(kept_after(tokens), 2 * *window_) : 2 * kept_after(tokens);
+  const int64_t bytes_of_key = heads_ * (key_dim_ + value_dim_) * static_cast<int64_t>(k_.element_size());
+  return std::max(bytes(), wanted * bytes_of_key);
+}
+
+KeyValueCache KeyValueCache::fork() const {
+  KeyValueCache copy = *this;
+  copy.k_ = keys().clone();
+  copy.v_ = values().clone();
+  copy.first_ = 0;
+  copy.end_ = end_ - first_;
+  return copy;
+}
+
+void KeyValueCache::save(std::ostream& out) const {
+  const int64_t kept = kept_after(0);
+  const std::array<int64_t, 2> numbers = {position_, kept};
+  out.write(reinterpret_cast<const char*>(numbers.data()), sizeof(numbers));
+  for (const Tensor& x : {keys(), values()}) {
+    const Tensor plain = x.narrow(1, x.size(1) - kept, kept).cpu().contiguous();
+    out.write(static_cast<const char*>(plain.const_data_ptr()), static_cast<std::streamsize>(plain.nbytes()));
+  }
+}
+
+void KeyValueCache::load(std::istream& in) {
+  std::array<int64_t, 2> numbers{};
+  in.read(reinterpret_cast<char*>(numbers.data()), sizeof(numbers));
+  const auto [position, kept] = numbers;
+  if (!in || position < 0 || kept != (window_ ? std::min(position, *window_ - 1) : position)) {
+    fail(ExitCode::kInput, "decoding state: its keys are damaged: it has {} of {} tokens", kept, position);
+  }
+  const auto read = [&](const Tensor& like) {
+    const Tensor x = at::empty({1, kept, heads_, like.size(3)}, like.options().device(at::kCPU));
+    in.read(static_cast<char*>(x.mutable_data_ptr()), static_cast<std::streamsize>(x.nbytes()));
+    if (!in) fail(ExitCode::kInput, "decoding state: ends in the middle of its keys");
+    return x.to(like.device());
+  };
+  k_ = read(k_);
+  v_ = read(v_);
+  first_ = 0;
+  end_ = kept;
+  position_ = position;
+}
+
+}  // namespace tamis::models

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+
+namespace tamis::models {
+
+/// Keys and values of one sequence that later queries can still see, position-encoded already. With a window it keeps
+/// at most twice as many as the window, and moves them together when they are full.
+class KeyValueCache {
+ public:
+  /// H heads of `key_dim` and `value_dim` numbers in `dtype`; `window`: how many keys a query sees, its own included.
+  KeyValueCache(int64_t heads, int64_t key_dim, int64_t value_dim, std::optional<int64_t> window, at::ScalarType dtype,
+                at::Device device);
+
+  /// Keys and values of the next tokens, [1, C, H, key_dim] and [1, C, H, value_dim].
+  void append(const at::Tensor& k_1CHK, const at::Tensor& v_1CHV);
+
+  /// What is kept, oldest first: views that hold until the next append.
+  at::Tensor keys() const { return k_.narrow(1, first_, end_ - first_); }
+  at::Tensor values() const { return v_.narrow(1, first_, end_ - first_); }
+
+  int64_t position() const { return position_; }                     // tokens seen
+  int64_t key_start() const { return position_ - (end_ - first_); }  // position of the oldest key that is kept
+  int64_t bytes() const;
+  int64_t bytes_after(int64_t tokens) const;
+
+  KeyValueCache fork() const;
+  void save(std::ostream& out) const;
+  void load(std::istream& in);  // throws ExitCode::kInput
+
+ private:
+  int64_t kept_after(int64_t tokens) const;
+  void make_room(int64_t tokens);
+
+  int64_t heads_, key_dim_, value_dim_;
+  std::optional<int64_t> window_;
+  at::Tensor k_, v_;             // [1, capacity, H, ...]
+  int64_t first_ = 0, end_ = 0;  // rows in use
+  int64_t position_ = 0;
+};
+
+}  // namespace tamis::models

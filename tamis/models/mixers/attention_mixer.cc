@@ -1,0 +1,186 @@
+#include "tamis/models/mixers/attention_mixer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tamis/base/error.h"
+#include "tamis/models/probe.h"
+#include "tamis/nn/norm.h"
+#include "tamis/nn/rotary.h"
+#include "tamis/ops/softmax_attention/softmax_attention.h"
+
+namespace tamis::models {
+namespace {
+
+using at::Tensor;
+
+struct AttentionState final : MixerState {
+  explicit AttentionState(KeyValueCache cache) : cache(std::move(cache)) {}
+  int64_t bytes() const override { return cache.bytes(); }
+  int64_t bytes_after(int64_t tokens) const override { return cache.bytes_after(tokens); }
+  std::unique_ptr<MixerState> fork() const override { return std::make_unique<AttentionState>(cache.fork()); }
+  void save(std::ostream& out) const override { cache.save(out); }
+  void load(std::istream& in) override { cache.load(in); }
+
+  KeyValueCache cache;
+};
+
+bool learns_scale(const StackConfig& config) {
+  return config.ssmax == "learned" || config.ssmax == "bias" || config.ssmax == "position";
+}
+
+bool learns_bias(const StackConfig& config) {
+  return config.ssmax == "bias" || config.ssmax == "position";
+}
+
+}  // namespace
+
+AttentionMixer::AttentionMixer(const StackConfig& config, const AttentionKind& kind, Attend attend, at::Device device)
+    : config_(config), kind_(kind), attend_(std::move(attend)) {
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
+  const int64_t D = config.hidden_size, H = config.num_attention_heads, d = config.head_dim();
+  qkv_ = at::empty({3 * H * d, D}, options);
+  out_ = at::empty({D, H * d}, options);
+  if (config.qk_norm) {
+    q_norm_ = at::empty({d}, options);
+    k_norm_ = at::empty({d}, options);
+  }
+  if (kind.scalable && learns_scale(config)) log_scale_ = at::empty({H}, options);
+  if (kind.scalable && learns_bias(config)) log_bias_ = at::empty({H}, options);
+}
+
+std::vector<Parameter> AttentionMixer::parameters() const {
+  std::vector<Parameter> result = {{"qkv_proj.weight", qkv_}, {"o_proj.weight", out_}};
+  if (q_norm_.defined()) result.push_back({"q_norm.weight", q_norm_});
+  if (k_norm_.defined()) result.push_back({"k_norm.weight", k_norm_});
+  if (log_scale_.defined()) result.push_back({"log_scale", log_scale_});
+  if (log_bias_.defined()) result.push_back({"log_bias", log_bias_});
+  return result;
+}
+
+void AttentionMixer::initialise(Initialiser& initialiser) const {
+  initialiser.inner(qkv_);
+  initialiser.residual(out_);
+  for (const Tensor& norm : {q_norm_, k_norm_}) {
+    if (norm.defined()) norm.fill_(1);
+  }
+  if (log_scale_.defined()) log_scale_.fill_(1);
+  if (log_bias_.defined()) log_bias_.fill_(0);
+}
+
+AttentionMixer::Projected AttentionMixer::project(const Tensor& x_BTD, const MixerCall& call) const {
+  const Tensor projected =
+      at::linear(x_BTD, call[0]).unflatten(-1, {3, config_.num_attention_heads, config_.head_dim()});
+  Projected result = {projected.select(2, 0), projected.select(2, 1), projected.select(2, 2)};
+  if (config_.qk_norm) {
+    result.q = nn::rms_norm(result.q, call[2], config_.norm_eps);
+    result.k = nn::rms_norm(result.k, call[3], config_.norm_eps);
+  }
+  return result;
+}
+
+void AttentionMixer::rotate(Projected& projected, int64_t position) const {
+  if (!kind_.rotary || config_.position != "rope") return;
+  const nn::RotaryOptions options{.theta = config_.rope_theta, .factor = config_.rope_factor};
+  projected.q = nn::rotated(projected.q, position, options);
+  projected.k = nn::rotated(projected.k, position, options);
+}
+
+Tensor AttentionMixer::put_out(const Tensor& mixed_BTHV, const MixerCall& call) const {
+  return at::linear(mixed_BTHV.flatten(2), call[1]);
+}
+
+Tensor AttentionMixer::forward(const Tensor& x_BTD, const MixerCall& call) const {
+  Projected p = project(x_BTD, call);
+  rotate(p, 0);
+  return put_out(attend_(p.q, p.k, p.v, 0, call), call);
+}
+
+std::unique_ptr<MixerState> AttentionMixer::new_state() const {
+  const int64_t d = config_.head_dim();
+  return std::make_unique<AttentionState>(
+      KeyValueCache(config_.num_attention_heads, d, d, kind_.window, at::kFloat, qkv_.device()));
+}
+
+Tensor AttentionMixer::decode(const Tensor& x_BCD, const MixerCall& call, std::span<MixerState* const> states) const {
+  const Projected all = project(x_BCD, call);
+  std::vector<Tensor> mixed;
+  for (size_t b = 0; b < states.size(); ++b) {
+    KeyValueCache& cache = static_cast<AttentionState*>(states[b])->cache;
+    const auto row = [&](const Tensor& x) { return x.narrow(0, static_cast<int64_t>(b), 1); };
+    Projected p = {row(all.q), row(all.k), row(all.v)};
+    rotate(p, cache.position());
+    cache.append(p.k, p.v);
+    const Tensor keys = cache.keys(), values = cache.values();
+    mixed.push_back(attend_(p.q.to(keys.scalar_type()), keys, values, cache.key_start(), call));
+  }
+  return put_out(at::cat(mixed).to(x_BCD.scalar_type()), call);
+}
+
+MixerFlops AttentionMixer::flops(int64_t length) const {
+  const auto T = static_cast<double>(length);
+  const double span = kind_.window ? std::min(static_cast<double>(*kind_.window), T) : T;
+  const double keys = (span * (span + 1) / 2 + (T - span) * span) / T;
+  const double work = 2 * keys * static_cast<double>(config_.num_attention_heads * config_.head_dim());
+  return {.similarities = work, .values = work};
+}
+
+Tensor AttentionMixer::relevance(const Tensor& x_1TD, const MixerCall& call) const {
+  Projected p = project(x_1TD, call);
+  rotate(p, 0);
+  return probed_weights(p.v, [&](const Tensor& v) { return attend_(p.q, p.k, v, 0, call); });
+}
+
+double AttentionMixer::window() const {
+  return kind_.window ? static_cast<double>(*kind_.window) : std::numeric_limits<double>::infinity();
+}
+
+// ---- kinds
+
+void check_attention_sizes(const StackConfig& config) {
+  if (config.hidden_size % config.num_attention_heads != 0) {
+    fail(ExitCode::kUsage, "model: \"num_attention_heads\" must divide \"hidden_size\" {}, but is {}",
+         config.hidden_size, config.num_attention_heads);
+  }
+  if (config.position == "rope" && config.head_dim() % 2 != 0) {
+    fail(ExitCode::kUsage,
+         "model: rotary embedding needs heads of even width, but \"hidden_size\" / \"num_attention_heads\" is {}; "
+         "choose other sizes or position = \"none\"",
+         config.head_dim());
+  }
+}
+
+namespace {
+
+std::unique_ptr<Mixer> make_softmax(const StackConfig& config, std::optional<int64_t> window, at::Device device) {
+  const auto attend = [&config, window](const Tensor& q, const Tensor& k, const Tensor& v, int64_t key_start,
+                                        const MixerCall& call) {
+    ops::SoftmaxAttentionOptions options{.window = window, .key_start = key_start};
+    if (window && call.window) options.window = *call.window;
+    const size_t norms = config.qk_norm ? 2 : 0;
+    const auto per_head = [&](double value) { return at::full({q.size(2)}, value, q.options().dtype(at::kFloat)); };
+    if (learns_scale(config)) options.log_scale = call[2 + norms];
+    if (learns_bias(config)) options.log_bias = call[3 + norms];
+    if (config.ssmax == "position") options.position_scale = call.position_scale;
+    if (config.ssmax == "one") options.log_scale = per_head(1);
+    if (config.ssmax == "fixed") options.log_scale = per_head(*config.ssmax_scale);
+    return ops::softmax_attention(q, k, v, options);
+  };
+  return std::make_unique<AttentionMixer>(config, AttentionKind{.rotary = true, .scalable = true, .window = window},
+                                          attend, device);
+}
+
+}  // namespace
+
+std::unique_ptr<Mixer> make_full_attention(const StackConfig& config, at::Device device) {
+  return make_softmax(config, std::nullopt, device);
+}
+
+std::unique_ptr<Mixer> make_sliding_window_attention(const StackConfig& config, at::Device device) {
+  return make_softmax(config, config.window, device);
+}
+
+}  // namespace tamis::models

@@ -1,0 +1,33 @@
+// Every mixer has a line here, and nothing else needs to know of it.
+
+#include <array>
+#include <vector>
+
+#include "tamis/base/error.h"
+#include "tamis/models/mixer.h"
+#include "tamis/models/mixers/attention_mixer.h"
+
+namespace tamis::models {
+namespace {
+
+const std::array kMixers = {
+    MixerKind{'a', "softmax attention", check_attention_sizes, make_full_attention},
+    MixerKind{'w', "sliding-window attention", check_attention_sizes, make_sliding_window_attention},
+};
+
+}  // namespace
+
+std::span<const MixerKind> known_mixers() {
+  return kMixers;
+}
+
+const MixerKind& find_mixer(char letter) {
+  std::string known;
+  for (const MixerKind& kind : kMixers) {
+    if (kind.letter == letter) return kind;
+    known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", kind.letter, kind.name);
+  }
+  fail(ExitCode::kUsage, "model: \"pattern\" has the unknown letter \"{}\"; known: {}", letter, known);
+}
+
+}  // namespace tamis::models

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace tamis::models {
+
+/// Sizes and variants of a stack of mixers and MLPs, as in config.json: "transformer" and "swax" differ in defaults.
+struct StackConfig {
+  std::string model_type;
+  int64_t vocab_size = 0;                  // N
+  int64_t hidden_size = 0;                 // D
+  int64_t num_hidden_layers = 0;           // L
+  int64_t num_attention_heads = 0;         // H; of mLSTM and screening too
+  int64_t intermediate_size = 0;           // of the MLP; default floor(8 D / 3)
+  int64_t max_position_embeddings = 4096;  // T_train, tokens
+  std::string pattern;                     // a letter per layer (mixer.h), repeated to L
+  int64_t window = 128;                    // of sliding-window attention: keys, the query's own included
+  std::string position = "rope";           // of softmax, sliding-window and entmax attention; or "none"
+  double rope_theta = 10'000.0;            // base of the wavelengths
+  double rope_factor = 1.0;                // position i counts as i / rope_factor
+  bool qk_norm = false;                    // RMSNorm of queries and keys, per head, with weights
+  /// Scalable-Softmax, scores times: "none"; "learned" s ln n; "one" ln n; "bias" s ln n + b; "fixed" ssmax_scale ln n;
+  /// "position" s p_n + b with p_n learned.
+  std::string ssmax = "none";
+  std::optional<double> ssmax_scale;  // default 1 / mean of ln n over T_train
+  double alpha = 1.5;                 // of entmax and Sieve
+  bool tie_word_embeddings = true;    // the head is the embedding
+  bool final_norm_weight = false;     // the final RMSNorm has a weight
+  double norm_eps = 1e-6;
+  int64_t key_dim = 16;           // of screening layers
+  int64_t value_dim = 64;         // of screening layers
+  double mipe_threshold = 256.0;  // of screening layers
+
+  int64_t head_dim() const { return hidden_size / num_attention_heads; }
+  char mixer_of(int64_t layer) const { return pattern[static_cast<size_t>(layer) % pattern.size()]; }
+};
+
+/// Throws ExitCode::kUsage with the key when one is unknown, missing, of the wrong type or out of range.
+StackConfig read_stack_config(const nlohmann::json& config);
+nlohmann::json to_json(const StackConfig& config);
+
+}  // namespace tamis::models

@@ -1,0 +1,84 @@
+#include "tamis/models/stack_state.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <istream>
+#include <ostream>
+
+#include "tamis/base/error.h"
+
+namespace tamis::models {
+
+StackState::StackState(std::string config, std::shared_ptr<const StackWeights> weights,
+                       std::vector<std::unique_ptr<MixerState>> layers)
+    : config_(std::move(config)), weights_(std::move(weights)), layers_(std::move(layers)) {}
+
+int64_t StackState::bytes() const {
+  int64_t total = 0;
+  for (const auto& layer : layers_) total += layer->bytes();
+  return total;
+}
+
+int64_t StackState::bytes_after(int64_t tokens) const {
+  int64_t total = 0;
+  for (const auto& layer : layers_) total += layer->bytes_after(tokens);
+  return total;
+}
+
+std::unique_ptr<DecodingState> StackState::fork() const {
+  std::vector<std::unique_ptr<MixerState>> layers;
+  for (const auto& layer : layers_) layers.push_back(layer->fork());
+  auto copy = std::make_unique<StackState>(config_, weights_, std::move(layers));
+  copy->position_ = position_;
+  return copy;
+}
+
+std::string StackState::header() const {
+  return "tamis stack state 1: " + config_;
+}
+
+void StackState::save(std::ostream& out) const {
+  out << header() << '\n';
+  out.write(reinterpret_cast<const char*>(&position_), sizeof(position_));
+  for (const auto& layer : layers_) layer->save(out);
+  if (!out) fail(ExitCode::kStorage, "decoding state: cannot write it");
+}
+
+void StackState::load(std::istream& in) {
+  const std::string expected = header() + '\n';
+  std::string found(expected.size(), '\0');
+  in.read(found.data(), static_cast<std::streamsize>(found.size()));
+  int64_t position = 0;
+  in.read(reinterpret_cast<char*>(&position), sizeof(position));
+  if (found != expected || !in || position < 0) {
+    fail(ExitCode::kInput, "decoding state: expected one of this model ({}), but the bytes begin otherwise", header());
+  }
+  std::vector<std::unique_ptr<MixerState>> layers;
+  for (const auto& layer : layers_) layers.push_back(layer->fork());
+  for (const auto& layer : layers) layer->load(in);
+  layers_ = std::move(layers);
+  position_ = position;
+}
+
+std::vector<StackState*> stack_states(const at::Tensor& tokens_BC, std::span<DecodingState* const> states) {
+  std::vector<StackState*> sequences;
+  for (DecodingState* state : states) {
+    auto* const own = dynamic_cast<StackState*>(state);
+    if (own == nullptr || (!sequences.empty() && own->config() != sequences.front()->config())) {
+      fail(ExitCode::kRuntime, "decode: the states of one call must come from one model");
+    }
+    if (std::find(sequences.begin(), sequences.end(), own) != sequences.end()) {
+      fail(ExitCode::kRuntime, "decode: a state may stand only once in a call, but state {} came before",
+           sequences.size());
+    }
+    sequences.push_back(own);
+  }
+  if (sequences.empty() || tokens_BC.dim() != 2 || tokens_BC.size(0) != static_cast<int64_t>(sequences.size())) {
+    fail(ExitCode::kRuntime, "decode: tokens must have one row per state, but have shape {} for {} states",
+         c10::str(tokens_BC.sizes()), sequences.size());
+  }
+  return sequences;
+}
+
+}  // namespace tamis::models

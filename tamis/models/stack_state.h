@@ -1,0 +1,50 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tamis/models/mixer.h"
+#include "tamis/models/model.h"
+
+namespace tamis::models {
+
+/// The tensors of every layer in the compute dtype (Stack::layer_weights), shared by the states that use them.
+using StackWeights = std::vector<std::vector<at::Tensor>>;
+
+/// One sequence in a Stack: what the mixer of every layer remembers.
+class StackState final : public DecodingState {
+ public:
+  /// `config` names the model in what is saved.
+  StackState(std::string config, std::shared_ptr<const StackWeights> weights,
+             std::vector<std::unique_ptr<MixerState>> layers);
+
+  int64_t position() const override { return position_; }
+  int64_t bytes() const override;
+  int64_t bytes_after(int64_t tokens) const override;
+  void reserve(int64_t) override {}
+  std::unique_ptr<DecodingState> fork() const override;
+  void save(std::ostream& out) const override;
+  void load(std::istream& in) override;
+
+  const StackWeights& weights() const { return *weights_; }
+  const std::string& config() const { return config_; }
+  MixerState& layer(size_t l) { return *layers_[l]; }
+  void advance(int64_t tokens) { position_ += tokens; }
+
+ private:
+  std::string header() const;
+
+  std::string config_;
+  std::shared_ptr<const StackWeights> weights_;
+  std::vector<std::unique_ptr<MixerState>> layers_;
+  int64_t position_ = 0;
+};
+
+/// The states of one call: of one model, each once, one per row of tokens. Throws ExitCode::kRuntime.
+std::vector<StackState*> stack_states(const at::Tensor& tokens_BC, std::span<DecodingState* const> states);
+
+}  // namespace tamis::models

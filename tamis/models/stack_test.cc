@@ -1,0 +1,307 @@
+#include "tamis/models/stack.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <map>
+#include <sstream>
+
+#include "tamis/base/error.h"
+#include "tamis/models/testing.h"
+
+namespace tamis::models {
+namespace {
+
+using at::Tensor;
+using nlohmann::json;
+using testing::disturb;
+using testing::random_tokens;
+
+json small(const json& change = json::object()) {
+  json config = {{"model_type", "transformer"},
+                 {"vocab_size", 37},
+                 {"hidden_size", 24},
+                 {"num_hidden_layers", 3},
+                 {"num_attention_heads", 4},
+                 {"max_position_embeddings", 32},
+                 {"window", 9}};
+  config.update(change);
+  return complete_config(config);
+}
+
+int64_t parameters_of(const json& config, bool with_embedding) {
+  const ParameterCount count = count_parameters(complete_config(config));
+  return with_embedding ? count.total : count.without_embedding;
+}
+
+json transformer(int64_t layers, int64_t heads, int64_t hidden) {
+  return {{"model_type", "transformer"},
+          {"vocab_size", 50257},
+          {"hidden_size", hidden},
+          {"num_hidden_layers", layers},
+          {"num_attention_heads", heads}};
+}
+
+TEST(Stack, HasThePapersParameterCounts) {
+  EXPECT_EQ(parameters_of(transformer(6, 4, 128), true), 7'613'312);
+  EXPECT_EQ(parameters_of(transformer(6, 8, 512), true), 44'609'024);
+  EXPECT_EQ(parameters_of(transformer(24, 16, 1024), true), 353'453'056);
+  EXPECT_EQ(parameters_of(transformer(24, 16, 2048), true), 1'310'935'040);
+  EXPECT_EQ(parameters_of(transformer(6, 4, 128), false), 1'180'416);
+  EXPECT_EQ(parameters_of(transformer(24, 16, 2048), false), 1'208'008'704);
+}
+
+TEST(Stack, HasScalableSoftmaxsParameterCounts) {
+  json config = transformer(12, 12, 768);
+  config.update({{"intermediate_size", 2048}, {"tie_word_embeddings", false}, {"final_norm_weight", true}});
+  EXPECT_EQ(parameters_of(config, true), 162'148'608);
+  config["ssmax"] = "learned";
+  EXPECT_EQ(parameters_of(config, true), 162'148'608 + 144);
+  config["ssmax"] = "bias";
+  EXPECT_EQ(parameters_of(config, true), 162'148'608 + 288);
+}
+
+// ---- the equations, from the checkpoint's names, query by query
+
+using Named = std::map<std::string, Tensor>;
+
+Named doubles(const Model& model) {
+  std::vector<Tensor> parameters;
+  for (const Parameter& parameter : model.parameters()) parameters.push_back(parameter.tensor.detach());
+  Named result;
+  for (const auto& [name, tensor] : model.checkpoint_tensors(parameters)) result[name] = tensor.to(at::kDouble);
+  return result;
+}
+
+Tensor rms(const Tensor& x, double eps) {
+  return x / (x.square().mean(-1, true) + eps).sqrt();
+}
+
+/// LLaMA's rotation of one row of a head.
+Tensor rotated_row(const Tensor& x, double position, const StackConfig& c) {
+  if (c.position != "rope") return x;
+  const int64_t half = x.size(0) / 2;
+  Tensor y = x.clone();
+  for (int64_t i = 0; i < half; ++i) {
+    const double angle =
+        position / c.rope_factor * std::pow(c.rope_theta, -static_cast<double>(i) / static_cast<double>(half));
+    y[i] = x[i] * std::cos(angle) - x[i + half] * std::sin(angle);
+    y[i + half] = x[i + half] * std::cos(angle) + x[i] * std::sin(angle);
+  }
+  return y;
+}
+
+Tensor paper_logits(const StackConfig& c, const Named& w, const Tensor& tokens_T) {
+  const int64_t T = tokens_T.size(0), H = c.num_attention_heads, d = c.head_dim();
+  Tensor x = w.at("embed.weight").index_select(0, tokens_T);
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
+    const auto of = [&](const std::string& name) { return w.at("layers." + std::to_string(l) + "." + name); };
+    const Tensor n = rms(x, c.norm_eps) * of("mixer_norm.weight");
+    const Tensor qkv = n.matmul(of("qkv_proj.weight").t()).view({T, 3, H, d});
+    Tensor mixed = at::zeros({T, H, d}, at::kDouble);
+    for (int64_t h = 0; h < H; ++h) {
+      const auto row = [&](int64_t which, int64_t t) {
+        Tensor y = qkv[t][which][h];
+        if (c.qk_norm && which < 2) y = rms(y, c.norm_eps) * of(which == 0 ? "q_norm.weight" : "k_norm.weight");
+        return which < 2 ? rotated_row(y, static_cast<double>(t), c) : y;
+      };
+      for (int64_t i = 0; i < T; ++i) {
+        const int64_t first = c.mixer_of(l) == 'w' ? std::max<int64_t>(0, i - c.window + 1) : 0;
+        const auto seen = static_cast<double>(i - first + 1);
+        double factor = 1;
+        if (c.ssmax == "one") factor = std::log(seen);
+        if (c.ssmax == "fixed") factor = *c.ssmax_scale * std::log(seen);
+        if (c.ssmax == "learned" || c.ssmax == "bias") factor = of("log_scale")[h].item<double>() * std::log(seen);
+        if (c.ssmax == "position") {
+          factor = of("log_scale")[h].item<double>() * w.at("position_scale")[i - first].item<double>();
+        }
+        if (c.ssmax == "bias" || c.ssmax == "position") factor += of("log_bias")[h].item<double>();
+        std::vector<Tensor> scores, values;
+        for (int64_t j = first; j <= i; ++j) {
+          scores.push_back(row(0, i).dot(row(1, j)) * (factor / std::sqrt(static_cast<double>(d))));
+          values.push_back(row(2, j));
+        }
+        mixed[i][h] = at::stack(scores).softmax(0).matmul(at::stack(values));
+      }
+    }
+    x = x + mixed.flatten(1).matmul(of("o_proj.weight").t());
+    const Tensor m = rms(x, c.norm_eps) * of("mlp_norm.weight");
+    const Tensor inner = at::silu(m.matmul(of("gate_proj.weight").t())) * m.matmul(of("up_proj.weight").t());
+    x = x + inner.matmul(of("down_proj.weight").t());
+  }
+  x = rms(x, c.norm_eps);
+  if (c.final_norm_weight) x = x * w.at("norm.weight");
+  return x.matmul(w.at(c.tie_word_embeddings ? "embed.weight" : "head.weight").t());
+}
+
+class Variant : public ::testing::TestWithParam<json> {};
+
+TEST_P(Variant, IsThePapersModel) {
+  const auto model = make_model(small(GetParam()), 3);
+  disturb(*model);
+  const at::NoGradGuard no_grad;
+  const Tensor tokens = random_tokens(2, 20, model->vocab_size(), 1);
+  const Tensor logits = at::linear(model->hidden(tokens, {}), model->head_weight());
+  for (int64_t b = 0; b < 2; ++b) {
+    const Tensor exact = paper_logits(read_stack_config(small(GetParam())), doubles(*model), tokens[b]);
+    EXPECT_LT((logits[b] - exact).abs().max().item<double>(), 2e-5 * exact.abs().max().item<double>());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, Variant,
+                         ::testing::Values(json::object(), json{{"position", "none"}}, json{{"qk_norm", true}},
+                                           json{{"rope_theta", 500.0}, {"rope_factor", 4.0}},
+                                           json{{"ssmax", "learned"}}, json{{"ssmax", "one"}},
+                                           json{{"ssmax", "bias"}, {"qk_norm", true}}, json{{"ssmax", "fixed"}},
+                                           json{{"ssmax", "position"}}, json{{"pattern", "w"}},
+                                           json{{"pattern", "aw"}, {"ssmax", "learned"}},
+                                           json{{"tie_word_embeddings", false}, {"final_norm_weight", true}}));
+
+// ---- every mixer, whatever it is
+
+std::vector<std::string> patterns() {
+  std::vector<std::string> result;
+  for (const MixerKind& kind : known_mixers()) result.push_back(std::string(1, kind.letter));
+  std::string all;
+  for (const std::string& one : result) all += one;
+  result.push_back(all);
+  return result;
+}
+
+class EveryMixer : public ::testing::TestWithParam<std::string> {
+ protected:
+  json config() const {
+    return small({{"pattern", GetParam()}, {"num_hidden_layers", std::max<size_t>(2, GetParam().size())}});
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Patterns, EveryMixer, ::testing::ValuesIn(patterns()));
+
+TEST_P(EveryMixer, FullEqualsChunkedEqualsTokenByToken) {
+  const auto model = make_model(config(), 4);
+  disturb(*model);
+  const at::NoGradGuard no_grad;
+  const Tensor tokens = random_tokens(2, 45, model->vocab_size(), 2);
+  const Tensor whole = model->hidden(tokens, {});
+  for (const int64_t chunk : {1, 7, 45}) {
+    std::vector<std::unique_ptr<DecodingState>> states;
+    std::vector<DecodingState*> pointers;
+    for (int64_t b = 0; b < 2; ++b) {
+      states.push_back(model->new_state({}));
+      pointers.push_back(states.back().get());
+    }
+    std::vector<Tensor> parts;
+    for (int64_t first = 0; first < 45; first += chunk) {
+      parts.push_back(model->decode(tokens.slice(1, first, std::min<int64_t>(first + chunk, 45)), pointers));
+    }
+    EXPECT_EQ(states[0]->position(), 45);
+    const double error = (at::cat(parts, 1) - whole).abs().max().item<double>();
+    EXPECT_LE(error, 1e-5 * whole.abs().max().item<double>()) << "chunk " << chunk;
+  }
+}
+
+TEST_P(EveryMixer, StatesForkSaveAndLoad) {
+  const auto model = make_model(config(), 4);
+  const at::NoGradGuard no_grad;
+  const Tensor tokens = random_tokens(1, 40, model->vocab_size(), 3);
+  const auto state = model->new_state({});
+  DecodingState* pointer = state.get();
+  model->decode(tokens.slice(1, 0, 25), std::span(&pointer, 1));
+  std::stringstream bytes;
+  state->save(bytes);
+  const auto fork = state->fork();
+  const auto loaded = model->new_state({});
+  loaded->load(bytes);
+  const Tensor rest = tokens.slice(1, 25);
+  const Tensor expected = model->decode(rest, std::span(&pointer, 1));
+  for (DecodingState* other : {fork.get(), loaded.get()}) {
+    EXPECT_EQ(other->position(), 25);
+    EXPECT_LE((model->decode(rest, std::span(&other, 1)) - expected).abs().max().item<double>(), 1e-6);
+  }
+  std::stringstream damaged("no state of anything");
+  EXPECT_THROW(loaded->load(damaged), Error);
+  std::stringstream cut(bytes.str().substr(0, bytes.str().size() / 2));
+  EXPECT_THROW(loaded->load(cut), Error);
+}
+
+TEST_P(EveryMixer, EveryParameterLearns) {
+  const auto model = make_model(config(), 5);
+  disturb(*model);
+  const Tensor tokens = random_tokens(2, 30, model->vocab_size(), 4);
+  std::vector<Tensor> parameters;
+  for (const Parameter& parameter : model->parameters()) parameters.push_back(parameter.tensor);
+  const auto gradients = [&](const ForwardOptions& options) {
+    const Tensor logits = at::linear(model->hidden(tokens.slice(1, 0, -1), options), model->head_weight());
+    const Tensor loss = at::cross_entropy_loss(logits.flatten(0, 1), tokens.slice(1, 1).flatten());
+    return torch::autograd::grad({loss}, parameters);
+  };
+  const std::vector<Tensor> kept = gradients({}), again = gradients({.recompute = 1});
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    EXPECT_GT(kept[p].abs().max().item<double>(), 0.0) << model->parameters()[p].name;
+    EXPECT_TRUE(kept[p].equal(again[p])) << model->parameters()[p].name;
+  }
+}
+
+TEST_P(EveryMixer, RelevanceIsCausalAndOfTheExecutedPath) {
+  const auto model = make_model(config(), 6);
+  const Tensor tokens = random_tokens(1, 21, model->vocab_size(), 5);
+  const auto maps = model->relevance(tokens, {});
+  EXPECT_EQ(maps.size(), config()["num_hidden_layers"].get<size_t>());
+  for (const RelevanceMap& map : maps) {
+    EXPECT_EQ(map.relevance.size(1), 21);
+    EXPECT_EQ(map.relevance.size(2), 21);
+    EXPECT_EQ(map.relevance.triu(1).abs().max().item<double>(), 0.0);
+    EXPECT_GT(map.relevance.abs().max().item<double>(), 0.0);
+    EXPECT_EQ(map.window.size(), static_cast<size_t>(map.relevance.size(0)));
+  }
+}
+
+TEST(Stack, AttentionsWeightsSumToOne) {
+  const auto model = make_model(small({{"pattern", "aw"}, {"num_hidden_layers", 2}}), 6);
+  const auto maps = model->relevance(random_tokens(1, 21, model->vocab_size(), 5), {});
+  for (const RelevanceMap& map : maps) {
+    EXPECT_LE((map.relevance.sum(-1) - 1).abs().max().item<double>(), 1e-5);
+  }
+  EXPECT_GT(maps[0].relevance[0][20][0].item<double>(), 0.0);
+  EXPECT_EQ(maps[1].relevance[0][20][20 - 9].item<double>(), 0.0);  // outside the window of 9
+  EXPECT_GT(maps[1].relevance[0][20][20 - 8].item<double>(), 0.0);
+}
+
+TEST(Stack, AWindowBoundsTheState) {
+  const auto model = make_model(small({{"pattern", "w"}}), 7);
+  const at::NoGradGuard no_grad;
+  const auto state = model->new_state({});
+  DecodingState* pointer = state.get();
+  int64_t most = 0;
+  for (int i = 0; i < 300; ++i) {
+    model->decode(random_tokens(1, 1, model->vocab_size(), static_cast<uint64_t>(i)), std::span(&pointer, 1));
+    most = std::max(most, state->bytes());
+  }
+  EXPECT_LE(most, int64_t{3} * 2 * 24 * 4 * 64);  // layers, keys and values, D, bytes, the least capacity
+}
+
+TEST(Stack, BadConfigurationsAreNamed) {
+  const auto expect_error = [](const json& change, const std::string& text) {
+    try {
+      small(change);
+      ADD_FAILURE() << "expected an error that says: " << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage);
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+    }
+  };
+  expect_error({{"pattern", "ax"}}, "\"pattern\" has the unknown letter \"x\"; known: a (softmax attention)");
+  expect_error({{"pattern", ""}}, "must have a letter for each layer");
+  expect_error({{"window", 0}}, "\"window\" must be a whole number from 1");
+  expect_error({{"num_attention_heads", 5}}, "must divide \"hidden_size\" 24, but is 5");
+  expect_error({{"num_attention_heads", 8}}, "heads of even width");
+  expect_error({{"alpha", 0.5}}, "\"alpha\" must be from 1 to 2, but is 0.5");
+  expect_error({{"rope_factor", 0}}, "\"rope_factor\" must be a number above 0");
+  expect_error({{"ssmax", "learnt"}}, "did you mean \"learned\"");
+  expect_error({{"patern", "a"}}, "did you mean \"pattern\"");
+}
+
+}  // namespace
+}  // namespace tamis::models

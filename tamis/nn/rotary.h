@@ -1,0 +1,20 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace tamis::nn {
+
+struct RotaryOptions {
+  double theta = 10'000.0;  // base of the wavelengths
+  double factor = 1.0;      // position i counts as i / factor
+};
+
+/// Rotary position embedding (half-split pairs, as in LLaMA checkpoints): dimensions d and d + D/2 of a row at position
+/// i are rotated by i / factor * theta^(-2 d / D). Angles are made in float64.
+///
+/// x_BTHD    rows at the positions first, first + 1, ...; D even
+at::Tensor rotated(const at::Tensor& x_BTHD, int64_t first, const RotaryOptions& options);
+
+}  // namespace tamis::nn
