@@ -146,7 +146,7 @@ def test_every_peer_of_a_full_run_stands_beside_tamis():
     tamis = [measure for job in jobs if job.kind == "tamis" for measure in job.measures]
     peers = [measure for job in jobs if job.kind not in ("tamis", "llama", "peaks") for measure in job.measures]
     alone = {str(measure) for measure in peers if not any(measure.stands_beside(other) for other in tamis)}
-    assert all("entmax" in name for name in alone), alone
+    assert not alone, alone
 
 
 def test_rows_of_the_plans_have_names_of_their_own():
@@ -157,7 +157,7 @@ def test_rows_of_the_plans_have_names_of_their_own():
 
 
 def test_a_full_run_takes_what_its_page_says():
-    assert 25 <= sum(job.minutes for job in plan.full() if job.kind != "llama") <= 35
+    assert 25 <= sum(job.minutes for job in plan.full() if job.kind != "llama") <= 40
 
 
 # ---- what the programs print

@@ -8,7 +8,7 @@ import sys
 
 ROW_KEYS = {"what", "dtype", "threads", "tokens", "batch", "seconds", "calls", "tokens_per_second", "page_faults",
             "peak_bytes", "extra_bytes"}  # fmt: skip
-BENCHES = ("train", "forward", "decode", "ops", "head")
+BENCHES = ("train", "forward", "decode", "ops", "attention", "head")
 
 program = ""
 

@@ -12,6 +12,7 @@ import tempfile
 
 COMMANDS = (
     "train", "eval", "eval abc_digits", "eval loss", "score", "generate", "inspect", "report",
+    "data", "data generate", "data generate passkey", "data generate niah_single_2", "data generate mqar",
     "bench", "bench train", "bench forward", "bench decode", "bench ops", "bench head",
 )  # fmt: skip
 REFUSED = {
@@ -38,6 +39,16 @@ REFUSED = {
     "inspect run --psi 3": "a checkpoint or --psi",
     "inspect run --tokens 0": "--tokens",
     "report run --tokens 0": "--tokens",
+    "data": "required",
+    "data generat": 'did you mean "generate"?',
+    "data generate": "required",
+    "data generate paskey": 'did you mean "passkey"?',
+    "data generate passkey --length 246": "the least is 247",
+    "data generate passkey --depth 1.5": "depth must be in 0..1",
+    "data generate copy --depth 0.5": "--depth",
+    "data generate copy --count 0": "at least 1 instance",
+    "data generate mqar --vocab 8": "need a vocab of at least 20",
+    "data generate niah_single_2": "name one with --haystack FILE",
     "train recipe.toml --set lr": "expected key=value",
     "bench train --dtypes float33": 'did you mean "float32"?',
     "bench head --dtypes int8": "int8 is a format of weights in decoding",

@@ -176,13 +176,20 @@ function drawScatter(tiles, layers, length) {
   }));
 }
 
-function drawRetrieval(abc) {
+/** The grid of one run, as a figure of its own: #chart-abc, #chart-abc-1, ... */
+function drawRetrieval(abc, title, number) {
+  const id = 'abc' + (number ? '-' + number : '');
+  byId('retrieval-grids').append(element('figure', {class: 'card'},
+    element('figcaption', {}, 'ABCDigits ', element('small', {}, title + 'exact match, by length and depth')),
+    element('div', {class: 'chart', id: 'chart-' + id}),
+    element('details', {}, element('summary', {}, 'As a table, with 95% Wilson intervals'),
+      element('div', {class: 'scroll', id: 'table-' + id}))));
   const names = abc.lengths.map((length) => length.toLocaleString('en'));
   const depths = abc.depths.map((depth) => formatPercent(depth));
   const grid = abc.depths.map((depth) => abc.lengths.map((length) =>
     abc.cells.find((cell) => cell.length === length && cell.depth === depth)));
   const interval = ({wilson_95: [low, high]}) => formatPercent(low, 1) + ' to ' + formatPercent(high, 1);
-  addChart('chart-abc', 'Exact match of ABCDigits by length and depth; the table below has the numbers', () => ({
+  addChart('chart-' + id, title + 'Exact match of ABCDigits by length and depth; the table below has the numbers', () => ({
     traces: [{
       type: 'heatmap', x: names, y: depths, zmin: 0, zmax: 1, colorscale: 'Viridis', xgap: 2, ygap: 2,
       z: grid.map((row) => row.map((cell) => (cell ? cell.exact_match : null))),
@@ -199,7 +206,7 @@ function drawRetrieval(abc) {
               fixedrange: true},
     },
   }));
-  byId('table-abc').append(table(['Length', ...depths.map((depth) => 'Depth ' + depth)],
+  byId('table-' + id).append(table(['Length', ...depths.map((depth) => 'Depth ' + depth)],
     names.map((name, l) => [name, ...grid.map((row) =>
       (row[l] ? `${row[l].correct} of ${row[l].instances} (${interval(row[l])})` : '–'))])));
 }

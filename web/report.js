@@ -45,11 +45,14 @@ function drawTraining(data) {
   for (const id of ['chart-windows', 'chart-accepts']) if (!history) byId(id).closest('figure').remove();
 }
 
-function drawAbcDigits(abc) {
+function drawAbcDigits(data) {
   show('retrieval');
+  const abc = data.abc_digits, others = (data.beside || []).filter((run) => run.abc_digits);
   byId('retrieval-note').textContent = 'Each of 26 letters is bound to a number of six digits; the end asks for one. ' +
     `${abc.instances} instances a cell, windows ${abc.expand_windows ? 'expanded beyond the training length' : 'as trained'}.`;
-  drawRetrieval(abc);
+  drawRetrieval(abc, others.length ? data.title + ': ' : '', 0);
+  others.forEach((run, at) => drawRetrieval(run.abc_digits, `${run.title}, ${run.type}, ` +
+    `${formatCount(run.parameters)} parameters: `, at + 1));
 }
 
 function drawTiles(data) {
@@ -110,7 +113,7 @@ async function drawPage(data) {
   const parts = [
     () => drawIntro(data),
     () => data.training && drawTraining(data),
-    () => data.abc_digits && drawAbcDigits(data.abc_digits),
+    () => data.abc_digits && drawAbcDigits(data),
     () => data.relevance && drawMaps(data.relevance),
     () => drawTiles(data),
     () => data.samples && drawSamples(data.samples),

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from peers import checks, screening
+from peers import checks, mechanisms, screening
 from peers.effort import Effort
 from peers.model_work import DTYPES
 from peers.timing import measure
@@ -19,7 +19,7 @@ HEAD_WIDTH = 256
 
 def with_heads_first(attention: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Of an operator on [B, H, T, d], the one on [B, T, H, d]."""
-    return lambda q, k, v: attention(*(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2)
+    return lambda *inputs: attention(*(x.transpose(1, 2) for x in inputs)).transpose(1, 2)
 
 
 def causal_scores(q: Tensor, k: Tensor) -> Tensor:
@@ -36,13 +36,28 @@ def entmax15(scores: Tensor) -> Tensor:
 ATTENTIONS = {
     "sdpa": with_heads_first(functools.partial(F.scaled_dot_product_attention, is_causal=True)),
     "entmax15": with_heads_first(lambda q, k, v: entmax15(causal_scores(q, k)) @ v),
+    "window": with_heads_first(mechanisms.sliding_window),
+    "stick_breaking": with_heads_first(mechanisms.stick_breaking),
 }
+
+
+def attentions_of_tamis() -> dict[str, Callable[..., Tensor]]:
+    """What a peer is compared with."""
+    import tamis
+
+    return {
+        "window": functools.partial(tamis.softmax_attention, window=mechanisms.WINDOW),
+        "stick_breaking": lambda q, k, v: tamis.stick_breaking_attention(q, k, v)[0],
+        "mlstm": lambda *inputs: tamis.mlstm(*inputs)[0],
+    }
 
 
 def make_operator(kind: str, heads: int) -> tuple[Callable[..., Tensor], int, tuple[Tensor, ...]]:
     """The operator, the width of its queries and keys, and its learned scalars: initial windows, r 0.5."""
     if kind in ATTENTIONS:
         return ATTENTIONS[kind], ATTENTION_DIM, ()
+    if kind == "mlstm":
+        return with_heads_first(mechanisms.mlstm), ATTENTION_DIM, ()
     s_w = screening.initial_windows(heads)
     banded = functools.partial(screening.banded, plan=screening.bands(s_w))
     return screening.dense if kind == "dense" else banded, KEY_DIM, (s_w, torch.zeros(heads))
@@ -51,13 +66,15 @@ def make_operator(kind: str, heads: int) -> tuple[Callable[..., Tensor], int, tu
 def check_operator(kind: str, run: Callable[..., Tensor], inputs: tuple[Tensor, ...], dtype: torch.dtype) -> str:
     """On the beginning of the text."""
     allowed = checks.tolerance(dtype)
-    inputs = tuple(x[:, :CHECKED_TOKENS] if x.dim() == 4 else x for x in inputs)
+    inputs = tuple(x[:, :CHECKED_TOKENS] if x.dim() > 1 else x for x in inputs)
     if kind == "sdpa":
         exact = with_heads_first(checks.attention_by_definition)
         return checks.same_operator("equals softmax attention in float64", run, exact, inputs, allowed)
     if kind == "entmax15":
         scores = causal_scores(*(x.transpose(1, 2) for x in inputs[:2]))
         return checks.entmax15_conditions(scores, entmax15(scores))
+    if kind in ("window", "stick_breaking", "mlstm"):
+        return checks.same_operator(f"equals tamis' {kind}", run, attentions_of_tamis()[kind], inputs, allowed)
     import tamis
 
     return checks.same_operator("result and gradients equal tamis.screening", run, tamis.screening, inputs, allowed)
@@ -68,13 +85,17 @@ def operator(effort: Effort, kind: str, dtype: str, tokens: int, passes: list[st
     torch.manual_seed(0)
     number, heads = DTYPES[dtype], effort.operator_heads
     run, width, scalars = make_operator(kind, heads)
-    rows = tuple(torch.randn(1, tokens, heads, d).to(number) for d in (width, width, VALUE_DIM))
+    values = VALUE_DIM
+    if kind == "mlstm":
+        heads, values = heads // 4, 2 * VALUE_DIM
+        scalars = (torch.randn(1, tokens, heads), torch.randn(1, tokens, heads) + 4)
+    rows = tuple(torch.randn(1, tokens, heads, d).to(number) for d in (width, width, values))
     inputs = rows + scalars
     check = check_operator(kind, run, inputs, number)
     if compiled:
         eager, run = run, torch.compile(run, dynamic=False)
         check += "; " + checks.same_operator("compiled equals eager", run, eager, inputs, checks.compiled_tolerance(number))
-    upstream = torch.randn(1, tokens, heads, VALUE_DIM).to(number)
+    upstream = torch.randn(1, tokens, heads, values).to(number)
     for which in passes:
         yield {**measure(one_pass(run, inputs, upstream, which), effort), "per_call": tokens, "check": check}
 

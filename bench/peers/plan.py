@@ -6,7 +6,7 @@ A peer's row is compared with a row of Tamis when section, dtype and tokens are 
 
 from dataclasses import asdict, dataclass
 
-SECTIONS = ("peaks", "train", "forward", "decode", "ops", "head")
+SECTIONS = ("peaks", "train", "forward", "decode", "ops", "attention", "head")
 BOTH = ("float32", "bfloat16")
 PASSES = ("forward", "forward and backward")
 TAMIS = "Tamis"
@@ -21,8 +21,15 @@ OPERATORS = {
     "sdpa": ("SDPA", ""),
     "dense": ("dense screening", ""),
     "banded": ("banded screening", f", {INITIAL}"),
-    "entmax15": ("entmax", ", entmax"),
 }
+ATTENTIONS = {
+    "sdpa": ("SDPA", ", softmax"),
+    "entmax15": ("entmax", ", entmax 1.5"),
+    "window": ("window in chunks", ", window 256"),
+    "stick_breaking": ("stick-breaking, dense", ", stick_breaking"),
+    "mlstm": ("mLSTM in chunks", ", mlstm"),
+}
+ATTENTION_WHATS = [*(what.removeprefix(", ") for _, what in ATTENTIONS.values()), "sieve 1.5"]
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,18 @@ def operator(kind: str, dtype: str, tokens: int, minutes: float, compiled: bool 
     arguments = {"kind": kind, "dtype": dtype, "tokens": tokens, "passes": list(PASSES), "compiled": compiled}
     measures = [Measure("ops", f"{each}{what}", dtype, tokens) for each in PASSES]
     return Job(compiled_name(peer, compiled), "operator", arguments, measures, minutes)
+
+
+def attention(kind: str, tokens: int, minutes: float, compiled: bool = False) -> Job:
+    peer, what = ATTENTIONS[kind]
+    arguments = {"kind": kind, "dtype": "float32", "tokens": tokens, "passes": list(PASSES), "compiled": compiled}
+    measures = [Measure("attention", f"{each}{what}", "float32", tokens) for each in PASSES]
+    return Job(compiled_name(peer, compiled), "operator", arguments, measures, minutes)
+
+
+def tamis_attention(tokens: int, minutes: float, options: tuple[str, ...] = ()) -> Job:
+    whats = [f"{each}, {what}" for each in PASSES for what in ATTENTION_WHATS]
+    return tamis_lengths("attention", [tokens], whats, minutes, ("--no-peer", *options), ("float32",))
 
 
 def head(dtype: str, tokens: int, vocabulary: int, minutes: float) -> Job:
@@ -209,7 +228,10 @@ def full() -> list[Job]:
             operator("banded", dtype, 4096, 0.5, compiled=True),
             operator("banded", dtype, 16384, 0.3),
         ]
-    jobs += [operator("dense", "float32", 4096, 0.6, compiled=True), operator("entmax15", "float32", 1024, 0.3)]
+    jobs += [operator("dense", "float32", 4096, 0.6, compiled=True)]
+    jobs += [tamis_attention(4096, 0.8)]
+    jobs += [attention(kind, 4096, 0.4) for kind in ATTENTIONS]
+    jobs += [attention(kind, 4096, 0.6, compiled=True) for kind in ("window", "stick_breaking")]
     jobs += [tamis_lengths("head", [2048], list(PASSES), 0.6)]
     jobs += [head(dtype, 2048, 50257, 0.3) for dtype in BOTH]
     return [*jobs, peaks("last")]
@@ -235,5 +257,7 @@ def quick() -> list[Job]:
     jobs += [tamis_lengths("ops", [64], whats, 0.05, options)]
     jobs += [operator(kind, "float32", 64, 0.1) for kind in OPERATORS]
     jobs += [operator("dense", "bfloat16", 64, 0.3, compiled=True)]
+    jobs += [tamis_attention(64, 0.05, (*quick_options, "--window", "256"))]
+    jobs += [attention(kind, 64, 0.1) for kind in ATTENTIONS]
     jobs += [tamis_lengths("head", [32], list(PASSES), 0.05, quick_options), head("float32", 32, 100, 0.1)]
     return [*jobs, peaks("last")]

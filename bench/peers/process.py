@@ -22,7 +22,17 @@ BENCH = pathlib.Path(__file__).resolve().parents[1]
 ROOT = BENCH.parent
 TIMEOUT_SECONDS = 900
 PSI, VOCABULARY = 16, 512  # of Tamis' model beside the peers
-PEER_SOURCES = ("checks", "effort", "model_work", "multiscreen", "operator_work", "screening", "timing", "transformer")
+PEER_SOURCES = (
+    "checks",
+    "effort",
+    "mechanisms",
+    "model_work",
+    "multiscreen",
+    "operator_work",
+    "screening",
+    "timing",
+    "transformer",
+)
 
 
 @dataclass(frozen=True)
@@ -201,6 +211,9 @@ def tamis_measure(row: dict, bench: str, options: dict) -> Measure:
             if "windows" in row
             else row["what"]
         )
+    elif bench == "attention":
+        passes = "forward and backward" if row["backward"] else "forward"
+        what = f"{passes}, {row['what'].split(', ', 1)[1]}"
     elif bench == "head":
         what = row["what"] if "GEMM" in row["what"] else "forward and backward" if row["gradients"] else "forward"
     else:

@@ -9,6 +9,7 @@ TITLES = {
     "forward": "Reading a text",
     "decode": "Decoding after a context",
     "ops": "The operator alone",
+    "attention": "Other attentions and mLSTM",
     "head": "Vocabulary head and loss",
 }
 BUSY_CORES = 0.15  # of others, from which on a row is doubtful
@@ -73,7 +74,7 @@ def number(value: float) -> str:
 
 def figure(row: dict) -> str:
     percent = f"±{50 * spread(row):.1f}%"  # half the distance of the quartiles to each side
-    if row["section"] in ("ops", "head"):
+    if row["section"] in ("ops", "attention", "head"):
         return f"{number(1e3 * row['seconds']['median'])} ms {percent}"
     return f"{number(row['tokens_per_second'])} tok/s {percent}"
 

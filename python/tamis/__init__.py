@@ -13,7 +13,15 @@ from typing import Literal, Optional
 import torch
 from torch import Tensor
 
-__all__ = ["linear_cross_entropy", "screening"]
+__all__ = [
+    "entmax_attention",
+    "linear_cross_entropy",
+    "mlstm",
+    "screening",
+    "sieve_attention",
+    "softmax_attention",
+    "stick_breaking_attention",
+]
 
 _LIBRARY = "libtamis_ops.so"
 
@@ -140,3 +148,149 @@ def linear_cross_entropy(
         A float32 (float64) number in nats, or [...] with reduction "none". Differentiable once in x and weight.
     """
     return torch.ops.tamis.linear_cross_entropy(x, weight, target, reduction=reduction, ignore_index=ignore_index)
+
+
+def softmax_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: Optional[float] = None,
+    window: Optional[int] = None,
+    log_scale: Optional[Tensor] = None,
+    log_bias: Optional[Tensor] = None,
+    position_scale: Optional[Tensor] = None,
+    key_start: int = 0,
+    document: Optional[Tensor] = None,
+) -> Tensor:
+    """Causal softmax attention, sliding windows, Scalable-Softmax ("Scalable-Softmax Is Superior for Attention").
+
+    Scores scale q_i . k_j are multiplied by s ln n_i + b, where n_i is the number of keys that query i sees.
+
+    Args:
+        q: [B, T_q, H, K], queries of the last T_q of T_k positions, position-encoded already.
+        k: [B, T_k, H, K].
+        v: [B, T_k, H, V].
+        scale: 1 / sqrt(K) unless given.
+        window: keys that a query sees, its own included; left out, all before it.
+        log_scale: s [H]; left out, scores are not multiplied.
+        log_bias: b [H].
+        position_scale: p [P], p_n in the place of ln n; beyond its end the logarithm that fits it best.
+        key_start: absolute position of the first key.
+        document: integers [B, T_k]; a query sees only the keys of its own document.
+
+    Returns:
+        [B, T_q, H, V] in the dtype of v. Differentiable once in q, k, v, log_scale, log_bias, position_scale.
+    """
+    return torch.ops.tamis.softmax_attention(
+        q,
+        k,
+        v,
+        scale=scale,
+        window=window,
+        log_scale=log_scale,
+        log_bias=log_bias,
+        position_scale=position_scale,
+        key_start=key_start,
+        document=document,
+    )
+
+
+def entmax_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    alpha: float = 1.5,
+    scale: Optional[float] = None,
+    strict: bool = False,
+    key_start: int = 0,
+    document: Optional[Tensor] = None,
+) -> Tensor:
+    """Causal attention with alpha-entmax in the place of softmax: keys below a threshold get exactly nothing.
+
+    Args:
+        q, k, v: [B, T_q, H, K], [B, T_k, H, K], [B, T_k, H, V].
+        alpha: from 1 (softmax) to 2 (sparsemax).
+        scale: of the scores, 1 / sqrt(K) unless given.
+        strict: a query does not see its own key.
+        key_start: absolute position of the first key; the result does not depend on it.
+        document: integers [B, T_k]; a query sees only the keys of its own document.
+
+    Returns:
+        [B, T_q, H, V] in the dtype of v; 0 where a query sees no key. Differentiable once in q, k, v.
+    """
+    return torch.ops.tamis.entmax_attention(
+        q, k, v, alpha=alpha, scale=scale, strict=strict, key_start=key_start, document=document
+    )
+
+
+def stick_breaking_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: Optional[float] = None,
+    strict: bool = True,
+    key_start: int = 0,
+    document: Optional[Tensor] = None,
+) -> tuple[Tensor, Tensor]:
+    """Stick-breaking attention: each key, the newest first, takes its share of what the newer ones left.
+
+    Args: as entmax_attention, without alpha.
+
+    Returns:
+        [B, T_q, H, V] in the dtype of v, and what is left of the stick, [B, T_q, H]. Differentiable once in q, k, v.
+    """
+    return torch.ops.tamis.stick_breaking_attention(
+        q, k, v, scale=scale, strict=strict, key_start=key_start, document=document
+    )
+
+
+def sieve_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    alpha: float = 1.5,
+    scale: Optional[float] = None,
+    strict: bool = True,
+    key_start: int = 0,
+    document: Optional[Tensor] = None,
+) -> Tensor:
+    """Sieve attention: alpha-entmax selects keys, stick-breaking over these alone allocates ("Sieve Attention").
+
+    Args: as entmax_attention.
+
+    Returns:
+        [B, T_q, H, V] in the dtype of v. Differentiable once in q, k, v; nothing flows through the selection.
+    """
+    return torch.ops.tamis.sieve_attention(
+        q, k, v, alpha=alpha, scale=scale, strict=strict, key_start=key_start, document=document
+    )
+
+
+def mlstm(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    i: Tensor,
+    f: Tensor,
+    *,
+    state: Optional[tuple[Tensor, Tensor, Tensor]] = None,
+    chunk: int = 64,
+    document: Optional[Tensor] = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Matrix memory with exponential gates (mLSTM, "xLSTM: Extended Long Short-Term Memory").
+
+    Args:
+        q, k, v: [B, T, H, K], [B, T, H, K], [B, T, H, V]; 1 / sqrt(K) is applied inside.
+        i, f: [B, T, H], input and forget gates before their activation.
+        state: C [B, H, K, V], n [B, H, K], m [B, H] before the first token; left out, zeros.
+        chunk: tokens that are worked on at once: speed, not results.
+        document: integers [B, T]; the state is reset where the document changes.
+
+    Returns:
+        h [B, T, H, V] and the state after the last token, C, n, m. Differentiable once.
+    """
+    return torch.ops.tamis.mlstm(q, k, v, i, f, state=state, chunk=chunk, document=document)

@@ -3,6 +3,7 @@
 Run: make python. Prints one line per check and `N passed, N failed`; exits nonzero on failure.
 """
 
+import functools
 import itertools
 import os
 import re
@@ -110,6 +111,54 @@ def opcheck_screening_backward():
 
 
 # ---- gradients against finite differences, values against plain torch
+
+
+def attention_inputs(queries: int = 6, dtype: torch.dtype = torch.float32):
+    torch.manual_seed(0)
+    shapes = ((2, queries, 2, 4), (2, 6, 2, 4), (2, 6, 2, 3))
+    return tuple(torch.randn(*shape, dtype=dtype, requires_grad=True) for shape in shapes)
+
+
+def scalable_softmax_options(dtype: torch.dtype = torch.float32) -> dict:
+    return {"log_scale": torch.tensor([0.5, 1.0], dtype=dtype), "log_bias": torch.tensor([0.1, 0.0], dtype=dtype)}
+
+
+ATTENTIONS = {
+    "softmax_attention": ({}, {"window": 3}, {"document": DOCUMENT}, {"key_start": 9, **scalable_softmax_options()}),
+    "entmax_attention": ({}, {"alpha": 1.2, "strict": True}, {"alpha": 2.0, "document": DOCUMENT}),
+    "stick_breaking_attention": ({}, {"strict": False}, {"document": DOCUMENT}),
+    "sieve_attention": ({}, {"alpha": 1.2, "strict": False}, {"document": DOCUMENT}),
+}
+
+
+@check
+def opcheck_attentions():
+    for name, all_options in ATTENTIONS.items():
+        operator = getattr(torch.ops.tamis, name).default
+        for options, queries in itertools.product(all_options, (6, 4)):
+            opcheck(operator, attention_inputs(queries), options)
+
+
+def mlstm_inputs(dtype: torch.dtype = torch.float32):
+    torch.manual_seed(0)
+    shapes = ((2, 6, 2, 4), (2, 6, 2, 4), (2, 6, 2, 3), (2, 6, 2), (2, 6, 2))
+    return tuple(torch.randn(*shape, dtype=dtype, requires_grad=True) for shape in shapes)
+
+
+@check
+def opcheck_mlstm():
+    state = (torch.randn(2, 2, 4, 3), torch.randn(2, 2, 4), torch.randn(2, 2))
+    for options in ({}, {"chunk": 2}, {"document": DOCUMENT}, {"state": list(state)}):
+        opcheck(torch.ops.tamis.mlstm.default, mlstm_inputs(), options)
+
+
+@check
+def gradients_of_attentions():
+    for name in ATTENTIONS:
+        assert gradcheck(getattr(tamis, name), attention_inputs(dtype=torch.float64)), name
+    scaled = functools.partial(tamis.softmax_attention, **scalable_softmax_options(torch.float64))
+    assert gradcheck(scaled, attention_inputs(dtype=torch.float64))
+    assert gradcheck(lambda *x: tamis.mlstm(*x)[0], mlstm_inputs(torch.float64))
 
 
 @check

@@ -133,10 +133,14 @@ void FileWriter::close() {
 }
 
 void write_file_atomic(const fs::path& path, std::string_view bytes) {
+  write_file_atomic(path, [&](FileWriter& file) { file.write(bytes); });
+}
+
+void write_file_atomic(const fs::path& path, const std::function<void(FileWriter&)>& fill) {
   const fs::path temporary = unfinished_name(path);
   try {
     FileWriter file(temporary);
-    file.write(bytes);
+    fill(file);
     file.close();
     if (rename(temporary.c_str(), path.c_str()) != 0) fail_storage(path, "cannot rename into place");
   } catch (...) {

@@ -17,6 +17,10 @@ std::string read_file(const std::filesystem::path& path);
 /// temporary name in the same directory, fsync, rename, fsync of the directory. Throws ExitCode::kStorage.
 void write_file_atomic(const std::filesystem::path& path, std::string_view bytes);
 
+class FileWriter;
+/// The same for a file that is made piece by piece by `fill`. When `fill` throws, `path` stays as it was.
+void write_file_atomic(const std::filesystem::path& path, const std::function<void(FileWriter&)>& fill);
+
 /// Writes a new directory all at once: `fill` gets a temporary directory beside `path` to write into; then every file
 /// is fsynced and the directory renamed to `path`. An existing `path` is replaced. When `fill` throws, nothing is left.
 void write_directory_atomic(const std::filesystem::path& path,

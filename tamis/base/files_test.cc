@@ -46,6 +46,23 @@ TEST_F(Files, AtomicWriteReplacesTheWholeFile) {
   EXPECT_EQ(entries(), 1);
 }
 
+TEST_F(Files, AtomicWriteInPiecesLeavesTheOldFileWhenItFails) {
+  const fs::path path = directory_ / "a";
+  write_file_atomic(path, [](FileWriter& file) {
+    file.write("one, ");
+    file.write("two");
+  });
+  EXPECT_EQ(read_file(path), "one, two");
+  EXPECT_THROW(write_file_atomic(path,
+                                 [](FileWriter& file) {
+                                   file.write("half");
+                                   throw std::runtime_error("stopped");
+                                 }),
+               std::runtime_error);
+  EXPECT_EQ(read_file(path), "one, two");
+  EXPECT_EQ(entries(), 1);
+}
+
 TEST_F(Files, DirectoryAppearsWholeOrNotAtAll) {
   const fs::path path = directory_ / "step-1";
   EXPECT_THROW(write_directory_atomic(path,

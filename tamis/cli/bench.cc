@@ -179,6 +179,24 @@ void add_ops_bench(CLI::App& app) {
   command->finish("ops --lengths 4096 --windows infinite --survive 0.001,0.02,0.1,0.5 --no-peer");
 }
 
+void add_attention_bench(CLI::App& app) {
+  const auto command = std::make_shared<Subcommand<bench::AttentionBench>>(
+      app, "attention",
+      "Softmax, windows, entmax, stick-breaking, Sieve, mLSTM alone, beside torch's softmax attention.");
+  bench::AttentionBench& bench = command->bench;
+  command->add("--operators", bench.operators, bench.operators, list(any_text()),
+               "softmax, window, entmax, stick_breaking, sieve, mlstm, separated by commas");
+  command->add("--heads", bench.heads, int64_t{2}, whole(1, 1 << 12), "Heads; mLSTM has a quarter of them");
+  command->add("--head-dim", bench.head_dim, int64_t{16}, whole(2, 1 << 12), "Width of a head; mLSTM's values: twice");
+  command->add("--lengths", bench.lengths, Integers{48}, list(whole(1)), "Tokens, separated by commas");
+  command->add("--window", bench.window, int64_t{16}, whole(1), "Keys that a query sees in `window`");
+  command->add("--alpha", bench.alpha, bench.alpha, number(1.0, 2.0), "Of entmax and Sieve");
+  command->add("--shift", bench.shift, bench.shift, number(-100.0, 100.0),
+               "Added to every logit; at -8 stick-breaking looks at every key");
+  command->add_flag_off("--no-peer", bench.peer, "Leave softmax attention of torch out");
+  command->finish("attention --operators stick_breaking --shift -8 --dtypes float32");
+}
+
 void add_head_bench(CLI::App& app) {
   const auto command = std::make_shared<Subcommand<bench::HeadBench>>(
       app, "head", "Vocabulary head and loss, beside the bare matrix products.");
@@ -198,6 +216,7 @@ void add_bench(CLI::App& app) {
   add_forward_bench(*bench);
   add_decode_bench(*bench);
   add_ops_bench(*bench);
+  add_attention_bench(*bench);
   add_head_bench(*bench);
   refuse_other_names(*bench, "bench");
   bench->footer("Example: tamis bench train --quick");

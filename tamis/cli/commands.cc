@@ -3,6 +3,7 @@
 namespace tamis::cli {
 
 void add_bench(CLI::App& app);
+void add_data(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_inspect(CLI::App& app);
@@ -12,6 +13,7 @@ void add_train(CLI::App& app);
 
 void add_commands(CLI::App& app) {
   add_bench(app);
+  add_data(app);
   add_eval(app);
   add_generate(app);
   add_inspect(app);

@@ -11,6 +11,9 @@ void add_report(CLI::App& app) {
   report::ReportOptions& options = command->options;
   auto* sub = app.add_subcommand("report", "Write report.html of a run: curves, retrieval, relevance maps, samples.");
   sub->add_option("run", options.run, "Directory written by `tamis train`")->required();
+  sub->add_option("--beside", options.beside,
+                  "Another evaluated run, whose grid stands below this one's; several times")
+      ->allow_extra_args(false);
   sub->add_option("--output", options.output, "Where to write it (default: report.html in the run)");
   sub->add_option("--text", command->text_file,
                   "Text for the relevance maps, - for standard input (default: a validation example)");
@@ -18,7 +21,7 @@ void add_report(CLI::App& app) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   add_run_options(*sub, command->run);
-  sub->footer("Example: tamis report runs/demo");
+  sub->footer("Example: tamis report runs/demo --beside runs/demo_transformer");
   sub->callback([command] { run(*command); });
 }
 

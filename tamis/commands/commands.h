@@ -13,6 +13,7 @@ void run(const ScoreCommand& command);
 void run(const GenerateCommand& command);
 void run(const InspectCommand& command);
 void run(const ReportCommand& command);
+void run(const GenerateDataCommand& command);
 void run(const BenchCommand& command);
 
 }  // namespace tamis::commands

@@ -58,6 +58,10 @@ void check(const ReportCommand& command) {
   check(command.run);
 }
 
+void check(const GenerateDataCommand& command) {
+  data::check_options(command.options);
+}
+
 void check(const BenchCommand& command) {
   std::visit([](const auto& bench) { bench::check_options(bench); }, command.bench);
 }

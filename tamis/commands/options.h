@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "tamis/bench/options.h"
+#include "tamis/data/options.h"
 #include "tamis/eval/options.h"
 #include "tamis/infer/options.h"
 #include "tamis/report/options.h"
@@ -15,8 +17,9 @@ namespace tamis::commands {
 
 /// What every command that runs a model takes.
 struct RunOptions {
-  int64_t threads = 0;         // of ATen; 0: one per core
-  std::string device = "cpu";  // cpu or cuda
+  int64_t threads = 0;                          // of ATen; 0: one per core
+  std::string device = "cpu";                   // cpu or cuda
+  std::vector<std::string> model_changes = {};  // KEY=VALUE in the place of what config.json says
 };
 
 struct TrainCommand {
@@ -73,14 +76,21 @@ struct ReportCommand {
   RunOptions run;
 };
 
+struct GenerateDataCommand {
+  data::GenerateOptions options;
+  std::filesystem::path out;  // empty: standard output
+};
+
 struct BenchCommand {
-  std::variant<bench::TrainBench, bench::ForwardBench, bench::DecodeBench, bench::OpsBench, bench::HeadBench> bench;
+  std::variant<bench::TrainBench, bench::ForwardBench, bench::DecodeBench, bench::OpsBench, bench::AttentionBench,
+               bench::HeadBench>
+      bench;
   bool json = false;
 };
 
 /// Any command with its options, as the command line gives them.
 using Command = std::variant<TrainCommand, AbcDigitsCommand, LossCommand, ScoreCommand, GenerateCommand, InspectCommand,
-                             ReportCommand, BenchCommand>;
+                             ReportCommand, GenerateDataCommand, BenchCommand>;
 
 /// Throws ExitCode::kUsage when the options cannot be, whatever is on the disk.
 void check_options(const Command& command);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "tamis/base/error.h"
 #include "tamis/data/streams.h"
@@ -117,6 +118,26 @@ std::vector<std::string> solve_abc_digits(std::string_view prompt) {
     prompt.remove_prefix(line.size() + 1);
   }
   return answers;
+}
+
+std::vector<Task> abc_digits_tasks() {
+  const auto instance = [](const TaskRequest& request, uint64_t index) {
+    AbcDigitsInstance made = abc_digits_instance(request.length, *request.depth, request.seed, index);
+    const int64_t begin = made.target_line * line_characters(kAbcDigitsDigits) + kQueryCharacters;
+    return TextInstance{.prompt = std::move(made.prompt),
+                        .answers = {made.answer},
+                        .answer_spans = {{begin, begin + kAbcDigitsDigits}},
+                        .depth = request.depth};
+  };
+  const auto score = [](std::string_view said, std::span<const std::string> answers) {
+    return said.starts_with(answers[0]) ? 1.0 : 0.0;
+  };
+  return {{.name = "abc_digits",
+           .summary = "the number of a letter, among lines that give all letters numbers",
+           .default_length = 1024,
+           .takes_depth = true,
+           .min_length = [](const Settings&) { return abc_digits_min_length(); },
+           .kind = TextTask{instance, solve_abc_digits, score, kAbcDigitsDigits}}};
 }
 
 AbcDigitsSource::AbcDigitsSource(const AbcDigitsOptions& options) : options_(options) {

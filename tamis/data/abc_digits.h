@@ -8,6 +8,7 @@
 
 #include "tamis/base/random.h"
 #include "tamis/data/source.h"
+#include "tamis/data/task.h"
 
 namespace tamis::data {
 
@@ -48,6 +49,10 @@ int64_t abc_digits_min_length();
 /// Every number that a prompt binds to the letter it asks for, in order; one, when the prompt is an instance. Works by
 /// reading the prompt, whatever its number of letters and digits.
 std::vector<std::string> solve_abc_digits(std::string_view prompt);
+
+/// abc_digits_instance as a task of the registry: the answer's span is the target line's number, the score 1 when what
+/// the model says begins with the answer.
+std::vector<Task> abc_digits_tasks();
 
 /// The training mix. Six digits and 26 letters at once are learnt slowly or never; sequences with few letters and short
 /// numbers teach retrieval first.

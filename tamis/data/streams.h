@@ -11,6 +11,14 @@ enum Stream : uint64_t {
   kAbcDigitsEvaluation = 0xabc0'0002,
   kTextFileWindow = 0x7e87'0001,
   kMixChoice = 0x3313'0001,
+  kTaskDepth = 0x7a58'0001,
+  kPasskey = 0x7a58'0002,
+  kNeedle = 0x7a58'0003,
+  kCopy = 0x7a58'0004,
+  kMqar = 0x7a58'0005,
+  kMqrar = 0x7a58'0006,
+  kVariableTracking = 0x7a58'0007,
+  kNiah = 0x7a58'0100,  // and the next ones, one for each form
 };
 
 }  // namespace tamis::data

@@ -50,25 +50,34 @@ HWY_INLINE void ShortExpMinusOne(D d, V (&x)[kCount]) {
   }
 }
 
-/// exp(x) for x <= 0, where softmax needs it: in float32 to about one ulp and in half the instructions of Highway's
-/// Exp, and 0 below -87. A NaN stays one, which Highway's would turn into 0.
-template <class D, class V>
-HWY_INLINE V ExpOfNonPositive(D d, V x) {
+/// x <- exp(x) for x <= 0, where softmax needs it: in float32 to about one ulp and in half the instructions of
+/// Highway's Exp, and 0 below -87. A NaN stays one, which Highway's would turn into 0.
+template <int kCount, class D, class V>
+HWY_INLINE void ExpOfNonPositive(D d, V (&x)[kCount]) {
   if constexpr (sizeof(hn::TFromD<D>) == 8) {
-    return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+    for (int i = 0; i < kCount; ++i) x[i] = hn::IfThenElse(hn::IsNaN(x[i]), x[i], hn::Exp(d, x[i]));
   } else {
     // Added to 1.5 * 2^23, n stands in the lowest bits of the sum.
     const auto shift = hn::Set(d, 12582912.0f);
-    const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), shift);
-    const V one_x[1] = {x}, n[1] = {hn::Sub(shifted, shift)};
-    V minus_one[1];
-    ExpOfRemainderMinusOne(d, one_x, n, minus_one);
-    const auto exp_of_r = hn::Add(minus_one[0], hn::Set(d, 1.0f));
+    V shifted[kCount], n[kCount], minus_one[kCount];
+    for (int i = 0; i < kCount; ++i) shifted[i] = hn::MulAdd(x[i], hn::Set(d, 1.44269504f), shift);
+    for (int i = 0; i < kCount; ++i) n[i] = hn::Sub(shifted[i], shift);
+    ExpOfRemainderMinusOne(d, x, n, minus_one);
     const hn::RebindToUnsigned<D> bits;
-    const auto exponent = hn::ShiftLeft<23>(hn::BitCast(bits, shifted));
-    const auto exp = hn::BitCast(d, hn::Add(hn::BitCast(bits, exp_of_r), exponent));
-    return hn::IfThenElse(hn::Gt(x, hn::Set(d, -87.0f)), exp, PositivePart(d, x));
+    for (int i = 0; i < kCount; ++i) {
+      const auto exp_of_r = hn::Add(minus_one[i], hn::Set(d, 1.0f));
+      const auto exponent = hn::ShiftLeft<23>(hn::BitCast(bits, shifted[i]));
+      const auto exp = hn::BitCast(d, hn::Add(hn::BitCast(bits, exp_of_r), exponent));
+      x[i] = hn::IfThenElse(hn::Gt(x[i], hn::Set(d, -87.0f)), exp, PositivePart(d, x[i]));
+    }
   }
+}
+
+template <class D, class V>
+HWY_INLINE V ExpOfNonPositive(D d, V x) {
+  V one[1] = {x};
+  ExpOfNonPositive(d, one);
+  return one[0];
 }
 
 /// x <- tanh(x) = m / (m + 2), m = exp(2 x) - 1: to about two ulp in float32, the sign and the relative precision near

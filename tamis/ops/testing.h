@@ -19,6 +19,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tamis/base/random.h"
@@ -44,6 +45,15 @@ class Threads {
  private:
   int before_;
 };
+
+/// Calls `work` on one thread that holds no scratch memory of earlier calls: so that what it takes can be measured.
+template <typename Work>
+void in_fresh_thread(const Work& work) {
+  std::thread([&] {
+    const Threads one(1);
+    work();
+  }).join();
+}
 
 /// Counts the bytes of CPU tensors that are alive, and the most there were at once, during its lifetime. Tensors made
 /// meanwhile must not outlive it.

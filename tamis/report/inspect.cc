@@ -67,7 +67,8 @@ std::string tile_table(const std::string& title, const json& tiles, int columns,
 }  // namespace
 
 json inspect(const InspectOptions& options, at::Device device) {
-  const infer::LoadedModel loaded = infer::load(options.checkpoint, device, models::read_changes(options.model_changes));
+  const infer::LoadedModel loaded =
+      infer::load(options.checkpoint, device, models::read_changes(options.model_changes));
   json result = inspect_config(loaded.model->config());
   result["title"] = loaded.checkpoint.string();
   result["tiles"] = describe_tiles(loaded.model->tiles());

@@ -17,8 +17,9 @@ struct InspectOptions {
 };
 
 struct ReportOptions {
-  std::filesystem::path run;        // run directory, as `tamis train` writes it
-  std::filesystem::path output;     // empty: report.html in it
+  std::filesystem::path run;                       // run directory, as `tamis train` writes it
+  std::vector<std::filesystem::path> beside = {};  // other runs whose grids stand below its own
+  std::filesystem::path output;                    // empty: report.html in it
   std::optional<std::string> text;  // for the relevance maps; none: an example of the run's validation data
   int64_t most_tokens = 512;        // of the text, from its beginning
 };

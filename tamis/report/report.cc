@@ -49,6 +49,20 @@ std::string name_of(const fs::path& run) {
   return whole.filename().empty() ? whole.string() : whole.filename().string();
 }
 
+/// What the page shows of another run: its name, its model, what it retrieves.
+json describe_beside(const fs::path& run) {
+  const json data = read_run(run);
+  if (!data.contains("abc_digits")) {
+    fail(ExitCode::kInput, "{0}: expected a run that was evaluated; `tamis eval abc_digits {0}` does that",
+         run.string());
+  }
+  const json model = describe_model(train::load_recipe(run / "config.toml").model);
+  return {{"title", name_of(run)},
+          {"type", model["type"]},
+          {"parameters", model["parameters"]},
+          {"abc_digits", data["abc_digits"]}};
+}
+
 bool has_checkpoint(const fs::path& run) {
   const fs::path checkpoints = run / "checkpoints";
   return fs::is_directory(checkpoints) && fs::directory_iterator(checkpoints) != fs::directory_iterator();
@@ -63,6 +77,7 @@ WrittenReport write_report(const ReportOptions& options, at::Device device) {
   data["version"] = kVersion;
   data["title"] = name_of(options.run);
   data["model"] = describe_model(recipe.model);
+  for (const fs::path& other : options.beside) data["beside"].push_back(describe_beside(other));
   if (has_checkpoint(options.run)) {
     const infer::LoadedModel loaded = infer::load(options.run, device);
     data["tiles"] = describe_tiles(loaded.model->tiles());

@@ -10,7 +10,6 @@
 #include "tamis/models/probe.h"
 #include "tamis/nn/norm.h"
 #include "tamis/nn/rotary.h"
-#include "tamis/ops/softmax_attention/softmax_attention.h"
 
 namespace tamis::models {
 namespace {
@@ -27,14 +26,6 @@ struct AttentionState final : MixerState {
 
   KeyValueCache cache;
 };
-
-bool learns_scale(const StackConfig& config) {
-  return config.ssmax == "learned" || config.ssmax == "bias" || config.ssmax == "position";
-}
-
-bool learns_bias(const StackConfig& config) {
-  return config.ssmax == "bias" || config.ssmax == "position";
-}
 
 }  // namespace
 
@@ -138,49 +129,21 @@ double AttentionMixer::window() const {
   return kind_.window ? static_cast<double>(*kind_.window) : std::numeric_limits<double>::infinity();
 }
 
-// ---- kinds
-
 void check_attention_sizes(const StackConfig& config) {
   if (config.hidden_size % config.num_attention_heads != 0) {
     fail(ExitCode::kUsage, "model: \"num_attention_heads\" must divide \"hidden_size\" {}, but is {}",
          config.hidden_size, config.num_attention_heads);
   }
+}
+
+void check_rotary_sizes(const StackConfig& config) {
+  check_attention_sizes(config);
   if (config.position == "rope" && config.head_dim() % 2 != 0) {
     fail(ExitCode::kUsage,
          "model: rotary embedding needs heads of even width, but \"hidden_size\" / \"num_attention_heads\" is {}; "
          "choose other sizes or position = \"none\"",
          config.head_dim());
   }
-}
-
-namespace {
-
-std::unique_ptr<Mixer> make_softmax(const StackConfig& config, std::optional<int64_t> window, at::Device device) {
-  const auto attend = [&config, window](const Tensor& q, const Tensor& k, const Tensor& v, int64_t key_start,
-                                        const MixerCall& call) {
-    ops::SoftmaxAttentionOptions options{.window = window, .key_start = key_start};
-    if (window && call.window) options.window = *call.window;
-    const size_t norms = config.qk_norm ? 2 : 0;
-    const auto per_head = [&](double value) { return at::full({q.size(2)}, value, q.options().dtype(at::kFloat)); };
-    if (learns_scale(config)) options.log_scale = call[2 + norms];
-    if (learns_bias(config)) options.log_bias = call[3 + norms];
-    if (config.ssmax == "position") options.position_scale = call.position_scale;
-    if (config.ssmax == "one") options.log_scale = per_head(1);
-    if (config.ssmax == "fixed") options.log_scale = per_head(*config.ssmax_scale);
-    return ops::softmax_attention(q, k, v, options);
-  };
-  return std::make_unique<AttentionMixer>(config, AttentionKind{.rotary = true, .scalable = true, .window = window},
-                                          attend, device);
-}
-
-}  // namespace
-
-std::unique_ptr<Mixer> make_full_attention(const StackConfig& config, at::Device device) {
-  return make_softmax(config, std::nullopt, device);
-}
-
-std::unique_ptr<Mixer> make_sliding_window_attention(const StackConfig& config, at::Device device) {
-  return make_softmax(config, config.window, device);
 }
 
 }  // namespace tamis::models

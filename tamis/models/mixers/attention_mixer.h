@@ -53,9 +53,12 @@ class AttentionMixer final : public Mixer {
   at::Tensor log_scale_, log_bias_;  // [H]; undefined unless learned
 };
 
-/// The lines of the registry.
-std::unique_ptr<Mixer> make_full_attention(const StackConfig& config, at::Device device);
-std::unique_ptr<Mixer> make_sliding_window_attention(const StackConfig& config, at::Device device);
+/// Throw ExitCode::kUsage when heads do not divide the width or, rotated, are odd.
 void check_attention_sizes(const StackConfig& config);
+void check_rotary_sizes(const StackConfig& config);
+
+/// What Scalable-Softmax learns, as config.ssmax says.
+bool learns_scale(const StackConfig& config);
+bool learns_bias(const StackConfig& config);
 
 }  // namespace tamis::models

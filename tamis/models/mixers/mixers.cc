@@ -1,5 +1,7 @@
 // Every mixer has a line here, and nothing else needs to know of it.
 
+#include "tamis/models/mixers/mixers.h"
+
 #include <array>
 #include <vector>
 
@@ -11,8 +13,13 @@ namespace tamis::models {
 namespace {
 
 const std::array kMixers = {
-    MixerKind{'a', "softmax attention", check_attention_sizes, make_full_attention},
-    MixerKind{'w', "sliding-window attention", check_attention_sizes, make_sliding_window_attention},
+    MixerKind{'a', "softmax attention", check_rotary_sizes, make_full_attention},
+    MixerKind{'w', "sliding-window attention", check_rotary_sizes, make_sliding_window_attention},
+    MixerKind{'e', "entmax attention", check_rotary_sizes, make_entmax},
+    MixerKind{'b', "stick-breaking attention", check_attention_sizes, make_stick_breaking},
+    MixerKind{'v', "Sieve attention", check_attention_sizes, make_sieve},
+    MixerKind{'m', "mLSTM", check_mlstm_sizes, make_mlstm},
+    MixerKind{'s', "screening", nullptr, make_screening},
 };
 
 }  // namespace

@@ -1,0 +1,65 @@
+#include <memory>
+
+#include "tamis/cli/commands.h"
+#include "tamis/cli/common.h"
+#include "tamis/cli/library.h"
+#include "tamis/data/registry.h"
+
+namespace tamis::cli {
+namespace {
+
+void add_settings(CLI::App& sub, const data::Task& task, data::Settings& settings) {
+  for (const data::Setting& setting : task.settings) {
+    int64_t& value = settings[setting.name] = setting.value;
+    sub.add_option("--" + setting.name, value, setting.help)->capture_default_str();
+  }
+}
+
+std::string haystack_help(data::HaystackUse use) {
+  const std::string help = "Text file to hide the needles in, from its beginning, repeated when it is too short";
+  return help + (use == data::HaystackUse::kRequired ? " (required)" : " (default: five sentences again and again)");
+}
+
+void add_task(CLI::App& generate, const data::Task& task) {
+  auto command = std::make_shared<commands::GenerateDataCommand>();
+  data::GenerateOptions& options = command->options;
+  options.task = task.name;
+  options.length = task.default_length;
+  auto* sub = generate.add_subcommand(task.name, task.summary);
+  sub->add_option("--length", options.length, "Tokens of a prompt at most; of the byte tokenizer where it is text")
+      ->capture_default_str();
+  sub->add_option("--count", options.count, "Instances")->capture_default_str();
+  sub->add_option("--seed", options.seed, "Of the instances")->capture_default_str();
+  if (task.takes_depth) {
+    sub->add_option("--depth", options.depth, "Place of what is hidden, 0 (first) to 1 (last) (default: anywhere)");
+  }
+  if (task.haystack != data::HaystackUse::kNone) {
+    sub->add_option("--haystack", options.haystack, haystack_help(task.haystack));
+  }
+  add_settings(*sub, task, options.settings);
+  sub->add_option("--out", command->out, "File to write (default: standard output)");
+  const bool needs_text = task.haystack == data::HaystackUse::kRequired;
+  sub->footer("Example: tamis data generate " + task.name + (needs_text ? " --haystack essays.txt" : "") +
+              " --length " + std::to_string(task.default_length) + " --count 100 --out " + task.name + ".jsonl");
+  sub->callback([command] { run(*command); });
+}
+
+void add_generate(CLI::App& data) {
+  auto* generate = data.add_subcommand("generate", "Write instances of a synthetic task as JSON Lines.");
+  generate->require_subcommand(1);
+  for (const data::Task& task : data::tasks()) add_task(*generate, task);
+  refuse_other_names(*generate, "task");
+  generate->footer("Example: tamis data generate passkey --length 4096 --depth 0.5 --count 100 --out passkey.jsonl");
+}
+
+}  // namespace
+
+void add_data(CLI::App& app) {
+  auto* data = app.add_subcommand("data", "Make data: instances of synthetic tasks.");
+  data->require_subcommand(1);
+  add_generate(*data);
+  refuse_other_names(*data, "data command");
+  data->footer("Example: tamis data generate needle --length 1024 --count 3");
+}
+
+}  // namespace tamis::cli

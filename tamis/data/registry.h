@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "tamis/data/task.h"
+
+namespace tamis::data {
+
+/// All synthetic tasks, by name.
+const std::vector<Task>& tasks();
+
+/// Throws ExitCode::kUsage with the nearest name when there is no such task.
+const Task& find_task(std::string_view name);
+
+}  // namespace tamis::data

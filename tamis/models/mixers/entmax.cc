@@ -1,0 +1,17 @@
+// Attention with alpha-entmax in the place of softmax.
+
+#include "tamis/models/mixers/attention_mixer.h"
+#include "tamis/models/mixers/mixers.h"
+#include "tamis/ops/entmax_attention/entmax_attention.h"
+
+namespace tamis::models {
+
+std::unique_ptr<Mixer> make_entmax(const StackConfig& config, at::Device device) {
+  const auto attend = [&config](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t key_start,
+                                const MixerCall&) {
+    return ops::entmax_attention(q, k, v, {.alpha = config.alpha, .key_start = key_start});
+  };
+  return std::make_unique<AttentionMixer>(config, AttentionKind{.rotary = true}, attend, device);
+}
+
+}  // namespace tamis::models

@@ -1,0 +1,167 @@
+// mLSTM with an output gate, as in xLSTM-large: keys half as wide as values, gates with biases, soft-capped.
+
+#include "tamis/ops/mlstm/mlstm.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <istream>
+#include <limits>
+#include <ostream>
+
+#include "tamis/base/error.h"
+#include "tamis/models/mixers/mixers.h"
+#include "tamis/models/probe.h"
+#include "tamis/nn/norm.h"
+
+namespace tamis::models {
+namespace {
+
+using at::Tensor;
+
+constexpr double kGateCap = 15.0;
+
+struct MlstmMixerState final : MixerState {
+  MlstmMixerState(int64_t H, int64_t K, int64_t V, at::Device device) {
+    const auto options = at::TensorOptions(device).dtype(at::kFloat);
+    state = {at::zeros({1, H, K, V}, options), at::zeros({1, H, K}, options), at::zeros({1, H}, options)};
+  }
+
+  int64_t bytes() const override {
+    return static_cast<int64_t>(state.C_BHKV.nbytes() + state.n_BHK.nbytes() + state.m_BH.nbytes());
+  }
+  int64_t bytes_after(int64_t) const override { return bytes(); }
+  std::unique_ptr<MixerState> fork() const override { return std::make_unique<MlstmMixerState>(*this); }
+
+  void save(std::ostream& out) const override {
+    for (const Tensor& x : {state.C_BHKV, state.n_BHK, state.m_BH}) {
+      const Tensor plain = x.cpu().contiguous();
+      out.write(static_cast<const char*>(plain.const_data_ptr()), static_cast<std::streamsize>(plain.nbytes()));
+    }
+  }
+  void load(std::istream& in) override {
+    for (Tensor* x : {&state.C_BHKV, &state.n_BHK, &state.m_BH}) {
+      const Tensor read = at::empty(x->sizes(), x->options().device(at::kCPU));
+      in.read(static_cast<char*>(read.mutable_data_ptr()), static_cast<std::streamsize>(read.nbytes()));
+      if (!in) fail(ExitCode::kInput, "decoding state: ends in the middle of an mLSTM's memory");
+      *x = read.to(x->device());
+    }
+  }
+
+  ops::MlstmState state;  // its tensors are replaced, never written to
+};
+
+class MlstmMixer final : public Mixer {
+ public:
+  MlstmMixer(const StackConfig& config, at::Device device)
+      : config_(config),
+        H_(config.num_attention_heads),
+        K_(config.hidden_size / (2 * config.num_attention_heads)),
+        V_(config.hidden_size / config.num_attention_heads) {
+    const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
+    const int64_t D = config.hidden_size;
+    projection_ = at::empty({2 * H_ * K_ + 2 * H_ * V_, D}, options);
+    gates_ = at::empty({2 * H_, D}, options);
+    input_bias_ = at::empty({H_}, options);
+    forget_bias_ = at::empty({H_}, options);
+    norm_ = at::empty({H_ * V_}, options);
+    out_ = at::empty({D, H_ * V_}, options);
+  }
+
+  std::vector<Parameter> parameters() const override {
+    return {{"qkvo_proj.weight", projection_}, {"gates.weight", gates_}, {"input_bias", input_bias_},
+            {"forget_bias", forget_bias_},     {"norm.weight", norm_},   {"out_proj.weight", out_}};
+  }
+
+  void initialise(Initialiser& initialiser) const override {
+    initialiser.inner(projection_);
+    initialiser.inner(gates_);
+    input_bias_.fill_(-10);                      // writes little at first
+    forget_bias_.copy_(at::linspace(3, 6, H_));  // remembers for tens to hundreds of tokens
+    norm_.fill_(1);
+    initialiser.residual(out_);
+  }
+
+  Tensor forward(const Tensor& x_BTD, const MixerCall& call) const override {
+    const Projected p = project(x_BTD, call);
+    return put_out(std::get<0>(ops::mlstm(p.q, p.k, p.v, p.i, p.f)), p, call);
+  }
+
+  std::unique_ptr<MixerState> new_state() const override {
+    return std::make_unique<MlstmMixerState>(H_, K_, V_, projection_.device());
+  }
+
+  Tensor decode(const Tensor& x_BCD, const MixerCall& call, std::span<MixerState* const> states) const override {
+    const Projected p = project(x_BCD, call);
+    const auto joint = [&](Tensor ops::MlstmState::*part) {
+      std::vector<Tensor> parts;
+      for (MixerState* state : states) parts.push_back(static_cast<MlstmMixerState*>(state)->state.*part);
+      return at::cat(parts);
+    };
+    const ops::MlstmState before = {joint(&ops::MlstmState::C_BHKV), joint(&ops::MlstmState::n_BHK),
+                                    joint(&ops::MlstmState::m_BH)};
+    const auto [h, C, n, m] = ops::mlstm(p.q, p.k, p.v, p.i, p.f, {.state = before});
+    for (size_t b = 0; b < states.size(); ++b) {
+      const auto row = [&](const Tensor& x) { return x.narrow(0, static_cast<int64_t>(b), 1).clone(); };
+      static_cast<MlstmMixerState*>(states[b])->state = {row(C), row(n), row(m)};
+    }
+    return put_out(h, p, call);
+  }
+
+  /// Writing and reading the memory; it does not depend on the length.
+  MixerFlops flops(int64_t) const override {
+    const auto memory = static_cast<double>(H_ * K_ * V_);
+    return {.similarities = 4 * memory, .values = 0};
+  }
+
+  Tensor relevance(const Tensor& x_1TD, const MixerCall& call) const override {
+    const Projected p = project(x_1TD, call);
+    return probed_weights(p.v, [&](const Tensor& v) { return std::get<0>(ops::mlstm(p.q, p.k, v, p.i, p.f)); }).abs();
+  }
+  double window() const override { return std::numeric_limits<double>::infinity(); }
+
+ private:
+  struct Projected {
+    Tensor q, k, v;  // [B, T, H, ...]
+    Tensor output;   // o, [B, T, H V]
+    Tensor i, f;     // [B, T, H], float32
+  };
+
+  Projected project(const Tensor& x_BTD, const MixerCall& call) const {
+    const auto parts = at::linear(x_BTD, call[0]).split_with_sizes({H_ * K_, H_ * K_, H_ * V_, H_ * V_}, -1);
+    const auto gates = at::linear(x_BTD, call[1]).to(at::kFloat).chunk(2, -1);
+    const auto capped = [](const Tensor& x) { return at::tanh(x / kGateCap) * kGateCap; };
+    const auto heads = [&](const Tensor& x) { return x.unflatten(-1, {H_, -1}); };
+    return {heads(parts[0]),           heads(parts[1]), heads(parts[2]), parts[3], capped(gates[0] + call[2]),
+            capped(gates[1] + call[3])};
+  }
+
+  Tensor put_out(const Tensor& h_BTHV, const Projected& p, const MixerCall& call) const {
+    const Tensor normalised = nn::layer_norm(h_BTHV, std::nullopt, config_.norm_eps).flatten(2) * call[4];
+    const Tensor gated = normalised * at::sigmoid(p.output);
+    return at::linear(gated.to(call[5].scalar_type()), call[5]);
+  }
+
+  const StackConfig& config_;
+  int64_t H_, K_, V_;
+  Tensor projection_;                // [2 H K + 2 H V, D]: W_q, W_k, W_v, W_o
+  Tensor gates_;                     // [2 H, D]: of i and f
+  Tensor input_bias_, forget_bias_;  // [H]
+  Tensor norm_;                      // [H V]
+  Tensor out_;                       // [D, H V]
+};
+
+}  // namespace
+
+void check_mlstm_sizes(const StackConfig& config) {
+  if (config.hidden_size % (2 * config.num_attention_heads) != 0) {
+    fail(ExitCode::kUsage, "model: for mLSTM twice \"num_attention_heads\" must divide \"hidden_size\" {}, but is {}",
+         config.hidden_size, 2 * config.num_attention_heads);
+  }
+}
+
+std::unique_ptr<Mixer> make_mlstm(const StackConfig& config, at::Device device) {
+  return std::make_unique<MlstmMixer>(config, device);
+}
+
+}  // namespace tamis::models

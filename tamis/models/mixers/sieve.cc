@@ -1,0 +1,17 @@
+// Sieve attention: strictly causal, without positions.
+
+#include "tamis/models/mixers/attention_mixer.h"
+#include "tamis/models/mixers/mixers.h"
+#include "tamis/ops/sieve_attention/sieve_attention.h"
+
+namespace tamis::models {
+
+std::unique_ptr<Mixer> make_sieve(const StackConfig& config, at::Device device) {
+  const auto attend = [&config](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t key_start,
+                                const MixerCall&) {
+    return ops::sieve_attention(q, k, v, {.alpha = config.alpha, .key_start = key_start});
+  };
+  return std::make_unique<AttentionMixer>(config, AttentionKind{.rotary = false}, attend, device);
+}
+
+}  // namespace tamis::models

@@ -1,0 +1,17 @@
+// Stick-breaking attention: strictly causal, without positions.
+
+#include "tamis/models/mixers/attention_mixer.h"
+#include "tamis/models/mixers/mixers.h"
+#include "tamis/ops/stick_breaking_attention/stick_breaking_attention.h"
+
+namespace tamis::models {
+
+std::unique_ptr<Mixer> make_stick_breaking(const StackConfig& config, at::Device device) {
+  const auto attend = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t key_start,
+                         const MixerCall&) {
+    return std::get<0>(ops::stick_breaking_attention(q, k, v, {.key_start = key_start}));
+  };
+  return std::make_unique<AttentionMixer>(config, AttentionKind{.rotary = false}, attend, device);
+}
+
+}  // namespace tamis::models

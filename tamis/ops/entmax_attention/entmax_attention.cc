@@ -1,0 +1,83 @@
+// tamis::entmax_attention as a torch operator. What it shares with Sieve is in selection_operator.h.
+
+#include "tamis/ops/entmax_attention/entmax_attention.h"
+
+#include "tamis/ops/entmax_attention/entmax_attention_kernel.h"
+#include "tamis/ops/entmax_attention/selection_operator.h"
+#include "tamis/ops/softmax_attention/softmax_attention.h"
+
+namespace tamis::ops {
+namespace {
+
+using at::Tensor;
+
+struct Mechanism {
+  static constexpr const char* kName = "entmax_attention";
+  static constexpr const char* kForward = "tamis::_entmax_attention";
+  static constexpr const char* kBackward = "tamis::_entmax_attention_backward";
+  static constexpr SelectionKernels kKernels{&kernels::entmax_forward, &kernels::entmax_backward};
+
+  static Tensor reference(const Tensor& q, const Tensor& k, const Tensor& v, const Selection& selection) {
+    return reference::entmax_attention(q, k, v,
+                                       {.alpha = selection.alpha,
+                                        .scale = selection.scale,
+                                        .strict = selection.strict,
+                                        .document = selection.document});
+  }
+};
+
+using Operator = SelectionOperator<Mechanism>;
+
+Tensor composite(const Tensor& q, const Tensor& k, const Tensor& v, double alpha, std::optional<double> scale,
+                 bool strict, int64_t key_start, const std::optional<Tensor>& document) {
+  return entmax_attention(
+      q, k, v, {.alpha = alpha, .scale = scale, .strict = strict, .key_start = key_start, .document = document});
+}
+
+}  // namespace
+
+Tensor entmax_attention(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor& v_BTHV,
+                        const EntmaxAttentionOptions& options) {
+  if (options.alpha == 1 && !options.strict) {  // no list of keys is needed where all are selected
+    Operator::check(q_BTHK, k_BTHK, v_BTHV, options.alpha,
+                    {.key_start = options.key_start, .document = options.document});
+    return softmax_attention(q_BTHK, k_BTHK, v_BTHV,
+                             {.scale = options.scale, .key_start = options.key_start, .document = options.document});
+  }
+  return Operator::apply(q_BTHK, k_BTHK, v_BTHV, options);
+}
+
+TORCH_LIBRARY_FRAGMENT(tamis, m) {
+  m.def(
+      "entmax_attention(Tensor q, Tensor k, Tensor v, *, float alpha=1.5, float? scale=None, bool strict=False, "
+      "int key_start=0, Tensor? document=None) -> Tensor");
+  m.def(
+      "_entmax_attention(Tensor q, Tensor k, Tensor v, float alpha, float scale, bool strict, Tensor? document) -> "
+      "(Tensor, Tensor)");
+  m.def(
+      "_entmax_attention_backward(Tensor grad, Tensor statistics, Tensor q, Tensor k, Tensor v, float alpha, "
+      "float scale, bool strict, Tensor? document) -> (Tensor, Tensor, Tensor)");
+}
+
+TORCH_LIBRARY_IMPL(tamis, CompositeImplicitAutograd, m) {
+  m.impl("entmax_attention", &composite);
+}
+
+TORCH_LIBRARY_IMPL(tamis, CPU, m) {
+  Operator::implement(m, &Operator::cpu, &Operator::backward_cpu);
+}
+
+TORCH_LIBRARY_IMPL(tamis, Meta, m) {
+  Operator::implement(m, &Operator::meta, &Operator::backward_meta);
+}
+
+TORCH_LIBRARY_IMPL(tamis, CompositeExplicitAutograd, m) {
+  Operator::implement(m, &Operator::fallback, &Operator::backward_fallback);
+}
+
+TORCH_LIBRARY_IMPL(tamis, Autograd, m) {
+  m.impl("_entmax_attention", &Operator::autograd);
+  m.impl("_entmax_attention_backward", torch::autograd::autogradNotImplementedFallback());
+}
+
+}  // namespace tamis::ops

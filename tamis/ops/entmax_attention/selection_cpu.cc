@@ -1,0 +1,72 @@
+#include <ATen/ATen.h>
+
+#include "tamis/ops/entmax_attention/selection.h"
+#include "tamis/ops/rows.h"
+
+namespace tamis::ops {
+namespace {
+
+using at::Tensor;
+
+kernels::SelectionStatistics* statistics_of(const Tensor& statistics, const AttentionHead& head) {
+  static_assert(sizeof(kernels::SelectionStatistics) == 2 * sizeof(float));
+  const int64_t at = (head.batch * statistics.size(1) + head.head) * statistics.size(2);
+  return reinterpret_cast<kernels::SelectionStatistics*>(statistics.mutable_data_ptr<float>()) + at;
+}
+
+}  // namespace
+
+std::tuple<Tensor, Tensor> selection_cpu(const SelectionKernels& kernels, const Tensor& q, const Tensor& k,
+                                         const Tensor& v, const Selection& selection) {
+  const AttentionProblem problem(q, k, v, selection.range());
+  const Tensor out = at::empty({problem.B, problem.T_q, problem.H, problem.V}, v.options());
+  const Tensor statistics = at::empty({problem.B, problem.H, problem.T_q, 2}, v.options().dtype(at::kFloat));
+  const int64_t scratch = kernels::selection_forward_scratch(problem.T_k, problem.K, problem.V);
+  problem.for_each_block(
+      [&](const AttentionHead& head, const kernels::QueryBlock& block, ScratchMemory<float>& memory) {
+        kernels.forward({.packed = head.packed,
+                         .visibility = head.visibility,
+                         .block = block,
+                         .q = head.q,
+                         .out = rows_of(out, head.batch, head.head),
+                         .query_origin = head.query_origin,
+                         .keys = problem.T_k,
+                         .alpha = selection.alpha,
+                         .scale = selection.scale,
+                         .statistics = statistics_of(statistics, head),
+                         .scratch = memory.take(scratch)});
+      });
+  return {out, statistics};
+}
+
+std::tuple<Tensor, Tensor, Tensor> selection_backward_cpu(const SelectionKernels& kernels, const Tensor& grad_in,
+                                                          const Tensor& statistics, const Tensor& q, const Tensor& k,
+                                                          const Tensor& v, const Selection& selection) {
+  const AttentionProblem problem(q, k, v, selection.range());
+  const Tensor grad = with_adjacent_rows(grad_in);
+  const auto like = [](const Tensor& x) { return at::empty(x.sizes(), x.options()); };
+  const Tensor dq = like(q), dk = like(k), dv = like(v);
+  const int64_t scratch = kernels::selection_backward_scratch(problem.T_k, problem.K, problem.V);
+  const auto add = [&](const AttentionHead& head, int64_t first, int64_t last, float* dk_rows, float* dv_rows,
+                       ScratchMemory<float>& memory) {
+    kernels.backward({.packed = head.packed,
+                      .visibility = head.visibility,
+                      .first = first,
+                      .last = last,
+                      .q = head.q,
+                      .grad = rows_of(grad, head.batch, head.head),
+                      .dq = rows_of(dq, head.batch, head.head),
+                      .query_origin = head.query_origin,
+                      .keys = problem.T_k,
+                      .alpha = selection.alpha,
+                      .scale = selection.scale,
+                      .statistics = statistics_of(statistics, head),
+                      .dk = dk_rows,
+                      .dv = dv_rows,
+                      .scratch = memory.take(scratch)});
+  };
+  problem.gather_key_gradients(add, dk, dv);
+  return {dq, dk, dv};
+}
+
+}  // namespace tamis::ops

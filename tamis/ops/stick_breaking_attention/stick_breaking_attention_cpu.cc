@@ -1,0 +1,85 @@
+#include "tamis/ops/stick_breaking_attention/stick_breaking_attention_cpu.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "tamis/ops/rows.h"
+#include "tamis/ops/stick_breaking_attention/stick_breaking_attention_kernel.h"
+
+namespace tamis::ops {
+
+using at::Tensor;
+
+AttentionRange range_of(const StickBreakingOptions& options) {
+  return {
+      .window = std::nullopt, .strict = options.strict, .key_start = options.key_start, .document = options.document};
+}
+
+double scale_of(const StickBreakingOptions& options, int64_t key_dim) {
+  return options.scale.value_or(1 / std::sqrt(static_cast<double>(key_dim)));
+}
+
+namespace {
+
+/// One number of each query of a head, in a contiguous float32 [B, T_q, H] tensor.
+kernels::QueryNumbers numbers_of(const Tensor& x_BTH, const AttentionHead& head) {
+  const int64_t first = head.batch * x_BTH.stride(0) + head.head;
+  return {x_BTH.mutable_data_ptr<float>() + first, x_BTH.size(2)};
+}
+
+}  // namespace
+
+std::tuple<Tensor, Tensor> stick_breaking_attention_cpu(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                        const StickBreakingOptions& options, Walk walk) {
+  const AttentionProblem problem(q, k, v, range_of(options));
+  const Tensor out = at::empty({problem.B, problem.T_q, problem.H, problem.V}, v.options());
+  const Tensor remainder = at::empty({problem.B, problem.T_q, problem.H}, v.options().dtype(at::kFloat));
+  const auto answer = [&](const AttentionHead& head, const kernels::QueryBlock& block, ScratchMemory<float>& memory) {
+    kernels::stick_breaking_forward(
+        {.packed = head.packed,
+         .visibility = head.visibility,
+         .block = block,
+         .q = head.q,
+         .out = rows_of(out, head.batch, head.head),
+         .remainder = numbers_of(remainder, head),
+         .query_origin = head.query_origin,
+         .scale = static_cast<float>(scale_of(options, problem.K)),
+         .end_early = walk == Walk::kUntilNothingIsLeft,
+         .scratch = memory.take(kernels::stick_breaking_forward_scratch(problem.K, problem.V))});
+  };
+  problem.for_each_block(answer);
+  return {out, remainder};
+}
+
+std::tuple<Tensor, Tensor, Tensor> stick_breaking_attention_backward_cpu(
+    const Tensor& grad_in, const Tensor& grad_remainder_in, const Tensor& q, const Tensor& k, const Tensor& v,
+    const StickBreakingOptions& options, Walk walk) {
+  const AttentionProblem problem(q, k, v, range_of(options));
+  const Tensor grad = with_adjacent_rows(grad_in);
+  const Tensor grad_remainder = grad_remainder_in.to(at::kFloat).contiguous();
+  const auto like = [](const Tensor& x) { return at::empty(x.sizes(), x.options()); };
+  const Tensor dq = like(q), dk = like(k), dv = like(v);
+  const auto add = [&](const AttentionHead& head, int64_t first, int64_t last, float* dk_rows, float* dv_rows,
+                       ScratchMemory<float>& memory) {
+    kernels::stick_breaking_backward(
+        {.packed = head.packed,
+         .visibility = head.visibility,
+         .first = first,
+         .last = last,
+         .q = head.q,
+         .grad = rows_of(grad, head.batch, head.head),
+         .dq = rows_of(dq, head.batch, head.head),
+         .grad_remainder = numbers_of(grad_remainder, head),
+         .query_origin = head.query_origin,
+         .scale = static_cast<float>(scale_of(options, problem.K)),
+         .end_early = walk == Walk::kUntilNothingIsLeft,
+         .dk = dk_rows,
+         .dv = dv_rows,
+         .scratch = memory.take(kernels::stick_breaking_backward_scratch(last, problem.K, problem.V))});
+  };
+  problem.gather_key_gradients(add, dk, dv);
+  return {dq, dk, dv};
+}
+
+}  // namespace tamis::ops

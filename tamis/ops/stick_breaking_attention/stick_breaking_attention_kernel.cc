@@ -1,0 +1,257 @@
+// Stick-breaking attention, forward and backward. The derivation is in README.md.
+
+#include "tamis/ops/stick_breaking_attention/stick_breaking_attention_kernel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tamis/ops/stick_breaking_attention/stick_breaking_attention_kernel.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h, which includes this file once per instruction set:
+#include "tamis/kernels/attention-inl.h"
+#include "tamis/kernels/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tamis::kernels::HWY_NAMESPACE {
+namespace {
+
+using Lanes = hn::Vec<LaneTag<float>>;
+
+inline constexpr float kHidden = -HUGE_VALF;        // score of a pair that may not see each other: its sigmoid is 0
+inline constexpr float kNothing = 1.17549435e-38f;  // least normal number: a shorter stick counts as used up
+
+/// What is left of each query's stick: rest - lost, where `lost` is what rounding has not taken off yet (Kahan).
+struct Sticks {
+  HWY_ALIGN float rest[kQueryBlock];
+  HWY_ALIGN float lost[kQueryBlock];
+
+  /// Lanes without a query have no stick.
+  explicit Sticks(int64_t count) {
+    std::fill_n(rest, kQueryBlock, 0.0f);
+    std::fill_n(rest, count, 1.0f);
+    std::fill_n(lost, kQueryBlock, 0.0f);
+  }
+};
+
+enum class Sigmoids { kForgotten, kKept };
+
+/// Scores of kCount vectors of lanes -> weights, key by key from the newest to the oldest:
+///   e = exp(-|z|),  sigmoid(z) = 1 / (1 + e) or e / (1 + e),  weight = sigmoid(z) rest,  rest <- rest (1 - sigmoid(z))
+/// The new rest is rest - weight as long as that keeps its digits, for z > 0 the product.
+template <Sigmoids kSigmoids, int kCount>
+HWY_INLINE void BreakLanes(const TilePart& part, float* scores, float* sigmoids, float* rests, float* losses) {
+  const LaneTag<float> d;
+  const auto one = hn::Set(d, 1.0f), zero = hn::Zero(d);
+  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<float>());
+  Lanes rest[kCount], lost[kCount];
+  for (int i = 0; i < kCount; ++i) rest[i] = hn::Load(d, rests + i * kWidth);
+  for (int i = 0; i < kCount; ++i) lost[i] = hn::Load(d, losses + i * kWidth);
+  for (int64_t row = part.end - 1; row >= part.begin; --row) {
+    float* at = scores + row * kQueryBlock;
+    Lanes z[kCount], e[kCount], inverse[kCount];
+    for (int i = 0; i < kCount; ++i) z[i] = hn::LoadU(d, at + i * kWidth);
+    for (int i = 0; i < kCount; ++i) e[i] = hn::Or(z[i], hn::SignBit(d));  // -|z|
+    ExpOfNonPositive(d, e);
+    for (int i = 0; i < kCount; ++i) inverse[i] = hn::Div(one, hn::Add(one, e[i]));
+    for (int i = 0; i < kCount; ++i) {
+      const auto smaller = hn::Mul(e[i], inverse[i]);
+      const auto positive = hn::Gt(z[i], zero);
+      const auto sigmoid = hn::IfThenElse(positive, inverse[i], smaller);
+      const auto weight = hn::Mul(sigmoid, rest[i]);
+      const auto take = hn::Add(weight, lost[i]);
+      const auto left = hn::Sub(rest[i], take);
+      lost[i] = hn::IfThenZeroElse(positive, hn::Sub(take, hn::Sub(rest[i], left)));
+      rest[i] = hn::IfThenElse(positive, hn::Mul(rest[i], smaller), left);
+      hn::StoreU(weight, d, at + i * kWidth);
+      if constexpr (kSigmoids == Sigmoids::kKept) {
+        hn::StoreU(sigmoid, d, sigmoids + row * kQueryBlock + i * kWidth);
+      }
+    }
+  }
+  for (int i = 0; i < kCount; ++i) {
+    const auto nothing = hn::Lt(rest[i], hn::Set(d, kNothing));
+    hn::Store(hn::IfThenZeroElse(nothing, rest[i]), d, rests + i * kWidth);
+    hn::Store(hn::IfThenZeroElse(nothing, lost[i]), d, losses + i * kWidth);
+  }
+}
+
+/// Scores of a tile -> weights.
+template <Sigmoids kSigmoids>
+HWY_INLINE void BreakSticks(const TilePart& part, int64_t lanes, float* scores, float* sigmoids, Sticks& sticks) {
+  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<float>());
+  constexpr int kMost = kWidth == 16 ? 4 : 2;  // as many as the registers hold
+  int64_t lane = 0;
+  for (; lane + kMost * kWidth <= lanes; lane += kMost * kWidth) {
+    BreakLanes<kSigmoids, kMost>(part, scores + lane, sigmoids + lane, sticks.rest + lane, sticks.lost + lane);
+  }
+  for (; lane < lanes; lane += kWidth) {
+    BreakLanes<kSigmoids, 1>(part, scores + lane, sigmoids + lane, sticks.rest + lane, sticks.lost + lane);
+  }
+}
+
+/// True when every older key of every query would weigh exactly 0: weights and rests are products with a rest of 0.
+HWY_INLINE bool NothingIsLeft(const Sticks& sticks, int64_t lanes) {
+  const LaneTag<float> d;
+  for (int64_t lane = 0; lane < lanes; lane += hn::MaxLanes(d)) {
+    if (!hn::AllTrue(d, hn::Eq(hn::Load(d, sticks.rest + lane), hn::Zero(d)))) return false;
+  }
+  return true;
+}
+
+/// The tiles that a block's queries see, from the newest to the oldest.
+struct Tiles {
+  int64_t first_key, end_key, newest, oldest;
+
+  Tiles(const Visibility& visibility, const QueryBlock& block)
+      : first_key(block.first_key(visibility)), end_key(block.end_key(visibility)) {
+    const bool any = first_key < end_key;
+    oldest = any ? first_key / kKeyTile * kKeyTile : 0;
+    newest = any ? (end_key - 1) / kKeyTile * kKeyTile : -kKeyTile;
+  }
+};
+
+void Forward(const StickBreakingForward& work) {
+  const QueryBlock& block = work.block;
+  const PackedKeys& packed = work.packed;
+  const int64_t key_width = padded(packed.key_dim), value_width = padded(packed.value_dim), lanes = block.lanes();
+  const BlockRows q(work.scratch, packed.key_dim);
+  float* out = work.scratch + query_scratch(packed.key_dim);
+  float* scores = out + kQueryBlock * value_width;
+  HWY_ALIGN float factor[kQueryBlock], document_of_lane[kQueryBlock];
+  Sticks sticks(block.count);
+  std::fill(out, out + block.count * value_width, 0.0f);
+
+  const int64_t row = block.first - work.query_origin;
+  std::fill_n(factor, kQueryBlock, work.scale);
+  LoadBlock(work.q, row, block.count, factor, q);
+  const float* document = LaneDocuments(work.visibility, block, document_of_lane);
+  const Tiles tiles(work.visibility, block);
+  for (int64_t tile = tiles.newest; tile >= tiles.oldest; tile -= kKeyTile) {
+    const TilePart part = VisiblePart(work.visibility, block, tiles.first_key, tiles.end_key, tile);
+    TileTimesBlock(packed.key(tile), key_width, q, lanes, scores);
+    if (!part.whole) HidePairs(work.visibility, block, tile, part, document, kHidden, scores);
+    BreakSticks<Sigmoids::kForgotten>(part, lanes, scores, scores, sticks);
+    Multiply<Sum::kAdd>(block.count, value_width, part.end - part.begin,
+                        {scores + part.begin * kQueryBlock, 1, kQueryBlock},
+                        {packed.value(tile + part.begin), value_width}, {out, value_width});
+    if (work.end_early && NothingIsLeft(sticks, lanes)) break;
+  }
+  for (int64_t lane = 0; lane < block.count; ++lane) {
+    StoreRow(out + lane * value_width, packed.value_dim, work.out, row + lane);
+    work.remainder.data[(row + lane) * work.remainder.stride] = sticks.rest[lane] - sticks.lost[lane];
+  }
+}
+
+/// What each query's older keys and its remainder hand on: sum of weight * gradient, compensated.
+struct OlderGradients {
+  HWY_ALIGN float sum[kQueryBlock];
+  HWY_ALIGN float lost[kQueryBlock];
+};
+
+/// Products of gradients and values -> gradients of scores, key by key from the oldest to the newest:
+///   older <- older + weight da,  dz = weight da - sigmoid(z) older
+HWY_INLINE void ScoreGradients(const TilePart& part, int64_t lanes, const float* weights, const float* sigmoids,
+                               float* gradients, OlderGradients& older) {
+  const LaneTag<float> d;
+  for (int64_t lane = 0; lane < lanes; lane += hn::MaxLanes(d)) {
+    auto sum = hn::Load(d, older.sum + lane), lost = hn::Load(d, older.lost + lane);
+    for (int64_t row = part.begin; row < part.end; ++row) {
+      const int64_t at = row * kQueryBlock + lane;
+      const auto own = hn::Mul(hn::LoadU(d, weights + at), hn::LoadU(d, gradients + at));
+      const auto add = hn::Sub(own, lost);
+      const auto next = hn::Add(sum, add);
+      lost = hn::Sub(hn::Sub(next, sum), add);
+      sum = next;
+      hn::StoreU(hn::NegMulAdd(hn::LoadU(d, sigmoids + at), sum, own), d, gradients + at);
+    }
+    hn::Store(sum, d, older.sum + lane);
+    hn::Store(lost, d, older.lost + lane);
+  }
+}
+
+void BackwardOfBlock(const StickBreakingBackward& work, const QueryBlock& block) {
+  constexpr int64_t kTile = kKeyTile * kQueryBlock;
+  const PackedKeys& packed = work.packed;
+  const int64_t key_width = padded(packed.key_dim), value_width = padded(packed.value_dim), lanes = block.lanes();
+  const BlockRows q(work.scratch, packed.key_dim);
+  const BlockRows grad(work.scratch + query_scratch(packed.key_dim), packed.value_dim);
+  float* dq = work.scratch + query_scratch(packed.key_dim) + query_scratch(packed.value_dim);
+  float* gradients = dq + kQueryBlock * key_width;
+  float* all_weights = gradients + kTile;  // of every tile, then the sigmoids in the same way
+  float* all_sigmoids = all_weights + whole_tiles(work.last) * kQueryBlock;
+  HWY_ALIGN float factor[kQueryBlock], document_of_lane[kQueryBlock];
+
+  const int64_t row = block.first - work.query_origin;
+  std::fill_n(factor, kQueryBlock, work.scale);
+  LoadBlock(work.q, row, block.count, factor, q);
+  LoadBlock(work.grad, row, block.count, nullptr, grad);
+  std::fill(dq, dq + block.count * key_width, 0.0f);
+  const float* document = LaneDocuments(work.visibility, block, document_of_lane);
+  const Tiles tiles(work.visibility, block);
+  const auto part_of = [&](int64_t tile) {
+    return VisiblePart(work.visibility, block, tiles.first_key, tiles.end_key, tile);
+  };
+
+  // As forward: weights and sigmoids, from the newest key to the oldest.
+  Sticks sticks(block.count);
+  int64_t oldest = tiles.newest + kKeyTile;  // tile that was looked at
+  while (oldest > tiles.oldest && !(work.end_early && NothingIsLeft(sticks, lanes))) {
+    oldest -= kKeyTile;
+    const TilePart part = part_of(oldest);
+    float* weights = all_weights + oldest * kQueryBlock;
+    TileTimesBlock(packed.key(oldest), key_width, q, lanes, weights);
+    if (!part.whole) HidePairs(work.visibility, block, oldest, part, document, kHidden, weights);
+    BreakSticks<Sigmoids::kKept>(part, lanes, weights, all_sigmoids + oldest * kQueryBlock, sticks);
+  }
+  // Back: what a key's older ones receive is a sum that begins at the oldest.
+  OlderGradients older = {};
+  for (int64_t lane = 0; lane < block.count; ++lane) {
+    const float remainder = sticks.rest[lane] - sticks.lost[lane];
+    older.sum[lane] = remainder * work.grad_remainder.data[(row + lane) * work.grad_remainder.stride];
+  }
+  for (int64_t tile = oldest; tile <= tiles.newest; tile += kKeyTile) {
+    const TilePart part = part_of(tile);
+    const int64_t keys = part.end - part.begin, begin = tile + part.begin;
+    const float* weights = all_weights + tile * kQueryBlock;
+    TileTimesBlock(packed.value(tile), value_width, grad, lanes, gradients);
+    ScoreGradients(part, lanes, weights, all_sigmoids + tile * kQueryBlock, gradients, older);
+    const float* first_weight = weights + part.begin * kQueryBlock;
+    const float* first_gradient = gradients + part.begin * kQueryBlock;
+    Multiply<Sum::kAdd>(keys, value_width, block.count, {first_weight, kQueryBlock, 1}, {grad.rows, value_width},
+                        {work.dv + begin * value_width, value_width});
+    Multiply<Sum::kAdd>(keys, key_width, block.count, {first_gradient, kQueryBlock, 1}, {q.rows, key_width},
+                        {work.dk + begin * key_width, key_width});
+    Multiply<Sum::kAdd>(block.count, key_width, keys, {first_gradient, 1, kQueryBlock}, {packed.key(begin), key_width},
+                        {dq, key_width});
+  }
+  for (int64_t lane = 0; lane < block.count; ++lane) {
+    float* d_row = dq + lane * key_width;
+    for (int64_t i = 0; i < key_width; ++i) d_row[i] *= work.scale;
+    StoreRow(d_row, packed.key_dim, work.dq, row + lane);
+  }
+}
+
+void Backward(const StickBreakingBackward& work) {
+  for (int64_t first = work.first; first < work.last; first += kQueryBlock) {
+    BackwardOfBlock(work, {first, std::min(kQueryBlock, work.last - first)});
+  }
+}
+
+}  // namespace
+}  // namespace tamis::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tamis::kernels {
+
+HWY_EXPORT(Forward);
+HWY_EXPORT(Backward);
+
+void stick_breaking_forward(const StickBreakingForward& work) {
+  HWY_DYNAMIC_DISPATCH(Forward)(work);
+}
+
+void stick_breaking_backward(const StickBreakingBackward& work) {
+  HWY_DYNAMIC_DISPATCH(Backward)(work);
+}
+
+}  // namespace tamis::kernels
+#endif
