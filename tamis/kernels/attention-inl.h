@@ -74,6 +74,13 @@ HWY_INLINE TilePart VisiblePart(const Visibility& visibility, const QueryBlock& 
   return part;
 }
 
+/// TileTimesBlock for the part of the tile that is seen.
+HWY_INLINE void PartTimesBlock(const float* tile, int64_t stride, const TilePart& part, const BlockRows& block,
+                               int64_t lanes, float* out) {
+  Multiply<Sum::kReplace>(part.end - part.begin, lanes, block.dim, {tile + part.begin * stride, stride, 1},
+                          {block.transposed, kQueryBlock}, {out + part.begin * kQueryBlock, kQueryBlock});
+}
+
 /// Replaces the scores of pairs that may not see each other. `document` of the lanes: see LaneDocuments.
 HWY_INLINE void HidePairs(const Visibility& visibility, const QueryBlock& block, int64_t tile, const TilePart& part,
                           const float* document, float hidden, float* scores) {

@@ -8,7 +8,6 @@
 #include <malloc.h>
 
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <string>
 #include <thread>
@@ -118,31 +117,22 @@ void expect_exact_support(const Tensors& in, const typename Subject::Options& op
   });
 }
 
-/// Bytes that the resident memory of this process grows by while `work` runs on a new thread; -1 where the system does
-/// not tell.
+/// Bytes of tensors at their peak while `work` runs on a new thread, and of the scratch memory that the thread keeps.
 template <typename Work>
-int64_t resident_growth(const Work& work) {
-  const auto status = [](const std::string& name) -> int64_t {
-    std::ifstream file("/proc/self/status");
-    for (std::string word; file >> word;) {
-      if (word != name) continue;
-      int64_t kilobytes = -1;
-      file >> kilobytes;
-      return kilobytes * 1024;
-    }
-    return -1;
+int64_t bytes_of(const Work& work) {
+  const auto in_use = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return static_cast<int64_t>(info.uordblks + info.hblkhd);
   };
-  int64_t growth = -1;
+  int64_t bytes = 0;
   std::thread([&] {
     const Threads one(1);
-    mallopt(M_MMAP_THRESHOLD, 128 << 10);  // the default, but fixed: what is freed goes back at once
-    malloc_trim(0);
-    if (!(std::ofstream("/proc/self/clear_refs") << "5" << std::flush)) return;  // the peak begins here
-    const int64_t before = status("VmRSS:");
+    const PeakAllocation tensors;
+    const int64_t before = in_use();
     work();
-    growth = before < 0 ? -1 : status("VmHWM:") - before;
+    bytes = tensors.peak_bytes() + in_use() - before;
   }).join();
-  return growth;
+  return bytes;
 }
 
 template <class Subject>
@@ -393,17 +383,16 @@ TYPED_TEST_P(SelectionTest, MemoryGrowsLinearlyWithTheSequence) {
     double spread;
   };
   for (const Case& c : {Case{4096, 2, 1.0}, Case{1024, 8, 0.0}}) {  // a few keys of each query, and all of them
-    const auto growth = [&](int64_t tokens) {
-      return resident_growth([&] {
+    const auto bytes = [&](int64_t tokens) {
+      return bytes_of([&] {
         const Tensors in = normal_inputs({1, tokens, c.H, 8, 8, -1, c.spread}, 65);
         outputs_and_gradients(fused_with<TypeParam>({}), in);
       });
     };
-    growth(1024);  // whatever is set up once
-    const int64_t before = growth(c.T), after = growth(4 * c.T);
-    if (before < 0) GTEST_SKIP() << "the system does not tell the peak of the resident memory";
-    EXPECT_LE(after, 4.5 * before + (2 << 20)) << "spread " << c.spread;  // 16 times as many pairs
-    EXPECT_LT(after, 16 * c.T * c.T * c.H) << "spread " << c.spread;      // one byte a pair
+    bytes(64);  // whatever is set up once
+    const int64_t after = bytes(4 * c.T);
+    EXPECT_LE(after, 4.5 * bytes(c.T)) << "spread " << c.spread;      // 16 times as many pairs
+    EXPECT_LT(after, 16 * c.T * c.T * c.H) << "spread " << c.spread;  // one byte a pair
   }
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tamis/ops/mlstm/mlstm_cpu.h"
+#include "tamis/ops/registration.h"
 #include "tamis/ops/testing.h"
 
 namespace tamis::ops {
@@ -263,6 +264,31 @@ TEST(Mlstm, DocumentsAreReadAsIfAlone) {
     for (size_t i = 0; i < (first == 0 ? 8 : 5); ++i) alone.push_back(i < 5 ? in[i].slice(1, first, last) : in[i]);
     EXPECT_LE(testing::largest(packed.slice(1, first, last) - fused()(alone)[0]), 1e-5 * testing::largest(packed));
   }
+}
+
+TEST(Mlstm, DocumentsMayBeAsShortAsOneToken) {
+  Tensor document = at::arange(150, at::kLong);
+  document.slice(0, 20, 60).fill_(1000);
+  document.slice(0, 80).floor_divide_(30);
+  document.slice(0, 149).fill_(2000);  // its m may be the 0 that every document begins with
+  const MlstmOptions options{.chunk = 16, .document = document.view({1, 150})};
+  for (const bool state : {false, true}) {
+    expect_accurate(fused(options), defined(options), {1, 150, 2, 8, 12, 16, state}, 65);
+  }
+}
+
+TEST(Mlstm, TheStateOfTheSchemaIsAListOfThree) {
+  using Signature = std::tuple<Tensor, Tensor, Tensor, Tensor>(
+      const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+      const std::optional<c10::List<Tensor>>&, int64_t, const std::optional<Tensor>&);
+  const auto op = find_operator<Signature>("tamis::mlstm");
+  const Tensors in = random_inputs({1, 40, 2, 8, 12, 64, true}, 66), expected = fused()(in);
+  c10::List<Tensor> state({in[5], in[6]});
+  const auto call = [&] { return op.call(in[0], in[1], in[2], in[3], in[4], state, 64, std::nullopt); };
+  testing::expect_throws<c10::ValueError>(call, "mlstm: state must be (C, n, m), but has 2 tensors");
+  state.push_back(in[7]);
+  const auto [h, C, n, m] = call();
+  EXPECT_TRUE(testing::same_bits({h, C, n, m}, expected));
 }
 
 TEST(Mlstm, NaNShowsInTheResult) {

@@ -83,7 +83,7 @@ void Forward(const SoftmaxForward& work) {
   const int64_t first_key = block.first_key(work.visibility), end_key = block.end_key(work.visibility);
   for (int64_t tile = first_key / kKeyTile * kKeyTile; tile < end_key; tile += kKeyTile) {
     const TilePart part = VisiblePart(work.visibility, block, first_key, end_key, tile);
-    TileTimesBlock(packed.key(tile), key_width, q, lanes, scores);
+    PartTimesBlock(packed.key(tile), key_width, part, q, lanes, scores);
     if (!part.whole) HidePairs(work.visibility, block, tile, part, document, kHidden, scores);
     Exponentials(part, lanes, scores, online);
     for (int64_t lane = 0; lane < block.count; ++lane) {
@@ -176,9 +176,9 @@ void BackwardOfBlock(const SoftmaxBackward& work, const QueryBlock& block) {
   for (int64_t tile = first_key / kKeyTile * kKeyTile; tile < end_key; tile += kKeyTile) {
     const TilePart part = VisiblePart(work.visibility, block, first_key, end_key, tile);
     const int64_t keys = part.end - part.begin, begin = tile + part.begin;
-    TileTimesBlock(packed.key(tile), key_width, q, lanes, weights);
+    PartTimesBlock(packed.key(tile), key_width, part, q, lanes, weights);
     if (!part.whole) HidePairs(work.visibility, block, tile, part, document, kHidden, weights);
-    TileTimesBlock(packed.value(tile), value_width, grad, lanes, gradients);
+    PartTimesBlock(packed.value(tile), value_width, part, grad, lanes, gradients);
     WeightsAndScoreGradients(part, lanes, of, weights, gradients);
     const float* first_weight = weights + part.begin * kQueryBlock;
     const float* first_gradient = gradients + part.begin * kQueryBlock;

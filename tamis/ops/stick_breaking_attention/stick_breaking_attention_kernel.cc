@@ -140,30 +140,21 @@ void Forward(const StickBreakingForward& work) {
   }
 }
 
-/// What each query's older keys and its remainder hand on: sum of weight * gradient, compensated.
-struct OlderGradients {
-  HWY_ALIGN float sum[kQueryBlock];
-  HWY_ALIGN float lost[kQueryBlock];
-};
-
 /// Products of gradients and values -> gradients of scores, key by key from the oldest to the newest:
 ///   older <- older + weight da,  dz = weight da - sigmoid(z) older
+/// `older` begins with what the remainder hands on, one number for each lane.
 HWY_INLINE void ScoreGradients(const TilePart& part, int64_t lanes, const float* weights, const float* sigmoids,
-                               float* gradients, OlderGradients& older) {
+                               float* gradients, float* older) {
   const LaneTag<float> d;
   for (int64_t lane = 0; lane < lanes; lane += hn::MaxLanes(d)) {
-    auto sum = hn::Load(d, older.sum + lane), lost = hn::Load(d, older.lost + lane);
+    auto sum = hn::Load(d, older + lane);
     for (int64_t row = part.begin; row < part.end; ++row) {
       const int64_t at = row * kQueryBlock + lane;
       const auto own = hn::Mul(hn::LoadU(d, weights + at), hn::LoadU(d, gradients + at));
-      const auto add = hn::Sub(own, lost);
-      const auto next = hn::Add(sum, add);
-      lost = hn::Sub(hn::Sub(next, sum), add);
-      sum = next;
+      sum = hn::Add(sum, own);
       hn::StoreU(hn::NegMulAdd(hn::LoadU(d, sigmoids + at), sum, own), d, gradients + at);
     }
-    hn::Store(sum, d, older.sum + lane);
-    hn::Store(lost, d, older.lost + lane);
+    hn::Store(sum, d, older + lane);
   }
 }
 
@@ -202,10 +193,10 @@ void BackwardOfBlock(const StickBreakingBackward& work, const QueryBlock& block)
     BreakSticks<Sigmoids::kKept>(part, lanes, weights, all_sigmoids + oldest * kQueryBlock, sticks);
   }
   // Back: what a key's older ones receive is a sum that begins at the oldest.
-  OlderGradients older = {};
+  HWY_ALIGN float older[kQueryBlock] = {};
   for (int64_t lane = 0; lane < block.count; ++lane) {
     const float remainder = sticks.rest[lane] - sticks.lost[lane];
-    older.sum[lane] = remainder * work.grad_remainder.data[(row + lane) * work.grad_remainder.stride];
+    older[lane] = remainder * work.grad_remainder.data[(row + lane) * work.grad_remainder.stride];
   }
   for (int64_t tile = oldest; tile <= tiles.newest; tile += kKeyTile) {
     const TilePart part = part_of(tile);

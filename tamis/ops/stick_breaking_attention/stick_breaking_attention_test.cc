@@ -158,6 +158,39 @@ TEST_P(StickBreakingTest, TheEarlyEndChangesNoBit) {
   });
 }
 
+TEST(StickBreakingAttention, TheEarlyEndWaitsForTheLongestStick) {
+  // In every block some sticks are used up at once and others never.
+  const Tensors in = random_inputs({1, 600, 1, 16, 16, -1, -8}, 47);
+  for (int64_t t = 0; t < 600; t += 3) in[0].select(1, t).neg_();
+  testing::for_each_target([&] {
+    const auto run = [&](Walk walk) -> Tensors {
+      const auto [out, remainder] = stick_breaking_attention_cpu(in[0], in[1], in[2], {}, walk);
+      const auto [dq, dk, dv] = stick_breaking_attention_backward_cpu(out, remainder, in[0], in[1], in[2], {}, walk);
+      return {out, remainder, dq, dk, dv};
+    };
+    EXPECT_TRUE(testing::same_bits(run(Walk::kUntilNothingIsLeft), run(Walk::kWhole)));
+  });
+  for (int64_t t = 0; t < 600; ++t) {  // 32 neighbours, which are whole vectors of lanes
+    if (t % 64 < 32 && t % 3 != 0) in[0].select(1, t).neg_();
+    if (t % 64 >= 32 && t % 3 == 0) in[0].select(1, t).neg_();
+  }
+  testing::expect_as_accurate_as_plain(fused({}), defined({}), in);
+}
+
+TEST(StickBreakingAttention, AKeyThatTakesNearlyAllLeavesTheRightRest) {
+  // One query, two keys, the newer one with score z: it leaves 1 / (1 + exp(z)) of the stick, and the older one half.
+  testing::for_each_target([] {
+    for (const double z : {1.0, 5.0, 12.0, 30.0, 80.0}) {
+      const Tensor q = at::ones({1, 1, 1, 1}), k = at::tensor({0.0, z}).to(at::kFloat).view({1, 2, 1, 1});
+      const Tensor v = at::tensor({1.0f, 0.0f}).view({1, 2, 1, 1});
+      const auto [out, remainder] = stick_breaking_attention(q, k, v, {.scale = 1.0, .strict = false});
+      const double expected = 0.5 / (1 + std::exp(z));
+      EXPECT_NEAR(out.item<double>() / expected, 1, 1e-6) << "z " << z;
+      EXPECT_NEAR(remainder.item<double>() / expected, 1, 1e-6) << "z " << z;
+    }
+  });
+}
+
 TEST(StickBreakingAttention, KeysBeyondTheEndOfEveryStickCannotMatter) {
   // The newest 600 keys use up every stick; those before hold NaN.
   const Shape shape{1, 1000, 2, 16, 16, 70};

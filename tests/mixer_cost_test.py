@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""A new mixer costs an operator's folder, a module and a line: holds that nothing else knows of any of them.
+
+mixer_cost_test.py [PROGRAM]: the argument that ctest passes to every script is not needed here.
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MIXERS = ROOT / "tamis/models/mixers"
+MAKER = re.compile(r"std::unique_ptr<Mixer> (make_\w+)\(const StackConfig& config, at::Device device\) \{")
+OPERATOR = re.compile(r'#include "tamis/ops/(\w+)/')
+MAY_KNOW_EVERY_OPERATOR = {"tamis/bench/attention.cc"}  # measures each by its name
+
+
+def sources():
+    return [file for file in sorted((ROOT / "tamis").rglob("*")) if file.suffix in (".cc", ".h")]
+
+
+def makers():
+    """Every maker of a mixer, and the module that has it."""
+    found = {}
+    for module in sorted(MIXERS.glob("*.cc")):
+        for name in MAKER.findall(module.read_text()):
+            found[name] = module
+    return found
+
+
+def files_with(word, files):
+    pattern = re.compile(rf"\b{word}\b")
+    return {file.relative_to(ROOT).as_posix() for file in files if pattern.search(file.read_text())}
+
+
+def test_a_maker_is_known_to_its_module_and_the_registry_alone():
+    found, files = makers(), sources()
+    assert len(found) >= 7, f"only {sorted(found)}: is the pattern still right?"
+    for name, module in found.items():
+        expected = {module.relative_to(ROOT).as_posix(), "tamis/models/mixers/mixers.h", "tamis/models/mixers/mixers.cc"}
+        assert files_with(name, files) == expected, f"{name}: {files_with(name, files)}"
+
+
+def test_a_mixer_has_one_line_in_the_registry():
+    registry = (MIXERS / "mixers.cc").read_text()
+    for name in makers():
+        lines = [line for line in registry.splitlines() if re.search(rf"\b{name}\b", line)]
+        assert len(lines) == 1 and lines[0].lstrip().startswith("MixerKind{"), f"{name}: {lines}"
+
+
+def test_an_operator_of_a_mixer_is_known_to_its_module_alone():
+    own = {}
+    for module in sorted(MIXERS.glob("*.cc")):
+        for operator in OPERATOR.findall(module.read_text()):
+            own.setdefault(operator, set()).add(module.relative_to(ROOT).as_posix())
+    assert {"sieve_attention", "entmax_attention", "mlstm"} <= set(own), own
+    for operator, modules in own.items():
+        if operator == "screening":
+            continue  # the Multiscreen has it too
+        outside = {
+            file.relative_to(ROOT).as_posix()
+            for file in sources()
+            if operator in OPERATOR.findall(file.read_text()) and "tamis/ops/" not in file.as_posix()
+        }
+        assert outside - MAY_KNOW_EVERY_OPERATOR == modules, f"{operator}: {outside}"
+
+
+def main():
+    passed = failed = 0
+    for name, test in list(globals().items()):
+        if not name.startswith("test_"):
+            continue
+        try:
+            test()
+            passed += 1
+            print(f"ok      {name}")
+        except AssertionError as error:
+            failed += 1
+            print(f"FAILED  {name}: {error}")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
