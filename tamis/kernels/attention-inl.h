@@ -28,6 +28,12 @@ struct BlockRows {
   float* row(int64_t lane) const { return rows + lane * padded(dim); }
 };
 
+HWY_INLINE void ScaleRow(float factor, float* HWY_RESTRICT row, int64_t width) {
+  const LaneTag<float> d;
+  const auto scale = hn::Set(d, factor);
+  for (int64_t i = 0; i < width; i += hn::MaxLanes(d)) hn::StoreU(hn::Mul(hn::LoadU(d, row + i), scale), d, row + i);
+}
+
 HWY_INLINE void Transpose(const BlockRows& block, int64_t lanes) {
   for (int64_t lane = 0; lane < lanes; ++lane) {
     const float* HWY_RESTRICT row = block.row(lane);
@@ -37,14 +43,11 @@ HWY_INLINE void Transpose(const BlockRows& block, int64_t lanes) {
 
 /// Rows [first, first + count) of `in`, row i times factor[i]; factor null: as they are.
 HWY_INLINE void LoadBlock(const Rows& in, int64_t first, int64_t count, const float* factor, const BlockRows& block) {
-  const LaneTag<float> d;
   const int64_t width = padded(block.dim), lanes = padded(count);
   for (int64_t lane = 0; lane < count; ++lane) {
     float* row = block.row(lane);
     LoadRow(in, first + lane, block.dim, row);
-    if (factor == nullptr) continue;
-    const auto scale = hn::Set(d, factor[lane]);
-    for (int64_t i = 0; i < width; i += hn::MaxLanes(d)) hn::StoreU(hn::Mul(hn::LoadU(d, row + i), scale), d, row + i);
+    if (factor != nullptr) ScaleRow(factor[lane], row, width);
   }
   std::fill(block.row(count), block.row(lanes), 0.0f);
   Transpose(block, lanes);

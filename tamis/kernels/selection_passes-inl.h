@@ -26,13 +26,6 @@ HWY_INLINE void AddEntries(const KeyLists& lists, const float* factors, const Ti
   if (count > 0) AddRows(factors + at, lists.position + at, count, rows, width, sum);
 }
 
-HWY_INLINE void MultiplyRow(float factor, float* HWY_RESTRICT row, int64_t width) {
-  const LaneTag<float> d;
-  for (int64_t i = 0; i < width; i += hn::MaxLanes(d)) {
-    hn::StoreU(hn::Mul(hn::LoadU(d, row + i), hn::Set(d, factor)), d, row + i);
-  }
-}
-
 /// Answers the queries of a block. Mechanism::Weights(statistics, score, count, weight) turns a list of selected scores
 /// into weights, perhaps in place, and returns how many of them are not 0 for being far behind.
 template <class Mechanism>
@@ -182,7 +175,7 @@ HWY_INLINE void SelectionBackwardOfBlock(const Mechanism& mechanism, const Selec
     }
   });
   for (int64_t lane = 0; lane < block.count; ++lane) {
-    MultiplyRow(factor[lane], dq + lane * key_width, key_width);
+    ScaleRow(factor[lane], dq + lane * key_width, key_width);
     StoreRow(dq + lane * key_width, packed.key_dim, work.dq, row + lane);
   }
 }

@@ -264,9 +264,10 @@ std::string first_difference(const json& before, const json& now) {
                                                  "/train/sample_tokens",
                                                  "/train/sample_temperature"};
   // What the steps done so far would have been with another number of steps in all.
-  const json& train = now["train"];
-  const bool steps_matter =
-      train["schedule"] != "constant" || (train["window_short"] > 0 && train["window_long_last"] > 0.0);
+  const auto value = [&now](const char* path, const json& otherwise) { return now.flatten().value(path, otherwise); };
+  const bool steps_matter = value("/train/schedule", "constant") != "constant" ||
+                            (value("/train/window_short", 0) > 0 && value("/train/window_long_last", 0.0) > 0.0);
+  static const json kDefaults = to_json(Recipe()).flatten();  // of keys that an earlier version did not know
   const json old_values = before.flatten();
   const json new_values = now.flatten();
   json all = old_values;
@@ -276,6 +277,7 @@ std::string first_difference(const json& before, const json& now) {
     const json is = new_values.value(path, json());
     if (was == is || std::find(kPace.begin(), kPace.end(), path) != kPace.end()) continue;
     if (path == "/train/steps" && !steps_matter) continue;
+    if (path.starts_with("/train/") && was.is_null() && is == kDefaults.value(path, json())) continue;
     std::string key = path.substr(1);
     std::replace(key.begin(), key.end(), '/', '.');
     return fmt::format("{} was {}, is {}", key, was.is_null() ? "absent" : was.dump(),

@@ -124,6 +124,14 @@ TEST(Recipe, OnlyDifferencesThatMatterAreDifferences) {
   EXPECT_EQ(first_difference(plain, with("model.fixed_r=0.5")), "model.fixed_r was absent, is 0.5");
   EXPECT_EQ(first_difference(plain, with("data.sources.digits.digits_max=3")),
             "data.sources.digits.digits_max was 6, is 3");
+  auto of_an_earlier_version = plain;  // which did not know this key
+  of_an_earlier_version["train"].erase("window_short");
+  EXPECT_EQ(first_difference(of_an_earlier_version, plain), "");
+  EXPECT_EQ(first_difference(of_an_earlier_version, with("train.window_short=3")),
+            "train.window_short was absent, is 3");
+  auto more_steps = with("train.window_short=3");
+  more_steps["train"]["steps"] = 60;
+  EXPECT_EQ(first_difference(with("train.window_short=3"), more_steps), "train.steps was 6, is 60");
   auto longer = with("train.schedule=cosine");
   longer["train"]["steps"] = 60;
   EXPECT_EQ(first_difference(with("train.schedule=cosine"), longer), "train.steps was 6, is 60");

@@ -50,12 +50,6 @@ HWY_INLINE void Exponentials(const TilePart& part, int64_t lanes, float* scores,
   }
 }
 
-HWY_INLINE void ScaleRow(float factor, float* HWY_RESTRICT row, int64_t width) {
-  const LaneTag<float> d;
-  const auto scale = hn::Set(d, factor);
-  for (int64_t i = 0; i < width; i += hn::MaxLanes(d)) hn::StoreU(hn::Mul(hn::LoadU(d, row + i), scale), d, row + i);
-}
-
 /// What each query's row is multiplied by, so that scores need no scale of their own.
 HWY_INLINE void QueryFactors(float scale, const float* query_scale, int64_t first, int64_t count, float* factor) {
   for (int64_t lane = 0; lane < count; ++lane) {
