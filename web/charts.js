@@ -177,10 +177,10 @@ function drawScatter(tiles, layers, length) {
 }
 
 /** The grid of one run, as a figure of its own: #chart-abc, #chart-abc-1, ... */
-function drawRetrieval(abc, title, number) {
+function drawRetrieval(abc, title, note, number) {
   const id = 'abc' + (number ? '-' + number : '');
   byId('retrieval-grids').append(element('figure', {class: 'card'},
-    element('figcaption', {}, 'ABCDigits ', element('small', {}, title + 'exact match, by length and depth')),
+    element('figcaption', {}, 'ABCDigits ', element('small', {}, title + 'exact match, by length and depth; ' + note)),
     element('div', {class: 'chart', id: 'chart-' + id}),
     element('details', {}, element('summary', {}, 'As a table, with 95% Wilson intervals'),
       element('div', {class: 'scroll', id: 'table-' + id}))));

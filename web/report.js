@@ -47,12 +47,14 @@ function drawTraining(data) {
 
 function drawAbcDigits(data) {
   show('retrieval');
-  const abc = data.abc_digits, others = (data.beside || []).filter((run) => run.abc_digits);
-  byId('retrieval-note').textContent = 'Each of 26 letters is bound to a number of six digits; the end asks for one. ' +
-    `${abc.instances} instances a cell, windows ${abc.expand_windows ? 'expanded beyond the training length' : 'as trained'}.`;
-  drawRetrieval(abc, others.length ? data.title + ': ' : '', 0);
+  byId('retrieval-note').textContent =
+    'Each of 26 letters is bound to a number of six digits; the end asks for one.';
+  const others = data.beside || [];
+  const note = (abc) => `${abc.instances} instances a cell, windows ${
+    abc.expand_windows ? 'expanded beyond the training length' : 'as trained'}`;
+  if (data.abc_digits) drawRetrieval(data.abc_digits, others.length ? data.title + ': ' : '', note(data.abc_digits), 0);
   others.forEach((run, at) => drawRetrieval(run.abc_digits, `${run.title}, ${run.type}, ` +
-    `${formatCount(run.parameters)} parameters: `, at + 1));
+    `${formatCount(run.parameters)} parameters: `, note(run.abc_digits), at + 1));
 }
 
 function drawTiles(data) {
@@ -113,7 +115,7 @@ async function drawPage(data) {
   const parts = [
     () => drawIntro(data),
     () => data.training && drawTraining(data),
-    () => data.abc_digits && drawAbcDigits(data),
+    () => (data.abc_digits || data.beside) && drawAbcDigits(data),
     () => data.relevance && drawMaps(data.relevance),
     () => drawTiles(data),
     () => data.samples && drawSamples(data.samples),

@@ -115,8 +115,8 @@ Inputs leaves(const Inputs& in) {
   return result;
 }
 
-/// Output and gradients on a short sequence, by the operator and by the definition. Keys near a threshold may be
-/// selected by one and not by the other; what they weigh is near nothing too.
+/// Output and gradients on a short sequence, by the operator and by the definition. A key at its threshold
+/// may be selected by one and not by the other, which for Sieve matters: on these inputs none is.
 double check_candidate(const AttentionBench& bench, const std::string& name, int64_t T, at::ScalarType dtype) {
   const Candidate checked = candidate(bench, name, T);
   const Inputs in = checked.inputs(T, dtype);

@@ -28,7 +28,9 @@ void keep(const EvalCommand& command, const infer::LoadedModel& loaded, nlohmann
 
 void run(const AbcDigitsCommand& command) {
   const infer::LoadedModel loaded = infer::load(command.directory, start(command.run), model_changes(command.run));
-  const auto result = eval::evaluate_abc_digits(loaded, command.options, progress_with_eta("abc_digits"));
+  eval::AbcDigitsEvalOptions options = command.options;
+  options.expand_windows = options.expand_windows && !loaded.model->tiles().empty();  // what has no windows of its own
+  const auto result = eval::evaluate_abc_digits(loaded, options, progress_with_eta("abc_digits"));
   keep(command, loaded, eval::to_json(result));
   if (!command.json) fmt::print("{}", eval::to_table(result, use_colour(stdout)));
 }

@@ -127,6 +127,13 @@ nlohmann::json read_changes(std::span<const std::string> assignments) {
 std::unique_ptr<Model> load_model(const fs::path& directory, const nlohmann::json& changes) {
   nlohmann::json config = read_config(directory / kConfig);
   if (!changes.empty()) {
+    static const std::vector<std::string> kSizes = {"model_type",          "vocab_size",        "hidden_size",
+                                                    "num_hidden_layers",   "key_dim",           "value_dim",
+                                                    "num_attention_heads", "intermediate_size", "psi"};
+    for (const std::string& size : kSizes) {
+      if (!changes.contains(size)) continue;
+      fail(ExitCode::kUsage, "--set-model: \"{}\" is what the model was trained with and cannot be changed", size);
+    }
     config.update(changes);
     config = complete_config(config);
   }

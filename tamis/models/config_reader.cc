@@ -6,9 +6,17 @@
 #include "tamis/base/names.h"
 
 namespace tamis::models {
+namespace {
+
+/// A value as it stands in a message, whatever its bytes.
+std::string shown(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
 
 ConfigReader::ConfigReader(const nlohmann::json& config, std::span<const std::string> known) : config_(config) {
-  if (!config.is_object()) fail(ExitCode::kUsage, "model: expected a table of keys, but got {}", config.dump());
+  if (!config.is_object()) fail(ExitCode::kUsage, "model: expected a table of keys, but got {}", shown(config));
   for (const auto& [key, value] : config.items()) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       throw Error(ExitCode::kUsage, unknown_name("model key", key, known));
@@ -34,7 +42,7 @@ int64_t ConfigReader::integer(const std::string& key, int64_t least, int64_t mos
                       value.get<double>() <= static_cast<double>(most);
   if (!inside) {
     fail(ExitCode::kUsage, "model: \"{}\" must be a whole number from {} to {}, but is {}", key, least, most,
-         value.dump());
+         shown(value));
   }
   return value.get<int64_t>();
 }
@@ -44,7 +52,7 @@ double ConfigReader::number(const std::string& key, double above, double most, s
   const nlohmann::json& value = at(key);
   if (!value.is_number() || !(value.get<double>() > above && value.get<double>() <= most)) {
     fail(ExitCode::kUsage, "model: \"{}\" must be a number above {} and at most {}, but is {}", key, above, most,
-         value.dump());
+         shown(value));
   }
   return value.get<double>();
 }
@@ -52,14 +60,14 @@ double ConfigReader::number(const std::string& key, double above, double most, s
 bool ConfigReader::boolean(const std::string& key, bool fallback) const {
   if (!has(key)) return fallback;
   if (!at(key).is_boolean())
-    fail(ExitCode::kUsage, "model: \"{}\" must be true or false, but is {}", key, at(key).dump());
+    fail(ExitCode::kUsage, "model: \"{}\" must be true or false, but is {}", key, shown(at(key)));
   return at(key).get<bool>();
 }
 
 std::string ConfigReader::text(const std::string& key, const std::string& fallback) const {
   if (!has(key)) return fallback;
   const nlohmann::json& value = at(key);
-  if (!value.is_string()) fail(ExitCode::kUsage, "model: \"{}\" must be a text, but is {}", key, value.dump());
+  if (!value.is_string()) fail(ExitCode::kUsage, "model: \"{}\" must be a text, but is {}", key, shown(value));
   return value.get<std::string>();
 }
 

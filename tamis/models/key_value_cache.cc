@@ -28,36 +28,62 @@ int64_t KeyValueCache::kept_after(int64_t tokens) const {
   return (window_ ? std::min(kept, *window_ - 1) : kept) + tokens;
 }
 
-void KeyValueCache::make_room(int64_t tokens) {
-  if (window_) first_ = std::max(first_, end_ - (*window_ - 1));
-  const int64_t capacity = k_.size(1), wanted = end_ - first_ + tokens;
-  if (end_ + tokens <= capacity) return;
-  if (2 * wanted <= capacity || (window_ && wanted <= capacity && first_ >= end_ - first_)) {
-    const int64_t kept = end_ - first_;  // the two stretches do not overlap
-    k_.narrow(1, 0, kept).copy_(keys());
-    v_.narrow(1, 0, kept).copy_(values());
-    first_ = 0;
-    end_ = kept;
-    return;
-  }
-  const auto grown = [&](const Tensor& old, const Tensor& kept) {
-    const Tensor larger = at::empty({1, std::max<int64_t>(2 * wanted, 64), heads_, old.size(3)}, old.options());
-    larger.narrow(1, 0, kept.size(1)).copy_(kept);
-    return larger;
-  };
-  k_ = grown(k_, keys());
-  v_ = grown(v_, values());
-  end_ -= first_;
-  first_ = 0;
+/// Room that is made for so many keys.
+int64_t KeyValueCache::rows_for(int64_t keys) const {
+  const int64_t rows = std::max(2 * keys, kLeastRows);
+  return window_ ? std::min(rows, std::max(2 * *window_, kLeastRows)) : rows;
 }
 
-void KeyValueCache::append(const Tensor& k, const Tensor& v) {
+void KeyValueCache::make_room(int64_t tokens) {
+  if (window_) first_ = std::max(first_, end_ - (*window_ - 1));
+  const int64_t capacity = k_.size(1), kept = end_ - first_;
+  if (end_ + tokens <= capacity) return;
+  if (kept + tokens <= capacity && first_ >= kept) {  // the two stretches do not overlap
+    k_.narrow(1, 0, kept).copy_(keys());
+    v_.narrow(1, 0, kept).copy_(values());
+  } else {
+    const auto moved = [&](const Tensor& old, const Tensor& rows) {
+      const Tensor larger = at::empty({1, rows_for(kept + tokens), heads_, old.size(3)}, old.options());
+      larger.narrow(1, 0, kept).copy_(rows);
+      return larger;
+    };
+    const Tensor larger_k = moved(k_, keys());
+    v_ = moved(v_, values());
+    k_ = larger_k;
+  }
+  first_ = 0;
+  end_ = kept;
+}
+
+KeyValueCache::Seen KeyValueCache::append(const Tensor& k, const Tensor& v) {
   const int64_t tokens = k.size(1);
+  if (window_ && kept_after(tokens) > rows_for(kept_after(tokens))) return append_long(k, v);
   make_room(tokens);
   k_.narrow(1, end_, tokens).copy_(k);
   v_.narrow(1, end_, tokens).copy_(v);
   end_ += tokens;
   position_ += tokens;
+  return {keys(), values(), position_ - (end_ - first_)};
+}
+
+/// A chunk longer than the room that a window is given: it is seen whole once, and its end is kept.
+KeyValueCache::Seen KeyValueCache::append_long(const Tensor& k, const Tensor& v) {
+  const int64_t kept = kept_after(0), last = std::min(kept + k.size(1), *window_ - 1);
+  const auto whole = [&](const Tensor& old, const Tensor& added) {
+    return at::cat({old.narrow(1, old.size(1) - kept, kept), added.to(old.scalar_type())}, 1);
+  };
+  const Seen seen = {whole(keys(), k), whole(values(), v), position_ - kept};
+  const auto ends = [&](const Tensor& old, const Tensor& rows) {
+    const Tensor buffer = at::empty({1, rows_for(*window_), heads_, old.size(3)}, old.options());
+    buffer.narrow(1, 0, last).copy_(rows.narrow(1, rows.size(1) - last, last));
+    return buffer;
+  };
+  k_ = ends(k_, seen.k);
+  v_ = ends(v_, seen.v);
+  first_ = 0;
+  end_ = last;
+  position_ += k.size(1);
+  return seen;
 }
 
 int64_t KeyValueCache::bytes() const {
@@ -65,9 +91,8 @@ int64_t KeyValueCache::bytes() const {
 }
 
 int64_t KeyValueCache::bytes_after(int64_t tokens) const {
-  const int64_t wanted = window_ ? std::min(kept_after(tokens), 2 * *window_) : 2 * kept_after(tokens);
   const int64_t bytes_of_key = heads_ * (key_dim_ + value_dim_) * static_cast<int64_t>(k_.element_size());
-  return std::max(bytes(), wanted * bytes_of_key);
+  return std::max(bytes(), rows_for(kept_after(tokens)) * bytes_of_key);
 }
 
 KeyValueCache KeyValueCache::fork() const {
@@ -93,7 +118,9 @@ void KeyValueCache::load(std::istream& in) {
   std::array<int64_t, 2> numbers{};
   in.read(reinterpret_cast<char*>(numbers.data()), sizeof(numbers));
   const auto [position, kept] = numbers;
-  if (!in || position < 0 || kept != (window_ ? std::min(position, *window_ - 1) : position)) {
+  constexpr int64_t kMostPositions = int64_t{1} << 40;
+  if (!in || position < 0 || position > kMostPositions ||
+      kept != (window_ ? std::min(position, *window_ - 1) : position)) {
     fail(ExitCode::kInput, "decoding state: its keys are damaged: it has {} of {} tokens", kept, position);
   }
   const auto read = [&](const Tensor& like) {

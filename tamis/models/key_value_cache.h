@@ -8,23 +8,25 @@
 
 namespace tamis::models {
 
-/// Keys and values of one sequence that later queries can still see, position-encoded already. With a window it keeps
-/// at most twice as many as the window, and moves them together when they are full.
+/// Keys and values of one sequence that later queries can still see, position-encoded already. With a window it has
+/// room for at most twice the window (at least kLeastRows), and moves what it keeps together when that is full.
 class KeyValueCache {
  public:
   /// H heads of `key_dim` and `value_dim` numbers in `dtype`; `window`: how many keys a query sees, its own included.
   KeyValueCache(int64_t heads, int64_t key_dim, int64_t value_dim, std::optional<int64_t> window, at::ScalarType dtype,
                 at::Device device);
 
-  /// Keys and values of the next tokens, [1, C, H, key_dim] and [1, C, H, value_dim].
-  void append(const at::Tensor& k_1CHK, const at::Tensor& v_1CHV);
+  static constexpr int64_t kLeastRows = 64;
 
-  /// What is kept, oldest first: views that hold until the next append.
-  at::Tensor keys() const { return k_.narrow(1, first_, end_ - first_); }
-  at::Tensor values() const { return v_.narrow(1, first_, end_ - first_); }
+  /// What the queries of a chunk can see, oldest first, until the next append.
+  struct Seen {
+    at::Tensor k, v;    // [1, n, H, ...]
+    int64_t key_start;  // position of the oldest
+  };
+  /// Adds the keys and values of the next tokens, [1, C, H, key_dim] and [1, C, H, value_dim].
+  Seen append(const at::Tensor& k_1CHK, const at::Tensor& v_1CHV);
 
-  int64_t position() const { return position_; }                     // tokens seen
-  int64_t key_start() const { return position_ - (end_ - first_); }  // position of the oldest key that is kept
+  int64_t position() const { return position_; }  // tokens seen
   int64_t bytes() const;
   int64_t bytes_after(int64_t tokens) const;
 
@@ -33,8 +35,12 @@ class KeyValueCache {
   void load(std::istream& in);  // throws ExitCode::kInput
 
  private:
+  at::Tensor keys() const { return k_.narrow(1, first_, end_ - first_); }
+  at::Tensor values() const { return v_.narrow(1, first_, end_ - first_); }
   int64_t kept_after(int64_t tokens) const;
+  int64_t rows_for(int64_t keys) const;
   void make_room(int64_t tokens);
+  Seen append_long(const at::Tensor& k, const at::Tensor& v);
 
   int64_t heads_, key_dim_, value_dim_;
   std::optional<int64_t> window_;

@@ -80,8 +80,8 @@ class Mixer {
 
   /// What each query multiplies each key's value by, [H, T, T], from the path that forward takes.
   virtual at::Tensor relevance(const at::Tensor& x_1TD, const MixerCall& call) const = 0;
-  /// Keys that a query sees; infinite without a window.
-  virtual double window() const = 0;
+  /// Keys that a query of each head sees; infinite without a window.
+  virtual std::vector<double> windows() const = 0;
 };
 
 /// A mixer's line in the registry.

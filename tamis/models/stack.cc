@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tamis/base/error.h"
 #include "tamis/models/stack_state.h"
 #include "tamis/models/token_ids.h"
 #include "tamis/nn/initialise.h"
@@ -187,20 +188,38 @@ Tensor Stack::hidden(const Tensor& tokens_BT, const ForwardOptions& options) con
   return x;
 }
 
+std::shared_ptr<const StackWeights> Stack::decoding_weights(at::ScalarType dtype) const {
+  std::vector<std::pair<const void*, int64_t>> source;
+  for (const Parameter& parameter : parameters()) {
+    source.emplace_back(parameter.tensor.const_data_ptr(), parameter.tensor._version());
+  }
+  const std::lock_guard lock(decoding_mutex_);
+  SharedWeights& shared = decoding_[dtype];
+  if (auto alive = shared.weights.lock(); alive && shared.source == source) return alive;
+  StackWeights all;
+  for (const Layer& layer : layers_) all.push_back(layer_weights(layer, dtype));
+  const auto made = std::make_shared<const StackWeights>(std::move(all));
+  shared = {std::move(source), made};
+  return made;
+}
+
 std::unique_ptr<DecodingState> Stack::new_state(const ForwardOptions& options) const {
   const at::NoGradGuard no_grad;
-  StackWeights weights;
-  for (const Layer& layer : layers_) weights.push_back(layer_weights(layer, options.compute_dtype));
+  if (options.int8_weights) {
+    fail(ExitCode::kUsage, "--weights int8: {} has no int8 form; use float32 or bfloat16", config_.model_type);
+  }
   std::vector<std::unique_ptr<MixerState>> states;
   for (const Layer& layer : layers_) states.push_back(layer.mixer->new_state());
-  return std::make_unique<StackState>(json_.dump(), std::make_shared<const StackWeights>(std::move(weights)),
-                                      std::move(states));
+  return std::make_unique<StackState>(json_.dump(), decoding_weights(options.compute_dtype), std::move(states));
 }
 
 Tensor Stack::decode(const Tensor& tokens_BC, std::span<DecodingState* const> states) const {
   const at::NoGradGuard no_grad;
   const std::vector<StackState*> sequences = stack_states(tokens_BC, states);
-  const StackWeights& weights = sequences.front()->weights();
+  const StackWeights& weights = *sequences.front()->weights();
+  if (sequences.front()->config() != json_.dump()) {
+    fail(ExitCode::kRuntime, "decode: the states belong to another model: {}", sequences.front()->config());
+  }
   Tensor x = embedded(tokens_BC);
   std::vector<MixerState*> own(sequences.size());
   for (size_t l = 0; l < layers_.size(); ++l) {
@@ -236,7 +255,7 @@ std::vector<RelevanceMap> Stack::relevance(const Tensor& tokens_1T, const Forwar
     RelevanceMap map;
     map.layer = static_cast<int64_t>(l);
     map.relevance = call.mixer().relevance(call.mixer_input(x), call.own());
-    map.window.assign(static_cast<size_t>(map.relevance.size(0)), call.mixer().window());
+    map.window = call.mixer().windows();
     maps.push_back(std::move(map));
     x = call(x);
   }

@@ -1,12 +1,16 @@
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "tamis/models/mixer.h"
 #include "tamis/models/model.h"
 #include "tamis/models/registry.h"
 #include "tamis/models/stack_config.h"
+#include "tamis/models/stack_state.h"
 
 namespace tamis::models {
 
@@ -51,6 +55,7 @@ class Stack final : public Model {
   /// the shared position scale where there is one.
   std::vector<at::Tensor> layer_weights(const Layer& layer, at::ScalarType dtype) const;
   class LayerCall;
+  std::shared_ptr<const StackWeights> decoding_weights(at::ScalarType dtype) const;
 
   void initialise(uint64_t seed);
   at::Tensor embedded(const at::Tensor& tokens_BT) const;
@@ -63,6 +68,14 @@ class Stack final : public Model {
   at::Tensor norm_;            // [D]; undefined without a weight
   at::Tensor position_scale_;  // [T_train]; undefined unless it is learned
   std::vector<Layer> layers_;
+
+  /// What the living states share, with the parameters' storage and version when they were cast.
+  struct SharedWeights {
+    std::vector<std::pair<const void*, int64_t>> source;
+    std::weak_ptr<const StackWeights> weights;
+  };
+  mutable std::mutex decoding_mutex_;
+  mutable std::map<at::ScalarType, SharedWeights> decoding_;
 };
 
 }  // namespace tamis::models

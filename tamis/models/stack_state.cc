@@ -65,8 +65,9 @@ std::vector<StackState*> stack_states(const at::Tensor& tokens_BC, std::span<Dec
   std::vector<StackState*> sequences;
   for (DecodingState* state : states) {
     auto* const own = dynamic_cast<StackState*>(state);
-    if (own == nullptr || (!sequences.empty() && own->config() != sequences.front()->config())) {
-      fail(ExitCode::kRuntime, "decode: the states of one call must come from one model");
+    if (own == nullptr || (!sequences.empty() && own->weights() != sequences.front()->weights())) {
+      fail(ExitCode::kRuntime,
+           "decode: the states of one call must come from one model, format of weights and training step");
     }
     if (std::find(sequences.begin(), sequences.end(), own) != sequences.end()) {
       fail(ExitCode::kRuntime, "decode: a state may stand only once in a call, but state {} came before",

@@ -30,7 +30,7 @@ class StackState final : public DecodingState {
   void save(std::ostream& out) const override;
   void load(std::istream& in) override;
 
-  const StackWeights& weights() const { return *weights_; }
+  const std::shared_ptr<const StackWeights>& weights() const { return weights_; }
   const std::string& config() const { return config_; }
   MixerState& layer(size_t l) { return *layers_[l]; }
   void advance(int64_t tokens) { position_ += tokens; }

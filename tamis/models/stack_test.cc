@@ -185,7 +185,7 @@ TEST_P(EveryMixer, FullEqualsChunkedEqualsTokenByToken) {
   const at::NoGradGuard no_grad;
   const Tensor tokens = random_tokens(2, 45, model->vocab_size(), 2);
   const Tensor whole = model->hidden(tokens, {});
-  for (const int64_t chunk : {1, 7, 45}) {
+  for (const int64_t chunk : {1, 7, 20, 45}) {
     std::vector<std::unique_ptr<DecodingState>> states;
     std::vector<DecodingState*> pointers;
     for (int64_t b = 0; b < 2; ++b) {
@@ -279,6 +279,9 @@ TEST(Stack, AWindowBoundsTheState) {
     model->decode(random_tokens(1, 1, model->vocab_size(), static_cast<uint64_t>(i)), std::span(&pointer, 1));
     most = std::max(most, state->bytes());
   }
+  EXPECT_GE(model->new_state({})->bytes_after(1), most);
+  model->decode(random_tokens(1, 500, model->vocab_size(), 1), std::span(&pointer, 1));  // a long chunk
+  most = std::max(most, state->bytes());
   EXPECT_LE(most, int64_t{3} * 2 * 24 * 4 * 64);  // layers, keys and values, D, bytes, the least capacity
 }
 

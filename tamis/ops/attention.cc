@@ -91,7 +91,7 @@ AttentionProblem::AttentionProblem(const Tensor& q, const Tensor& k, const Tenso
   if (range.document) number_documents(*range.document);
   for (int64_t b = 0; b < B; ++b) {
     const kernels::Visibility seen = visibility(b);
-    int64_t first = seen.first_key(T_k - T_q);
+    int64_t first = T_q == 0 ? T_k : seen.first_key(T_k - T_q);
     for (int64_t i = T_k - T_q; i < T_k && seen.document_start != nullptr; ++i) {
       first = std::min(first, seen.first_key(i));
     }

@@ -200,6 +200,14 @@ class RecipeReader {
     } catch (const Error& error) {
       refuse(model_key(model, error.what()), error.what());
     }
+    const TrainRecipe& train = recipe_.train;
+    const bool slides = recipe_.model.value("pattern", "").find('w') != std::string::npos;
+    if (train.window_short > 0 && !(slides && train.window_short < recipe_.model["window"])) {
+      refuse("train.window_short",
+             fmt::format("train.window_short = {} needs a model.pattern with sliding windows (w) and a longer "
+                         "model.window; choose 0 for none",
+                         train.window_short));
+    }
     if (recipe_.model["vocab_size"] < vocab_size) {
       refuse("model.vocab_size", fmt::format("model.vocab_size is {}, but the tokenizer has {} tokens",
                                              recipe_.model["vocab_size"].dump(), vocab_size));

@@ -124,14 +124,18 @@ TEST(Recipe, OnlyDifferencesThatMatterAreDifferences) {
   EXPECT_EQ(first_difference(plain, with("model.fixed_r=0.5")), "model.fixed_r was absent, is 0.5");
   EXPECT_EQ(first_difference(plain, with("data.sources.digits.digits_max=3")),
             "data.sources.digits.digits_max was 6, is 3");
-  auto of_an_earlier_version = plain;  // which did not know this key
+  const auto sliding = [&](const std::string& window_short, int64_t steps) {
+    const std::vector<std::string> overrides = {"model.model_type=transformer", "model.pattern=w",
+                                                "train.window_short=" + window_short,
+                                                "train.steps=" + std::to_string(steps)};
+    return to_json(load_recipe(file, overrides));
+  };
+  auto of_an_earlier_version = sliding("0", 6);  // which did not know this key
   of_an_earlier_version["train"].erase("window_short");
-  EXPECT_EQ(first_difference(of_an_earlier_version, plain), "");
-  EXPECT_EQ(first_difference(of_an_earlier_version, with("train.window_short=3")),
-            "train.window_short was absent, is 3");
-  auto more_steps = with("train.window_short=3");
-  more_steps["train"]["steps"] = 60;
-  EXPECT_EQ(first_difference(with("train.window_short=3"), more_steps), "train.steps was 6, is 60");
+  EXPECT_EQ(first_difference(of_an_earlier_version, sliding("0", 6)), "");
+  EXPECT_EQ(first_difference(of_an_earlier_version, sliding("3", 6)), "train.window_short was absent, is 3");
+  EXPECT_EQ(first_difference(sliding("0", 6), sliding("0", 60)), "");
+  EXPECT_EQ(first_difference(sliding("3", 6), sliding("3", 60)), "train.steps was 6, is 60");
   auto longer = with("train.schedule=cosine");
   longer["train"]["steps"] = 60;
   EXPECT_EQ(first_difference(with("train.schedule=cosine"), longer), "train.steps was 6, is 60");

@@ -104,9 +104,8 @@ Tensor AttentionMixer::decode(const Tensor& x_BCD, const MixerCall& call, std::s
     const auto row = [&](const Tensor& x) { return x.narrow(0, static_cast<int64_t>(b), 1); };
     Projected p = {row(all.q), row(all.k), row(all.v)};
     rotate(p, cache.position());
-    cache.append(p.k, p.v);
-    const Tensor keys = cache.keys(), values = cache.values();
-    mixed.push_back(attend_(p.q.to(keys.scalar_type()), keys, values, cache.key_start(), call));
+    const KeyValueCache::Seen seen = cache.append(p.k, p.v);
+    mixed.push_back(attend_(p.q.to(seen.k.scalar_type()), seen.k, seen.v, seen.key_start, call));
   }
   return put_out(at::cat(mixed).to(x_BCD.scalar_type()), call);
 }
@@ -125,8 +124,9 @@ Tensor AttentionMixer::relevance(const Tensor& x_1TD, const MixerCall& call) con
   return probed_weights(p.v, [&](const Tensor& v) { return attend_(p.q, p.k, v, 0, call); });
 }
 
-double AttentionMixer::window() const {
-  return kind_.window ? static_cast<double>(*kind_.window) : std::numeric_limits<double>::infinity();
+std::vector<double> AttentionMixer::windows() const {
+  const double window = kind_.window ? static_cast<double>(*kind_.window) : std::numeric_limits<double>::infinity();
+  return std::vector<double>(static_cast<size_t>(config_.num_attention_heads), window);
 }
 
 void check_attention_sizes(const StackConfig& config) {

@@ -33,7 +33,7 @@ class AttentionMixer final : public Mixer {
   at::Tensor decode(const at::Tensor& x_BCD, const MixerCall& call, std::span<MixerState* const> states) const override;
   MixerFlops flops(int64_t length) const override;
   at::Tensor relevance(const at::Tensor& x_1TD, const MixerCall& call) const override;
-  double window() const override;
+  std::vector<double> windows() const override;
 
  private:
   struct Projected {

@@ -118,7 +118,9 @@ class MlstmMixer final : public Mixer {
     const Projected p = project(x_1TD, call);
     return probed_weights(p.v, [&](const Tensor& v) { return std::get<0>(ops::mlstm(p.q, p.k, v, p.i, p.f)); }).abs();
   }
-  double window() const override { return std::numeric_limits<double>::infinity(); }
+  std::vector<double> windows() const override {
+    return std::vector<double>(static_cast<size_t>(H_), std::numeric_limits<double>::infinity());
+  }
 
  private:
   struct Projected {

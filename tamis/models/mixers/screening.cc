@@ -91,22 +91,15 @@ class ScreeningMixer final : public Mixer {
         p.v_BTHV, [&](const Tensor& v) { return ops::screening(p.q_BTHK, p.k_BTHK, v, call[2], call[3], plain); });
   }
 
-  /// The widest.
-  double window() const override {
-    double most = 0;
-    for (const double window : windows()) most = std::max(most, window);
-    return most;
-  }
-
- private:
-  ops::ScreeningOptions options() const { return {.mipe_threshold = config_.mipe_threshold}; }
-
-  std::vector<double> windows() const {
+  std::vector<double> windows() const override {
     std::vector<double> result;
     const Tensor s_w = s_w_.detach().to(at::kCPU, at::kDouble);
     for (int64_t h = 0; h < layout_.heads; ++h) result.push_back(std::exp(s_w[h].item<double>()) + 1);
     return result;
   }
+
+ private:
+  ops::ScreeningOptions options() const { return {.mipe_threshold = config_.mipe_threshold}; }
 
   const StackConfig& config_;
   ops::ProjectionLayout layout_;

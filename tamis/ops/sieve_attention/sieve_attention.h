@@ -17,10 +17,13 @@ struct SieveAttentionOptions {
 /// Sieve attention ("Sieve Attention: Fusing Context-Aware Filtering and Sequential Allocation for Long Sequences",
 /// Eq. (4)-(7)): alpha-entmax selects, stick-breaking over the selected keys alone allocates, the newest first.
 ///
-///   z_ij  = scale q_i . k_j                                      over the keys j < i (not strict: j <= i) of i's
-///   document S_i   = the support of alpha-entmax(z_i): (alpha - 1) z_ij > tau_i         alpha 1: all of them a_ij  =
-///   sigmoid(z_ij) prod_{l in S_i, l > j} (1 - sigmoid(z_il))  for j in S_i, else 0 out_i = sum_j a_ij v_j; 0 where a
-///   query sees no key
+///   z_ij  = scale q_i . k_j        over the keys j < i (not strict: j <= i) of i's document
+///
+///   S_i   = {j : (alpha - 1) z_ij > tau_i}, the support of alpha-entmax(z_i); alpha 1: all of them
+///
+///   a_ij  = sigmoid(z_ij) prod_{l in S_i, l > j} (1 - sigmoid(z_il))  for j in S_i, else 0
+///
+///   out_i = sum_j a_ij v_j; 0 where a query sees no key
 ///
 /// q_BTHK            queries of the last T_q of T_k positions, without a positional encoding
 /// k_BTHK, v_BTHV    keys and values of all T_k positions

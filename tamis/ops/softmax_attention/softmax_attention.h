@@ -34,7 +34,7 @@ struct SoftmaxAttentionOptions {
 /// Dtype     float32, bfloat16 (all arithmetic in float32); others through the definition. Any strides.
 /// Gradient  q, k, v, log_scale, log_bias, position_scale; once (no second derivative).
 /// Memory    O(T).  Time O(min(T, window) (K + V)) per token and head; keys before every window are not read.
-/// Bits      the same for any number of threads.
+/// Bits      the same for any number of threads; gradients of log_scale, log_bias and position_scale are sums of torch.
 /// Throws    c10::ValueError when shapes, dtypes or devices disagree; the text names the argument and both values.
 at::Tensor softmax_attention(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
                              const SoftmaxAttentionOptions& options = {});

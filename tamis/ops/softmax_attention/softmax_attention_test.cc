@@ -227,9 +227,12 @@ TEST(SoftmaxAttention, MemoryIsLinear) {
 
 TEST(SoftmaxAttention, AnEmptyBatchAndNoQueriesAreFine) {
   for (const Shape& shape : {Shape{0, 5, 2, 4, 4}, Shape{1, 5, 2, 4, 4, 0}}) {
-    const Tensors found = testing::outputs_and_gradients(fused({}), random_inputs(shape, 53));
-    EXPECT_EQ(found[0].numel(), 0);
-    EXPECT_EQ(testing::largest(found[2]), 0.0);
+    for (const SoftmaxAttentionOptions& options :
+         {SoftmaxAttentionOptions{}, SoftmaxAttentionOptions{.document = three_documents(shape.B, shape.T)}}) {
+      const Tensors found = testing::outputs_and_gradients(fused(options), random_inputs(shape, 53));
+      EXPECT_EQ(found[0].numel(), 0);
+      EXPECT_EQ(testing::largest(found[2]), 0.0);
+    }
   }
 }
 
