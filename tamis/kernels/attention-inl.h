@@ -53,17 +53,13 @@ HWY_INLINE void LoadBlock(const Rows& in, int64_t first, int64_t count, const fl
   Transpose(block, lanes);
 }
 
-/// Rows of a tile (keys or values, `stride` apart) times all rows of a block: out[row of the tile][lane].
-HWY_INLINE void TileTimesBlock(const float* tile, int64_t stride, const BlockRows& block, int64_t lanes, float* out) {
-  Multiply<Sum::kReplace>(kKeyTile, lanes, block.dim, {tile, stride, 1}, {block.transposed, kQueryBlock},
-                          {out, kQueryBlock});
-}
-
 /// The part of a tile that some query of a block sees: rows [begin, end) of it.
 struct TilePart {
   int64_t begin, end;
   bool whole;  // every query of the block sees every key of it
 };
+
+inline constexpr TilePart kWholeTile = {0, kKeyTile, true};
 
 HWY_INLINE TilePart VisiblePart(const Visibility& visibility, const QueryBlock& block, int64_t first_key,
                                 int64_t end_key, int64_t tile) {
@@ -77,11 +73,28 @@ HWY_INLINE TilePart VisiblePart(const Visibility& visibility, const QueryBlock& 
   return part;
 }
 
-/// TileTimesBlock for the part of the tile that is seen.
-HWY_INLINE void PartTimesBlock(const float* tile, int64_t stride, const TilePart& part, const BlockRows& block,
+/// Rows of a part of a tile (keys or values, `stride` apart) times all rows of a block: out[row of the tile][lane].
+HWY_INLINE void TileTimesBlock(const float* tile, int64_t stride, const TilePart& part, const BlockRows& block,
                                int64_t lanes, float* out) {
   Multiply<Sum::kReplace>(part.end - part.begin, lanes, block.dim, {tile + part.begin * stride, stride, 1},
                           {block.transposed, kQueryBlock}, {out + part.begin * kQueryBlock, kQueryBlock});
+}
+
+/// What a tile's weights and gradients of scores, both [row of the tile][lane], give to the keys and values of its part
+/// and to the queries of a block: dv += weights grad, dk += gradients q, dq += gradients^T keys.
+HWY_INLINE void AddTileGradients(const PackedKeys& packed, int64_t tile, const TilePart& part, int64_t queries,
+                                 const BlockRows& q, const BlockRows& grad, const float* weights,
+                                 const float* gradients, float* dq, float* dk, float* dv) {
+  const int64_t key_width = padded(packed.key_dim), value_width = padded(packed.value_dim);
+  const int64_t keys = part.end - part.begin, begin = tile + part.begin;
+  const float* first_weight = weights + part.begin * kQueryBlock;
+  const float* first_gradient = gradients + part.begin * kQueryBlock;
+  Multiply<Sum::kAdd>(keys, value_width, queries, {first_weight, kQueryBlock, 1}, {grad.rows, value_width},
+                      {dv + begin * value_width, value_width});
+  Multiply<Sum::kAdd>(keys, key_width, queries, {first_gradient, kQueryBlock, 1}, {q.rows, key_width},
+                      {dk + begin * key_width, key_width});
+  Multiply<Sum::kAdd>(queries, key_width, keys, {first_gradient, 1, kQueryBlock}, {packed.key(begin), key_width},
+                      {dq, key_width});
 }
 
 /// Replaces the scores of pairs that may not see each other. `document` of the lanes: see LaneDocuments.

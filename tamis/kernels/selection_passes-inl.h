@@ -73,7 +73,7 @@ HWY_INLINE void WeightGradients(const KeyLists& lists, const TileEntries& entrie
                                 const PackedKeys& packed, const BlockRows& grad, float* products) {
   const int64_t width = padded(packed.value_dim);
   const bool dense = entries.count >= kDenseTile;
-  if (dense) TileTimesBlock(packed.value(entries.tile), width, grad, padded(queries), products);
+  if (dense) TileTimesBlock(packed.value(entries.tile), width, kWholeTile, grad, padded(queries), products);
   for (int64_t lane = 0; lane < queries; ++lane) {
     const int64_t end = lane * lists.stride + entries.last[lane];
     for (int64_t i = lane * lists.stride + entries.first[lane]; i < end; ++i) {

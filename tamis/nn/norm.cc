@@ -3,16 +3,14 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tamis/ops/attention.h"
+
 namespace tamis::nn {
 namespace {
 
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-Tensor widened(const Tensor& x) {
-  return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf ? x.to(at::kFloat) : x;
-}
 
 /// Sum over all but the last dimension. ATen splits one long sum between threads: rows of rows first, then those.
 Tensor sum_of_rows(const Tensor& x) {
@@ -31,7 +29,7 @@ Tensor sum_of_rows(const Tensor& x) {
 struct Normalised : torch::autograd::Function<Normalised> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const std::optional<Tensor>& weight, double eps,
                         bool centred) {
-    Tensor x = widened(x_in);
+    Tensor x = ops::widened(x_in);
     if (centred) x = x - x.mean(-1, /*keepdim=*/true);
     const Tensor inverse = (x.square().mean(-1, /*keepdim=*/true) + eps).rsqrt();
     const Tensor y = x * inverse;

@@ -71,8 +71,16 @@ Tensor visible_pairs(int64_t queries, int64_t keys, const AttentionRange& range,
   return visible;
 }
 
+at::ScalarType computing_dtype(at::ScalarType storage) {
+  return storage == at::kBFloat16 || storage == at::kHalf ? at::kFloat : storage;
+}
+
 Tensor widened(const Tensor& x) {
-  return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf ? x.to(at::kFloat) : x;
+  return x.to(computing_dtype(x.scalar_type()));
+}
+
+double score_scale(std::optional<double> given, int64_t key_dim) {
+  return given.value_or(1 / std::sqrt(static_cast<double>(key_dim)));
 }
 
 bool attention_has_fused(at::ScalarType dtype) {

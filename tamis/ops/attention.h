@@ -29,8 +29,12 @@ void check_attention(const char* op, const at::Tensor& q_BTHK, const at::Tensor&
 /// The pairs that see each other: bool [B or 1, 1, T_q, T_k]. For the definitions in plain torch.
 at::Tensor visible_pairs(int64_t queries, int64_t keys, const AttentionRange& range, at::Device device);
 
-/// Half-precision storage computes in float32.
+/// The dtype that storage is computed in: float32 for half precision.
+at::ScalarType computing_dtype(at::ScalarType storage);
 at::Tensor widened(const at::Tensor& x);
+
+/// The scale of scores: as given, or 1 / sqrt(key_dim).
+double score_scale(std::optional<double> given, int64_t key_dim);
 
 /// True where the kernels have the dtype: float32, and bfloat16 as storage.
 bool attention_has_fused(at::ScalarType dtype);
@@ -43,6 +47,13 @@ struct AttentionHead {
   int64_t query_origin;  // position of the first query
   kernels::Rows q;       // its queries
 };
+
+/// What belongs to a head's queries in a contiguous [B, H, T_q, ...] tensor of float32, as structures of float32.
+template <typename Structure = float>
+Structure* of_head(const at::Tensor& x_BHTx, const AttentionHead& head) {
+  const int64_t numbers_of_head = x_BHTx.stride(1), at = head.batch * x_BHTx.size(1) + head.head;
+  return reinterpret_cast<Structure*>(x_BHTx.mutable_data_ptr<float>() + at * numbers_of_head);
+}
 
 /// Queries, and keys and values packed for the kernels. What no query sees is not read.
 class AttentionProblem {

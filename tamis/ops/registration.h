@@ -3,8 +3,10 @@
 // What the registration of every operator needs.
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <optional>
 #include <vector>
 
 namespace tamis::ops {
@@ -13,6 +15,16 @@ namespace tamis::ops {
 template <typename Signature>
 auto find_operator(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+/// Contiguous memory of x's shape and dtype, sizes perhaps symbolic; what it holds is not set.
+inline at::Tensor empty_contiguous_like(const at::Tensor& x) {
+  return at::empty_symint(x.sym_sizes(), x.options());
+}
+
+/// A saved tensor as the optional argument that it was.
+inline std::optional<at::Tensor> given(const at::Tensor& x) {
+  return x.defined() ? std::optional(x) : std::nullopt;
 }
 
 /// The gradients of `function(inputs)` for the gradient `grad` of its result, below autograd, where nothing records:

@@ -271,13 +271,13 @@ std::string first_difference(const json& before, const json& now) {
                                                  "/train/sample_prompt",
                                                  "/train/sample_tokens",
                                                  "/train/sample_temperature"};
-  // What the steps done so far would have been with another number of steps in all.
-  const auto value = [&now](const char* path, const json& otherwise) { return now.flatten().value(path, otherwise); };
-  const bool steps_matter = value("/train/schedule", "constant") != "constant" ||
-                            (value("/train/window_short", 0) > 0 && value("/train/window_long_last", 0.0) > 0.0);
   static const json kDefaults = to_json(Recipe()).flatten();  // of keys that an earlier version did not know
   const json old_values = before.flatten();
   const json new_values = now.flatten();
+  // What the steps done so far would have been with another number of steps in all.
+  const bool steps_matter =
+      new_values.value("/train/schedule", "constant") != "constant" ||
+      (new_values.value("/train/window_short", int64_t{0}) > 0 && new_values.value("/train/window_long_last", 0.0) > 0);
   json all = old_values;
   all.update(new_values);
   for (const auto& [path, ignored] : all.items()) {

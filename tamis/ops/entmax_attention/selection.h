@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cmath>
 #include <optional>
 #include <tuple>
 
@@ -26,7 +25,7 @@ struct Selection {
   template <typename Options>
   Selection(const Options& options, int64_t key_dim)
       : alpha(options.alpha),
-        scale(options.scale.value_or(1 / std::sqrt(static_cast<double>(key_dim)))),
+        scale(score_scale(options.scale, key_dim)),
         strict(options.strict),
         document(options.document) {}
 

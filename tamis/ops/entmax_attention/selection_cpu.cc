@@ -1,20 +1,11 @@
 #include <ATen/ATen.h>
 
 #include "tamis/ops/entmax_attention/selection.h"
+#include "tamis/ops/registration.h"
 #include "tamis/ops/rows.h"
 
 namespace tamis::ops {
-namespace {
-
 using at::Tensor;
-
-kernels::SelectionStatistics* statistics_of(const Tensor& statistics, const AttentionHead& head) {
-  static_assert(sizeof(kernels::SelectionStatistics) == 2 * sizeof(float));
-  const int64_t at = (head.batch * statistics.size(1) + head.head) * statistics.size(2);
-  return reinterpret_cast<kernels::SelectionStatistics*>(statistics.mutable_data_ptr<float>()) + at;
-}
-
-}  // namespace
 
 std::tuple<Tensor, Tensor> selection_cpu(const SelectionKernels& kernels, const Tensor& q, const Tensor& k,
                                          const Tensor& v, const Selection& selection) {
@@ -33,7 +24,7 @@ std::tuple<Tensor, Tensor> selection_cpu(const SelectionKernels& kernels, const 
                          .keys = problem.T_k,
                          .alpha = selection.alpha,
                          .scale = selection.scale,
-                         .statistics = statistics_of(statistics, head),
+                         .statistics = of_head<kernels::SelectionStatistics>(statistics, head),
                          .scratch = memory.take(scratch)});
       });
   return {out, statistics};
@@ -44,8 +35,7 @@ std::tuple<Tensor, Tensor, Tensor> selection_backward_cpu(const SelectionKernels
                                                           const Tensor& v, const Selection& selection) {
   const AttentionProblem problem(q, k, v, selection.range());
   const Tensor grad = with_adjacent_rows(grad_in);
-  const auto like = [](const Tensor& x) { return at::empty(x.sizes(), x.options()); };
-  const Tensor dq = like(q), dk = like(k), dv = like(v);
+  const Tensor dq = empty_contiguous_like(q), dk = empty_contiguous_like(k), dv = empty_contiguous_like(v);
   const int64_t scratch = kernels::selection_backward_scratch(problem.T_k, problem.K, problem.V);
   const auto add = [&](const AttentionHead& head, int64_t first, int64_t last, float* dk_rows, float* dv_rows,
                        ScratchMemory<float>& memory) {
@@ -60,7 +50,7 @@ std::tuple<Tensor, Tensor, Tensor> selection_backward_cpu(const SelectionKernels
                       .keys = problem.T_k,
                       .alpha = selection.alpha,
                       .scale = selection.scale,
-                      .statistics = statistics_of(statistics, head),
+                      .statistics = of_head<kernels::SelectionStatistics>(statistics, head),
                       .dk = dk_rows,
                       .dv = dv_rows,
                       .scratch = memory.take(scratch)});

@@ -39,8 +39,6 @@ struct SelectionOperator {
 
   // ---- shapes and dtypes only
 
-  static Tensor empty_like_contiguous(const Tensor& x) { return at::empty_symint(x.sym_sizes(), x.options()); }
-
   static Tensor empty_statistics(const Tensor& q) {
     return at::empty_symint({q.sym_size(0), q.sym_size(2), q.sym_size(1), 2}, q.options().dtype(at::kFloat));
   }
@@ -54,7 +52,7 @@ struct SelectionOperator {
 
   static Gradients backward_meta(const Tensor&, const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v,
                                  double, double, bool, const Document&) {
-    return {empty_like_contiguous(q), empty_like_contiguous(k), empty_like_contiguous(v)};
+    return {empty_contiguous_like(q), empty_contiguous_like(k), empty_contiguous_like(v)};
   }
 
   // ---- the definition, on any device and dtype
@@ -119,9 +117,8 @@ struct SelectionOperator {
       static const auto op = find_operator<decltype(backward_meta)>(Mechanism::kBackward);
       const Variables in = ctx->get_saved_variables();
       auto& data = ctx->saved_data;
-      auto [dq, dk, dv] =
-          op.call(grads[0], in[3], in[0], in[1], in[2], data["alpha"].toDouble(), data["scale"].toDouble(),
-                  data["strict"].toBool(), in[4].defined() ? Document(in[4]) : std::nullopt);
+      auto [dq, dk, dv] = op.call(grads[0], in[3], in[0], in[1], in[2], data["alpha"].toDouble(),
+                                  data["scale"].toDouble(), data["strict"].toBool(), given(in[4]));
       return {dq, dk, dv, {}, {}, {}, {}};
     }
   };

@@ -28,7 +28,7 @@ constexpr const char* kName = "mlstm";
 // ---- checks
 
 at::ScalarType state_dtype(const Tensor& q) {
-  return q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf ? at::kFloat : q.scalar_type();
+  return computing_dtype(q.scalar_type());
 }
 
 void check_device(const char* name, const Tensor& x, const Tensor& q) {
@@ -131,10 +131,17 @@ Outputs inner_meta(TAMIS_MLSTM_ARGUMENTS) {
 Gradients inner_backward_meta(TAMIS_MLSTM_GRADIENTS, TAMIS_MLSTM_ARGUMENTS) {
   checked(TAMIS_MLSTM_PASS);
   checked_gradients(TAMIS_MLSTM_PASS_GRADIENTS, q, v);
-  const auto empty_like = [](const Tensor& x) { return at::empty_symint(x.sym_sizes(), x.options()); };
-  const auto of_state = [&](const optional<Tensor>& x) { return x ? empty_like(*x) : at::empty({0}, q.options()); };
-  return {empty_like(q), empty_like(k), empty_like(v), empty_like(i),
-          empty_like(f), of_state(C),   of_state(n),   of_state(m)};
+  const auto of_state = [&](const optional<Tensor>& x) {
+    return x ? empty_contiguous_like(*x) : at::empty({0}, q.options());
+  };
+  return {empty_contiguous_like(q),
+          empty_contiguous_like(k),
+          empty_contiguous_like(v),
+          empty_contiguous_like(i),
+          empty_contiguous_like(f),
+          of_state(C),
+          of_state(n),
+          of_state(m)};
 }
 
 // ---- the definition for all tokens at once, on any device and dtype
@@ -192,10 +199,6 @@ Gradients inner_backward_cpu(TAMIS_MLSTM_GRADIENTS, TAMIS_MLSTM_ARGUMENTS) {
 Outputs call_inner(TAMIS_MLSTM_ARGUMENTS) {
   static const auto op = find_operator<decltype(inner_meta)>("tamis::_mlstm");
   return op.call(TAMIS_MLSTM_PASS);
-}
-
-optional<Tensor> given(const Tensor& x) {
-  return x.defined() ? optional<Tensor>(x) : std::nullopt;
 }
 
 struct InnerFunction : torch::autograd::Function<InnerFunction> {

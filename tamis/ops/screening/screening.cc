@@ -110,10 +110,6 @@ Tensor screening_meta(const Tensor& q, const Tensor& k, const Tensor& v, const T
   return at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)}, v.options());
 }
 
-Tensor empty_contiguous_like(const Tensor& x) {
-  return at::empty_symint(x.sym_sizes(), x.options());
-}
-
 Gradients screening_backward_meta(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w,
                                   const Tensor& s_r, TAMIS_SCREENING_OPTIONS) {
   check(q, k, v, s_w, s_r, make_options(TAMIS_SCREENING_PASS));
@@ -199,7 +195,6 @@ struct Screening : torch::autograd::Function<Screening> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list in = ctx->get_saved_variables();
-    const auto given = [](const Tensor& x) { return x.defined() ? optional<Tensor>(x) : std::nullopt; };
     auto [dq, dk, dv, ds_w, ds_r, dgate] = call_screening_backward(
         grads[0], in[0], in[1], in[2], in[3], in[4], given(in[5]), ctx->saved_data["mipe_threshold"].toDouble(),
         ctx->saved_data["key_start"].toInt(), ctx->saved_data["expand_beyond"].toOptional<double>(),

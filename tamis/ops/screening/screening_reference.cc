@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "tamis/ops/attention.h"
 #include "tamis/ops/screening/screening.h"
 
 namespace tamis::ops::reference {
@@ -12,11 +13,6 @@ namespace {
 
 constexpr double kPi = std::numbers::pi;
 constexpr double kMinNorm = 1e-12;  // denominator max(|x|, eps) of Eq. (5)
-
-/// Half-precision storage computes in float32.
-at::Tensor widened(const at::Tensor& x) {
-  return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf ? x.to(at::kFloat) : x;
-}
 
 /// x / max(|x|, eps) along the last dimension; a zero row stays zero and gets no gradient.        (5)
 at::Tensor unit(const at::Tensor& x) {

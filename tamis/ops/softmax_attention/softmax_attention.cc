@@ -67,10 +67,6 @@ AttentionRange make_range(optional<int64_t> window, const optional<Tensor>& docu
 using Forward = std::tuple<Tensor, Tensor, Tensor>;            // result, the same in float32, statistics
 using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>;  // of q, k, v, query_scale
 
-Tensor empty_like_contiguous(const Tensor& x) {
-  return at::empty_symint(x.sym_sizes(), x.options());
-}
-
 /// The result in float32, where it is something else.
 Tensor saved_out_meta(const Tensor& q, const Tensor& v) {
   const auto options = v.options().dtype(at::kFloat);
@@ -93,8 +89,8 @@ Forward inner_meta(TAMIS_SOFTMAX_ARGUMENTS) {
 
 Gradients inner_backward_meta(const Tensor&, const Tensor&, const Tensor&, TAMIS_SOFTMAX_ARGUMENTS) {
   inner_meta(TAMIS_SOFTMAX_PASS);  // checks
-  return {empty_like_contiguous(q), empty_like_contiguous(k), empty_like_contiguous(v),
-          query_scale ? empty_like_contiguous(*query_scale) : at::empty({0}, q.options())};
+  return {empty_contiguous_like(q), empty_contiguous_like(k), empty_contiguous_like(v),
+          query_scale ? empty_contiguous_like(*query_scale) : at::empty({0}, q.options())};
 }
 
 // ---- the definition, on any device and dtype
@@ -153,7 +149,6 @@ struct InnerFunction : torch::autograd::Function<InnerFunction> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     static const auto op = find_operator<decltype(inner_backward_meta)>("tamis::_softmax_attention_backward");
     const variable_list in = ctx->get_saved_variables();
-    const auto given = [](const Tensor& x) { return x.defined() ? optional<Tensor>(x) : std::nullopt; };
     auto [dq, dk, dv, d_scale] =
         op.call(grads[0], in[3], in[4], in[0], in[1], in[2], given(in[5]), ctx->saved_data["scale"].toDouble(),
                 ctx->saved_data["window"].toOptional<int64_t>(), given(in[6]));
@@ -172,7 +167,8 @@ Tensor with_scales(const Tensor& q, const Tensor& k, const Tensor& v, const Soft
   check(q, k, v, options);
   optional<Tensor> factor = query_scale(options, q, k);
   if (factor) factor = factor->expand({q.size(0), q.size(1), q.size(2)});
-  return std::get<0>(call_inner(q, k, v, factor, scale_of(options, q.size(3)), options.window, options.document));
+  return std::get<0>(
+      call_inner(q, k, v, factor, score_scale(options.scale, q.size(3)), options.window, options.document));
 }
 
 Tensor softmax_attention_composite(const Tensor& q, const Tensor& k, const Tensor& v, optional<double> scale,

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tamis/ops/registration.h"
 #include "tamis/ops/rows.h"
 #include "tamis/ops/softmax_attention/softmax_attention_kernel.h"
 
@@ -15,16 +16,8 @@ Tensor by_head(const std::optional<Tensor>& query_scale) {
   return query_scale ? query_scale->to(at::kFloat).transpose(1, 2).contiguous() : Tensor();
 }
 
-/// A head's numbers in a [B, H, T_q] tensor; null where it is undefined.
-float* of_head(const Tensor& x_BHT, const AttentionHead& head) {
-  if (!x_BHT.defined()) return nullptr;
-  return x_BHT.mutable_data_ptr<float>() + (head.batch * x_BHT.size(1) + head.head) * x_BHT.size(2);
-}
-
-kernels::SoftmaxStatistics* statistics_of(const Tensor& statistics, const AttentionHead& head) {
-  static_assert(sizeof(kernels::SoftmaxStatistics) == 2 * sizeof(float));
-  const int64_t at = (head.batch * statistics.size(1) + head.head) * statistics.size(2);
-  return reinterpret_cast<kernels::SoftmaxStatistics*>(statistics.mutable_data_ptr<float>()) + at;
+float* of_head_or_null(const Tensor& x_BHT, const AttentionHead& head) {
+  return x_BHT.defined() ? of_head(x_BHT, head) : nullptr;
 }
 
 }  // namespace
@@ -44,8 +37,8 @@ std::tuple<Tensor, Tensor, Tensor> softmax_attention_cpu(const Tensor& q, const 
                                   .out = rows_of(out, head.batch, head.head),
                                   .query_origin = head.query_origin,
                                   .scale = static_cast<float>(scale.scale),
-                                  .query_scale = of_head(query_scale, head),
-                                  .statistics = statistics_of(statistics, head),
+                                  .query_scale = of_head_or_null(query_scale, head),
+                                  .statistics = of_head<kernels::SoftmaxStatistics>(statistics, head),
                                   .scratch = memory.take(kernels::softmax_forward_scratch(problem.K, problem.V))});
       });
   if (v.scalar_type() == at::kFloat) return {out, at::empty({0}, out.options()), statistics};
@@ -59,9 +52,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> softmax_attention_backward_cpu(const 
                                                                           const AttentionRange& range) {
   const AttentionProblem problem(q, k, v, range);
   const Tensor grad = with_adjacent_rows(grad_in), query_scale = by_head(scale.query_scale);
-  const auto like = [](const Tensor& x) { return at::empty(x.sizes(), x.options()); };
-  const Tensor dq = like(q), dk = like(k), dv = like(v);
-  const Tensor d_query_scale = query_scale.defined() ? like(query_scale) : Tensor();
+  const Tensor dq = empty_contiguous_like(q), dk = empty_contiguous_like(k), dv = empty_contiguous_like(v);
+  const Tensor d_query_scale = query_scale.defined() ? empty_contiguous_like(query_scale) : Tensor();
   const auto add = [&](const AttentionHead& head, int64_t first, int64_t last, float* dk_rows, float* dv_rows,
                        ScratchMemory<float>& memory) {
     kernels::softmax_backward({.packed = head.packed,
@@ -74,9 +66,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> softmax_attention_backward_cpu(const 
                                .dq = rows_of(dq, head.batch, head.head),
                                .query_origin = head.query_origin,
                                .scale = static_cast<float>(scale.scale),
-                               .query_scale = of_head(query_scale, head),
-                               .d_query_scale = of_head(d_query_scale, head),
-                               .statistics = statistics_of(statistics, head),
+                               .query_scale = of_head_or_null(query_scale, head),
+                               .d_query_scale = of_head_or_null(d_query_scale, head),
+                               .statistics = of_head<kernels::SoftmaxStatistics>(statistics, head),
                                .dk = dk_rows,
                                .dv = dv_rows,
                                .scratch = memory.take(kernels::softmax_backward_scratch(problem.K, problem.V))});

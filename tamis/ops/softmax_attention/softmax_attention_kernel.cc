@@ -77,7 +77,7 @@ void Forward(const SoftmaxForward& work) {
   const int64_t first_key = block.first_key(work.visibility), end_key = block.end_key(work.visibility);
   for (int64_t tile = first_key / kKeyTile * kKeyTile; tile < end_key; tile += kKeyTile) {
     const TilePart part = VisiblePart(work.visibility, block, first_key, end_key, tile);
-    PartTimesBlock(packed.key(tile), key_width, part, q, lanes, scores);
+    TileTimesBlock(packed.key(tile), key_width, part, q, lanes, scores);
     if (!part.whole) HidePairs(work.visibility, block, tile, part, document, kHidden, scores);
     Exponentials(part, lanes, scores, online);
     for (int64_t lane = 0; lane < block.count; ++lane) {
@@ -169,19 +169,11 @@ void BackwardOfBlock(const SoftmaxBackward& work, const QueryBlock& block) {
   const int64_t first_key = block.first_key(work.visibility), end_key = block.end_key(work.visibility);
   for (int64_t tile = first_key / kKeyTile * kKeyTile; tile < end_key; tile += kKeyTile) {
     const TilePart part = VisiblePart(work.visibility, block, first_key, end_key, tile);
-    const int64_t keys = part.end - part.begin, begin = tile + part.begin;
-    PartTimesBlock(packed.key(tile), key_width, part, q, lanes, weights);
+    TileTimesBlock(packed.key(tile), key_width, part, q, lanes, weights);
     if (!part.whole) HidePairs(work.visibility, block, tile, part, document, kHidden, weights);
-    PartTimesBlock(packed.value(tile), value_width, part, grad, lanes, gradients);
+    TileTimesBlock(packed.value(tile), value_width, part, grad, lanes, gradients);
     WeightsAndScoreGradients(part, lanes, of, weights, gradients);
-    const float* first_weight = weights + part.begin * kQueryBlock;
-    const float* first_gradient = gradients + part.begin * kQueryBlock;
-    Multiply<Sum::kAdd>(keys, value_width, block.count, {first_weight, kQueryBlock, 1}, {grad.rows, value_width},
-                        {work.dv + begin * value_width, value_width});
-    Multiply<Sum::kAdd>(keys, key_width, block.count, {first_gradient, kQueryBlock, 1}, {q.rows, key_width},
-                        {work.dk + begin * key_width, key_width});
-    Multiply<Sum::kAdd>(block.count, key_width, keys, {first_gradient, 1, kQueryBlock}, {packed.key(begin), key_width},
-                        {dq, key_width});
+    AddTileGradients(packed, tile, part, block.count, q, grad, weights, gradients, dq, work.dk, work.dv);
   }
   for (int64_t lane = 0; lane < block.count; ++lane) {
     float* d_row = dq + lane * key_width;

@@ -21,7 +21,7 @@ at::Tensor attend(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::
 
 at::Tensor softmax_attention(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
                              const SoftmaxAttentionOptions& options) {
-  const ScoreScale scale{scale_of(options, q_BTHK.size(3)), query_scale(options, q_BTHK, k_BTHK)};
+  const ScoreScale scale{score_scale(options.scale, q_BTHK.size(3)), query_scale(options, q_BTHK, k_BTHK)};
   return attend(q_BTHK, k_BTHK, v_BTHV, scale, range_of(options));
 }
 

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
 #include <tuple>
 
 namespace tamis::ops {
@@ -11,10 +10,6 @@ using at::Tensor;
 
 AttentionRange range_of(const SoftmaxAttentionOptions& options) {
   return {.window = options.window, .strict = false, .key_start = options.key_start, .document = options.document};
-}
-
-double scale_of(const SoftmaxAttentionOptions& options, int64_t key_dim) {
-  return options.scale.value_or(1 / std::sqrt(static_cast<double>(key_dim)));
 }
 
 namespace {

@@ -19,9 +19,6 @@ struct ScoreScale {
 
 AttentionRange range_of(const SoftmaxAttentionOptions& options);
 
-/// The scale of the scores: as given or 1 / sqrt(key_dim).
-double scale_of(const SoftmaxAttentionOptions& options, int64_t key_dim);
-
 /// c_i = s ln n_i + b or s p_n + b, [B or 1, T_q, H], float32 or float64 as log_scale; nothing without log_scale.
 /// Differentiable.
 std::optional<at::Tensor> query_scale(const SoftmaxAttentionOptions& options, const at::Tensor& q_BTHK,

@@ -57,21 +57,16 @@ StickBreakingOptions checked_options(TAMIS_STICK_BREAKING_ARGUMENTS) {
 
 // ---- shapes and dtypes only
 
-at::ScalarType remainder_dtype(const Tensor& v) {
-  return v.scalar_type() == at::kBFloat16 || v.scalar_type() == at::kHalf ? at::kFloat : v.scalar_type();
-}
-
 Outputs meta(TAMIS_STICK_BREAKING_ARGUMENTS) {
   checked_options(TAMIS_STICK_BREAKING_PASS);
   return {at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)}, v.options()),
-          at::empty_symint(q.sym_sizes().slice(0, 3), v.options().dtype(remainder_dtype(v)))};
+          at::empty_symint(q.sym_sizes().slice(0, 3), v.options().dtype(computing_dtype(v.scalar_type())))};
 }
 
 Gradients backward_meta(const Tensor& grad, const Tensor& grad_remainder, TAMIS_STICK_BREAKING_ARGUMENTS) {
   checked_options(TAMIS_STICK_BREAKING_PASS);
   check_gradients(grad, grad_remainder, q, v);
-  const auto empty_like = [](const Tensor& x) { return at::empty_symint(x.sym_sizes(), x.options()); };
-  return {empty_like(q), empty_like(k), empty_like(v)};
+  return {empty_contiguous_like(q), empty_contiguous_like(k), empty_contiguous_like(v)};
 }
 
 // ---- the definition, on any device and dtype
@@ -90,7 +85,7 @@ Gradients backward_fallback(const Tensor& grad, const Tensor& grad_remainder, TA
     const auto [out, remainder] = reference::stick_breaking_attention(in[0], in[1], in[2], options);
     return (out * grad).sum().to(remainder.scalar_type()) + (remainder * grad_remainder).sum();
   };
-  const Tensor one = at::ones({}, v.options().dtype(remainder_dtype(v)));
+  const Tensor one = at::ones({}, v.options().dtype(computing_dtype(v.scalar_type())));
   const variable_list d = gradients_below_autograd(weighted, {q, k, v}, one);
   return {d[0], d[1], d[2]};
 }
@@ -134,8 +129,7 @@ struct StickBreaking : torch::autograd::Function<StickBreaking> {
     const variable_list in = ctx->get_saved_variables();
     const auto [dq, dk, dv] =
         op.call(grads[0], grads[1], in[0], in[1], in[2], ctx->saved_data["scale"].toOptional<double>(),
-                ctx->saved_data["strict"].toBool(), ctx->saved_data["key_start"].toInt(),
-                in[3].defined() ? optional<Tensor>(in[3]) : std::nullopt);
+                ctx->saved_data["strict"].toBool(), ctx->saved_data["key_start"].toInt(), given(in[3]));
     return {dq, dk, dv, {}, {}, {}, {}};
   }
 };

@@ -2,8 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
-
+#include "tamis/ops/registration.h"
 #include "tamis/ops/rows.h"
 #include "tamis/ops/stick_breaking_attention/stick_breaking_attention_kernel.h"
 
@@ -14,10 +13,6 @@ using at::Tensor;
 AttentionRange range_of(const StickBreakingOptions& options) {
   return {
       .window = std::nullopt, .strict = options.strict, .key_start = options.key_start, .document = options.document};
-}
-
-double scale_of(const StickBreakingOptions& options, int64_t key_dim) {
-  return options.scale.value_or(1 / std::sqrt(static_cast<double>(key_dim)));
 }
 
 namespace {
@@ -44,7 +39,7 @@ std::tuple<Tensor, Tensor> stick_breaking_attention_cpu(const Tensor& q, const T
          .out = rows_of(out, head.batch, head.head),
          .remainder = numbers_of(remainder, head),
          .query_origin = head.query_origin,
-         .scale = static_cast<float>(scale_of(options, problem.K)),
+         .scale = static_cast<float>(score_scale(options.scale, problem.K)),
          .end_early = walk == Walk::kUntilNothingIsLeft,
          .scratch = memory.take(kernels::stick_breaking_forward_scratch(problem.K, problem.V))});
   };
@@ -58,8 +53,7 @@ std::tuple<Tensor, Tensor, Tensor> stick_breaking_attention_backward_cpu(
   const AttentionProblem problem(q, k, v, range_of(options));
   const Tensor grad = with_adjacent_rows(grad_in);
   const Tensor grad_remainder = grad_remainder_in.to(at::kFloat).contiguous();
-  const auto like = [](const Tensor& x) { return at::empty(x.sizes(), x.options()); };
-  const Tensor dq = like(q), dk = like(k), dv = like(v);
+  const Tensor dq = empty_contiguous_like(q), dk = empty_contiguous_like(k), dv = empty_contiguous_like(v);
   const auto add = [&](const AttentionHead& head, int64_t first, int64_t last, float* dk_rows, float* dv_rows,
                        ScratchMemory<float>& memory) {
     kernels::stick_breaking_backward(
@@ -72,7 +66,7 @@ std::tuple<Tensor, Tensor, Tensor> stick_breaking_attention_backward_cpu(
          .dq = rows_of(dq, head.batch, head.head),
          .grad_remainder = numbers_of(grad_remainder, head),
          .query_origin = head.query_origin,
-         .scale = static_cast<float>(scale_of(options, problem.K)),
+         .scale = static_cast<float>(score_scale(options.scale, problem.K)),
          .end_early = walk == Walk::kUntilNothingIsLeft,
          .dk = dk_rows,
          .dv = dv_rows,

@@ -11,9 +11,6 @@ namespace tamis::ops {
 
 AttentionRange range_of(const StickBreakingOptions& options);
 
-/// The scale of the scores: as given or 1 / sqrt(key_dim).
-double scale_of(const StickBreakingOptions& options, int64_t key_dim);
-
 /// Whether a walk over the keys ends when nothing is left of the sticks. It changes no bit; tests compare both.
 enum class Walk { kUntilNothingIsLeft, kWhole };
 

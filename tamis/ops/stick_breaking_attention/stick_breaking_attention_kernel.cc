@@ -126,7 +126,7 @@ void Forward(const StickBreakingForward& work) {
   const Tiles tiles(work.visibility, block);
   for (int64_t tile = tiles.newest; tile >= tiles.oldest; tile -= kKeyTile) {
     const TilePart part = VisiblePart(work.visibility, block, tiles.first_key, tiles.end_key, tile);
-    TileTimesBlock(packed.key(tile), key_width, q, lanes, scores);
+    TileTimesBlock(packed.key(tile), key_width, part, q, lanes, scores);
     if (!part.whole) HidePairs(work.visibility, block, tile, part, document, kHidden, scores);
     BreakSticks<Sigmoids::kForgotten>(part, lanes, scores, scores, sticks);
     Multiply<Sum::kAdd>(block.count, value_width, part.end - part.begin,
@@ -188,7 +188,7 @@ void BackwardOfBlock(const StickBreakingBackward& work, const QueryBlock& block)
     oldest -= kKeyTile;
     const TilePart part = part_of(oldest);
     float* weights = all_weights + oldest * kQueryBlock;
-    TileTimesBlock(packed.key(oldest), key_width, q, lanes, weights);
+    TileTimesBlock(packed.key(oldest), key_width, part, q, lanes, weights);
     if (!part.whole) HidePairs(work.visibility, block, oldest, part, document, kHidden, weights);
     BreakSticks<Sigmoids::kKept>(part, lanes, weights, all_sigmoids + oldest * kQueryBlock, sticks);
   }
@@ -200,22 +200,14 @@ void BackwardOfBlock(const StickBreakingBackward& work, const QueryBlock& block)
   }
   for (int64_t tile = oldest; tile <= tiles.newest; tile += kKeyTile) {
     const TilePart part = part_of(tile);
-    const int64_t keys = part.end - part.begin, begin = tile + part.begin;
     const float* weights = all_weights + tile * kQueryBlock;
-    TileTimesBlock(packed.value(tile), value_width, grad, lanes, gradients);
+    TileTimesBlock(packed.value(tile), value_width, part, grad, lanes, gradients);
     ScoreGradients(part, lanes, weights, all_sigmoids + tile * kQueryBlock, gradients, older);
-    const float* first_weight = weights + part.begin * kQueryBlock;
-    const float* first_gradient = gradients + part.begin * kQueryBlock;
-    Multiply<Sum::kAdd>(keys, value_width, block.count, {first_weight, kQueryBlock, 1}, {grad.rows, value_width},
-                        {work.dv + begin * value_width, value_width});
-    Multiply<Sum::kAdd>(keys, key_width, block.count, {first_gradient, kQueryBlock, 1}, {q.rows, key_width},
-                        {work.dk + begin * key_width, key_width});
-    Multiply<Sum::kAdd>(block.count, key_width, keys, {first_gradient, 1, kQueryBlock}, {packed.key(begin), key_width},
-                        {dq, key_width});
+    AddTileGradients(packed, tile, part, block.count, q, grad, weights, gradients, dq, work.dk, work.dv);
   }
   for (int64_t lane = 0; lane < block.count; ++lane) {
     float* d_row = dq + lane * key_width;
-    for (int64_t i = 0; i < key_width; ++i) d_row[i] *= work.scale;
+    ScaleRow(work.scale, d_row, key_width);
     StoreRow(d_row, packed.key_dim, work.dq, row + lane);
   }
 }

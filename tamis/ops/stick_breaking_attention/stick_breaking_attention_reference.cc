@@ -14,7 +14,7 @@ std::tuple<at::Tensor, at::Tensor> stick_breaking_attention(const at::Tensor& q_
                                                             const at::Tensor& v_BTHV,
                                                             const StickBreakingOptions& options) {
   const at::Tensor q = widened(q_BTHK), k = widened(k_BTHK), v = widened(v_BTHV);
-  const at::Tensor z = at::einsum("bihd,bjhd->bhij", {q, k}) * scale_of(options, q.size(3));
+  const at::Tensor z = at::einsum("bihd,bjhd->bhij", {q, k}) * score_scale(options.scale, q.size(3));
   const at::Tensor hidden = visible_pairs(q.size(1), k.size(1), range_of(options), q.device()).logical_not();
   const at::Tensor log_left = at::log_sigmoid(-z).masked_fill(hidden, 0);    // log(1 - sigmoid(z)) = -softplus(z)
   const at::Tensor log_rest = log_left.flip(-1).cumsum(-1).flip(-1);         // sum over j <= l
