@@ -218,6 +218,31 @@ TEST_F(InferenceCommands, EvalAbcDigitsKeepsItsResultInTheRun) {
   EXPECT_FALSE(fs::exists(checkpoint_ / "eval"));
 }
 
+TEST_F(InferenceCommands, EvalAsksEveryTask) {
+  const Outcome passkey = tamis({"eval", "passkey", run_, "--lengths", "400,800", "--depths", "0.5", "--instances", "3",
+                                 "--cell-tokens", "800", "--json"});
+  ASSERT_EQ(passkey.code, 0) << passkey.err;
+  const json found = json::parse(passkey.out);
+  EXPECT_EQ(found["task"], "passkey");
+  EXPECT_EQ(found["cells"][0]["instances"], 2);
+  EXPECT_EQ(found["cells"][1]["instances"], 1);
+  EXPECT_EQ(found["cells"][1]["depth"], 0.5);
+  EXPECT_EQ(json::parse(read_file(fs::path(run_) / "eval" / "passkey.json")), found);
+
+  const Outcome mqar =
+      tamis({"eval", "mqar", run_, "--lengths", "32", "--pairs", "4", "--vocab", "64", "--instances", "5", "--json"});
+  ASSERT_EQ(mqar.code, 0) << mqar.err;
+  const json recalled = json::parse(mqar.out);
+  EXPECT_EQ(recalled["settings"], (json{{"pairs", 4}, {"vocab", 64}}));
+  EXPECT_EQ(recalled["cells"][0]["prompt_tokens"], 32);
+  EXPECT_GE(recalled["cells"][0]["score"], 0);
+  EXPECT_EQ(recalled["depths"], json::array());
+
+  expect_refused({"eval", "mqar", run_}, 2, "give --vocab 257 or less");
+  expect_refused({"eval", "mqar", run_, "--lengths", "16"}, 2, "the least is 32");
+  expect_refused({"eval", "niah_single_2", run_}, 2, "name one with --haystack FILE");
+}
+
 TEST_F(InferenceCommands, EvalLossReadsAText) {
   const auto text = directory_.write("text", std::string(100, 'x')).string();
   const Outcome outcome = tamis({"eval", "loss", run_, text, "--window", "50", "--json"});
@@ -250,8 +275,12 @@ TEST_F(InferenceCommands, AnUnknownCommandNamesTheNearest) {
 }
 
 TEST_F(InferenceCommands, HelpHasAnExample) {
-  for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"eval"}, {"eval", "abc_digits"}, {"eval", "loss"}, {"score"}, {"generate"}}) {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"eval"},
+                                                  {"eval", "abc_digits"},
+                                                  {"eval", "mqar"},
+                                                  {"eval", "loss"},
+                                                  {"score"},
+                                                  {"generate"}}) {
     auto arguments = command;
     arguments.push_back("--help");
     const Outcome help = tamis(arguments);

@@ -124,6 +124,31 @@ class Browser:
         for kind in ('keyDown', 'keyUp'):
             self.call('Input.dispatchKeyEvent', type=kind, key=key, modifiers=8 if shift else 0)
 
+    def assert_clean(self):
+        """The page that is open drew everything and loaded nothing."""
+        errors = self.js('document.documentElement.dataset.errors')
+        assert errors is None, errors
+        for event in self.events:
+            assert event['method'] != 'Runtime.exceptionThrown', event
+            if event['method'] == 'Network.requestWillBeSent':
+                url = event['params']['request']['url']
+                assert url.split(':')[0] in ('file', 'data', 'blob', 'about'), url
+        tags = self.js('[...document.querySelectorAll("[src], link[href], [action]")].map((e) => e.src || e.href)')
+        assert all(tag.startswith('data:') for tag in tags), tags
+
+    def assert_fits(self, width):
+        """Nothing of the page that is open, `width` wide, is wider."""
+        wide = self.js('[...document.querySelectorAll("main *")].filter((e) => e.scrollWidth > e.clientWidth + 1 &&'
+                       'getComputedStyle(e).overflowX === "visible" && e.getBoundingClientRect().right > innerWidth)'
+                       '.map((e) => e.id || e.className || e.tagName)')
+        assert self.js('document.documentElement.scrollWidth') <= width, wide
+
+    def assert_controls_have_names(self):
+        nameless = self.js('[...document.querySelectorAll("button, input, [role=img], [tabindex]")].filter((e) =>'
+                           '!(e.getAttribute("aria-label") || e.labels?.length || e.textContent.trim()))'
+                           '.map((e) => e.outerHTML)')
+        assert nameless == [], nameless
+
     def picture(self, path):
         size = self.js('[document.documentElement.scrollWidth, document.documentElement.scrollHeight]')
         clip = {'x': 0, 'y': 0, 'width': size[0], 'height': size[1], 'scale': 1}
@@ -190,16 +215,7 @@ class Tests:
     # The report.
 
     def test_report_draws_without_errors_and_loads_nothing(self):
-        browser = self.open()
-        assert browser.js('document.documentElement.dataset.errors') is None, browser.js(
-            'document.documentElement.dataset.errors')
-        for event in browser.events:
-            assert event['method'] != 'Runtime.exceptionThrown', event
-            if event['method'] == 'Network.requestWillBeSent':
-                url = event['params']['request']['url']
-                assert url.split(':')[0] in ('file', 'data', 'blob', 'about'), url
-        tags = browser.js('[...document.querySelectorAll("[src], link[href], [action]")].map((e) => e.src || e.href)')
-        assert all(tag.startswith('data:') for tag in tags), tags
+        self.open().assert_clean()
 
     def test_report_has_every_chart(self):
         browser = self.open()
@@ -297,18 +313,10 @@ class Tests:
                           '".numbers b, .context b").length')
 
     def test_fits_a_phone(self):
-        browser = self.open(width=360, height=740)
-        wide = browser.js('[...document.querySelectorAll("main *")].filter((e) => e.scrollWidth > e.clientWidth + 1 &&'
-                          'getComputedStyle(e).overflowX === "visible" && e.getBoundingClientRect().right > innerWidth)'
-                          '.map((e) => e.id || e.className || e.tagName)')
-        assert browser.js('document.documentElement.scrollWidth') <= 360, wide
+        self.open(width=360, height=740).assert_fits(360)
 
     def test_controls_have_names(self):
-        browser = self.open()
-        nameless = browser.js('[...document.querySelectorAll("button, input, [role=img], [tabindex]")].filter((e) =>'
-                              '!(e.getAttribute("aria-label") || e.labels?.length || e.textContent.trim()))'
-                              '.map((e) => e.outerHTML)')
-        assert nameless == [], nameless
+        self.open().assert_controls_have_names()
 
     # The page of `tamis inspect`.
 
@@ -334,6 +342,65 @@ class Tests:
         assert browser.js('document.documentElement.dataset.errors') is None
         assert browser.js('document.getElementById("relevance").hidden && document.getElementById("retrieval").hidden')
         assert browser.js('document.getElementById("chart-loss").data.length')
+
+
+def check_shootout_page(browser, page):
+    """Reads the page of a shootout, an HTML file, and holds it against the data written into it."""
+    browser.open(page)
+    browser.assert_clean()
+    browser.assert_controls_have_names()
+    data = browser.js('JSON.parse(document.getElementById("data").textContent)')
+    mixers = data['mixers']
+    names = [mixer['name'] for mixer in mixers]
+
+    # The summary: a row a mixer, sorted by a click on a column's head, what is missing last.
+    assert shown_mixers(browser) == names
+    speeds = {mixer['name']: (mixer.get('summary', {}).get('tokens_per_second') or {}).get('mean') for mixer in mixers}
+    if any(speeds.values()):
+        fastest_first = sorted(names, key=lambda name: -(speeds[name] or 0))
+        button = '[...document.querySelectorAll("#summary .sort")].find((e) => e.textContent === "tokens/s")'
+        for direction in ('descending', 'ascending'):
+            browser.js(button + '.click()')
+            assert browser.js(button + '.closest("th").ariaSort') == direction
+            known = [name for name in shown_mixers(browser) if speeds[name]]
+            wanted = [name for name in fastest_first if speeds[name]]
+            assert known == (wanted if direction == 'descending' else wanted[::-1]), (direction, known)
+            assert shown_mixers(browser)[:len(known)] == known, shown_mixers(browser)
+        browser.js('document.querySelector("#summary .sort").click()')
+    heads = browser.js('[...document.querySelectorAll("#summary thead th")].map((e) => e.firstChild.textContent)')
+    measured = {task for mixer in mixers for task, entries in mixer.get('summary', {}).get('tasks', {}).items()
+                if any(entry.get('mean') is not None for entry in entries)}
+    assert measured <= set(heads), (measured, heads)
+
+    # The charts: one for every task, with the numbers below; a mixer keeps its colour and marker in all of them.
+    charts = browser.js('[...document.querySelectorAll("[id^=chart-score]")].map((e) => e.dataset.task)')
+    assert set(charts) == measured, (charts, measured)
+    looks = browser.js('[...document.querySelectorAll(".js-plotly-plot")].flatMap((e) => e.data.map((t) =>'
+                       '[t.name, t.marker.color + " " + t.marker.symbol]))')
+    assert len({tuple(look) for look in looks}) == len({name for name, _ in looks}), looks
+    assert len({look for _, look in looks}) == len({name for name, _ in looks}), looks
+
+    # The legend hides a mixer in every chart, or all of them.
+    if looks:
+        traces = '[...document.querySelectorAll(".js-plotly-plot")].flatMap((e) => e.data.map((t) => t.name))'
+        first = looks[0][0]
+        browser.js('document.querySelector("#legend .mixer").click()')
+        assert first not in browser.js(traces), first
+        assert browser.js('document.querySelector("#legend .mixer").ariaPressed') == 'false'
+        browser.js('document.querySelector("#legend .all").click()')
+        assert browser.js(traces) == [name for name, _ in looks]
+
+    assert browser.js('window.boom') is None
+    browser.open(page, scheme='dark')
+    browser.assert_clean()
+    assert browser.js('document.documentElement.dataset.theme') == 'dark'
+    browser.open(page, width=360, height=740)
+    browser.assert_clean()
+    browser.assert_fits(360)
+
+
+def shown_mixers(browser):
+    return browser.js('[...document.querySelectorAll("#summary tbody th")].map((e) => e.firstChild.textContent)')
 
 
 def find_browser():

@@ -72,12 +72,12 @@ function spans(values, factor) {
   return Math.max(...positive) > factor * Math.min(...positive);
 }
 
-/** A log axis for positive values, labelled at 1, 2, 5, 10, ..., or at powers of ten when these would be many. */
-function logAxis(values) {
+/** A log axis for positive values, labelled at 1, 2, 5, 10, ..., or at powers of ten when these are more than `most`. */
+function logAxis(values, most = window.innerWidth > 600 ? 6 : 3) {
   const exponents = values.filter((value) => value > 0).map(Math.log10);
   const low = Math.floor(Math.min(...exponents)), high = Math.ceil(Math.max(...exponents));
   const decades = Array.from({length: high - low + 2}, (_, i) => 10 ** (low + i));
-  const ticks = decades.length > (window.innerWidth > 600 ? 6 : 3) ? decades : decades.flatMap((decade) => [decade, 2 * decade, 5 * decade]);
+  const ticks = decades.length > most ? decades : decades.flatMap((decade) => [decade, 2 * decade, 5 * decade]);
   return {type: 'log', tickmode: 'array', tickvals: ticks, ticktext: ticks.map((tick) =>
     (tick >= 1 ? tick.toLocaleString('en') : String(Number(tick.toPrecision(1)))))};
 }

@@ -110,3 +110,33 @@ const theme = {
 
 /** The address's fragment as names and values: `#theme=dark&tile=2.3&query=40&key=12`. */
 const fragment = () => new URLSearchParams(location.hash.replace(/^#/, ''));
+
+/** Shows a section of the page and lists it in the contents. */
+function show(id) {
+  const section = byId(id);
+  section.hidden = false;
+  byId('contents').append(element('a', {href: '#' + id}, section.querySelector('h2').textContent));
+}
+
+/** One part that fails does not take the others with it. */
+function drawParts(parts) {
+  for (const part of parts) {
+    try { part(); } catch (error) { reportError(String(error)); }
+  }
+}
+
+/** Gives the page's data to `draw`, and keeps theme and charts together; <html data-ready> tells when all is drawn. */
+function startPage(draw) {
+  theme.apply(fragment().get('theme') || theme.remembered());
+  theme.system.addEventListener('change', () => theme.apply(theme.chosen));
+  byId('theme').addEventListener('click', () => theme.remember(theme.dark() ? 'light' : 'dark'));
+  const drawAll = async (data) => {
+    byId('footer').textContent =
+      `Tamis ${data.version} · everything is in this one file; nothing is loaded from elsewhere`;
+    draw(data);
+    theme.listeners.push(() => charts.forEach((drawChart) => drawChart()));
+    await Promise.all(drawn);
+  };
+  drawAll(JSON.parse(byId('data').textContent)).catch((error) => reportError(String(error)))
+    .then(() => { document.documentElement.dataset.ready = 'true'; });
+}

@@ -1,12 +1,6 @@
 // Puts the page together from the data; every part may be missing.
 'use strict';
 
-function show(id) {
-  const section = byId(id);
-  section.hidden = false;
-  byId('contents').append(element('a', {href: '#' + id}, section.querySelector('h2').textContent));
-}
-
 const last = (series) => (series && series.y.length ? series.y[series.y.length - 1] : undefined);
 
 function drawIntro(data) {
@@ -111,8 +105,8 @@ function drawMaps(relevance) {
   drawRelevance(relevance);
 }
 
-async function drawPage(data) {
-  const parts = [
+startPage((data) => {
+  drawParts([
     () => drawIntro(data),
     () => data.training && drawTraining(data),
     () => (data.abc_digits || data.beside) && drawAbcDigits(data),
@@ -120,19 +114,8 @@ async function drawPage(data) {
     () => drawTiles(data),
     () => data.samples && drawSamples(data.samples),
     () => drawProvenance(data),
-  ];
-  for (const part of parts) {  // one that fails does not take the others with it
-    try { part(); } catch (error) { reportError(String(error)); }
-  }
-  byId('footer').textContent = `Tamis ${data.version} · everything is in this one file; nothing is loaded from elsewhere`;
+  ]);
   const drawLegend = () => drawLayersLegend(data.model.layers);
   drawLegend();
-  theme.listeners.push(drawLegend, () => charts.forEach((draw) => draw()));
-  await Promise.all(drawn);
-}
-
-theme.apply(fragment().get('theme') || theme.remembered());
-theme.system.addEventListener('change', () => theme.apply(theme.chosen));
-byId('theme').addEventListener('click', () => theme.remember(theme.dark() ? 'light' : 'dark'));
-drawPage(JSON.parse(byId('data').textContent)).catch((error) => reportError(String(error)))
-  .then(() => { document.documentElement.dataset.ready = 'true'; });
+  theme.listeners.push(drawLegend);
+});

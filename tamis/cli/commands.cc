@@ -9,6 +9,7 @@ void add_generate(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_report(CLI::App& app);
 void add_score(CLI::App& app);
+void add_shootout(CLI::App& app);
 void add_train(CLI::App& app);
 
 void add_commands(CLI::App& app) {
@@ -19,6 +20,7 @@ void add_commands(CLI::App& app) {
   add_inspect(app);
   add_report(app);
   add_score(app);
+  add_shootout(app);
   add_train(app);
 }
 

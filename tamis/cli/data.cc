@@ -3,22 +3,11 @@
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
 #include "tamis/cli/library.h"
+#include "tamis/cli/task_options.h"
 #include "tamis/data/registry.h"
 
 namespace tamis::cli {
 namespace {
-
-void add_settings(CLI::App& sub, const data::Task& task, data::Settings& settings) {
-  for (const data::Setting& setting : task.settings) {
-    int64_t& value = settings[setting.name] = setting.value;
-    sub.add_option("--" + setting.name, value, setting.help)->capture_default_str();
-  }
-}
-
-std::string haystack_help(data::HaystackUse use) {
-  const std::string help = "Text file to hide the needles in, from its beginning, repeated when it is too short";
-  return help + (use == data::HaystackUse::kRequired ? " (required)" : " (default: five sentences again and again)");
-}
 
 void add_task(CLI::App& generate, const data::Task& task) {
   auto command = std::make_shared<commands::GenerateDataCommand>();
@@ -33,14 +22,10 @@ void add_task(CLI::App& generate, const data::Task& task) {
   if (task.takes_depth) {
     sub->add_option("--depth", options.depth, "Place of what is hidden, 0 (first) to 1 (last) (default: anywhere)");
   }
-  if (task.haystack != data::HaystackUse::kNone) {
-    sub->add_option("--haystack", options.haystack, haystack_help(task.haystack));
-  }
-  add_settings(*sub, task, options.settings);
+  add_task_options(*sub, task, options.settings, options.haystack);
   sub->add_option("--out", command->out, "File to write (default: standard output)");
-  const bool needs_text = task.haystack == data::HaystackUse::kRequired;
-  sub->footer("Example: tamis data generate " + task.name + (needs_text ? " --haystack essays.txt" : "") +
-              " --length " + std::to_string(task.default_length) + " --count 100 --out " + task.name + ".jsonl");
+  sub->footer("Example: tamis data generate " + task.name + example_haystack(task) + " --length " +
+              std::to_string(task.default_length) + " --count 100 --out " + task.name + ".jsonl");
   sub->callback([command] { run(*command); });
 }
 

@@ -2,10 +2,13 @@
 #include <fmt/ranges.h>
 
 #include <memory>
+#include <span>
 
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
 #include "tamis/cli/library.h"
+#include "tamis/cli/task_options.h"
+#include "tamis/data/registry.h"
 
 namespace tamis::cli {
 namespace {
@@ -17,25 +20,32 @@ void add_eval_options(CLI::App& task, EvalCommand& command) {
   add_run_options(task, command.run);
 }
 
-void add_abc_digits(CLI::App& eval) {
-  auto command = std::make_shared<commands::AbcDigitsCommand>();
-  eval::AbcDigitsEvalOptions& options = command->options;
-  auto* task = eval.add_subcommand("abc_digits", "Retrieval of a number at every length and depth, exact match.");
-  task->add_option("dir", command->directory, "Checkpoint or run directory")->required();
-  task->add_option("--lengths", options.lengths, "Tokens of the prompt, separated by commas")
+void add_task(CLI::App& eval, const data::Task& task) {
+  auto command = std::make_shared<commands::TaskEvalCommand>();
+  eval::TaskEvalOptions& options = command->options = eval::default_options(task);
+  auto* sub = eval.add_subcommand(task.name, task.summary);
+  sub->add_option("dir", command->directory, "Checkpoint or run directory")->required();
+  sub->add_option("--lengths", options.lengths, "Tokens of the prompt, separated by commas")
       ->delimiter(',')
       ->default_str(fmt::format("{}", fmt::join(options.lengths, ",")));
-  task->add_option("--depths", options.depths, "Places of the target, 0 (first) to 1 (last)")
-      ->delimiter(',')
-      ->default_str(fmt::format("{}", fmt::join(options.depths, ",")));
-  task->add_option("--instances", options.instances, "Of each length and depth")->capture_default_str();
-  task->add_option("--seed", options.seed, "Of the instances")->capture_default_str();
-  task->add_flag("--expand-windows,!--no-expand-windows", options.expand_windows,
-                 "Make windows beyond the training length infinite (SWE)")
+  if (task.takes_depth) {
+    sub->add_option("--depths", options.depths, "Places of what is hidden, 0 (first) to 1 (last)")
+        ->delimiter(',')
+        ->default_str(fmt::format("{}", fmt::join(options.depths, ",")));
+  }
+  sub->add_option("--instances", options.instances, "Of each length and depth")->capture_default_str();
+  sub->add_option("--cell-tokens", options.cell_tokens,
+                  "Tokens of a length and depth, about: fewer instances of long prompts; 0: no limit")
+      ->capture_default_str();
+  sub->add_option("--seed", options.seed, "Of the instances")->capture_default_str();
+  add_task_options(*sub, task, options.settings, options.haystack);
+  sub->add_flag("--expand-windows,!--no-expand-windows", options.expand_windows,
+                "Make windows beyond the training length infinite (SWE)")
       ->default_str("true");
-  add_eval_options(*task, *command);
-  task->footer("Example: tamis eval abc_digits runs/demo --lengths 256,1024,4096 --instances 100");
-  task->callback([command] { run(*command); });
+  add_eval_options(*sub, *command);
+  sub->footer(fmt::format("Example: tamis eval {} runs/demo{} --lengths {} --instances 100", task.name,
+                          example_haystack(task), fmt::join(std::span(options.lengths).first(3), ",")));
+  sub->callback([command] { run(*command); });
 }
 
 void add_loss(CLI::App& eval) {
@@ -58,7 +68,7 @@ void add_loss(CLI::App& eval) {
 void add_eval(CLI::App& app) {
   auto* eval = app.add_subcommand("eval", "Measure a trained model.");
   eval->require_subcommand(1);
-  add_abc_digits(*eval);
+  for (const data::Task& task : data::tasks()) add_task(*eval, task);
   add_loss(*eval);
   refuse_other_names(*eval, "task");
   eval->footer("Example: tamis eval abc_digits runs/demo --instances 100");

@@ -7,7 +7,7 @@ namespace tamis::commands {
 // The work of each command. Options have passed check_options.
 
 void run(const TrainCommand& command);
-void run(const AbcDigitsCommand& command);
+void run(const TaskEvalCommand& command);
 void run(const LossCommand& command);
 void run(const ScoreCommand& command);
 void run(const GenerateCommand& command);
@@ -15,5 +15,6 @@ void run(const InspectCommand& command);
 void run(const ReportCommand& command);
 void run(const GenerateDataCommand& command);
 void run(const BenchCommand& command);
+void run(const ShootoutCommand& command);
 
 }  // namespace tamis::commands

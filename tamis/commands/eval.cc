@@ -7,8 +7,8 @@
 #include "tamis/base/terminal.h"
 #include "tamis/commands/commands.h"
 #include "tamis/commands/common.h"
-#include "tamis/eval/abc_digits_eval.h"
 #include "tamis/eval/loss_eval.h"
+#include "tamis/eval/task_eval.h"
 
 namespace tamis::commands {
 namespace {
@@ -26,11 +26,11 @@ void keep(const EvalCommand& command, const infer::LoadedModel& loaded, nlohmann
 
 }  // namespace
 
-void run(const AbcDigitsCommand& command) {
+void run(const TaskEvalCommand& command) {
   const infer::LoadedModel loaded = infer::load(command.directory, start(command.run), model_changes(command.run));
-  eval::AbcDigitsEvalOptions options = command.options;
+  eval::TaskEvalOptions options = command.options;
   options.expand_windows = options.expand_windows && !loaded.model->tiles().empty();  // what has no windows of its own
-  const auto result = eval::evaluate_abc_digits(loaded, options, progress_with_eta("abc_digits"));
+  const auto result = eval::evaluate_task(loaded, options, progress_with_eta(options.task));
   keep(command, loaded, eval::to_json(result));
   if (!command.json) fmt::print("{}", eval::to_table(result, use_colour(stdout)));
 }

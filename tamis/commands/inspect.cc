@@ -20,7 +20,7 @@ void run(const InspectCommand& command) {
   const nlohmann::json found = command.psi > 0
                                    ? report::inspect_config({{"psi", command.psi}, {"vocab_size", command.vocab_size}})
                                    : report::inspect(options, device);
-  if (!command.html.empty()) write_file_atomic(command.html, report::make_page(found));
+  if (!command.html.empty()) write_file_atomic(command.html, report::make_page("report.html", found));
   if (command.json) {
     fmt::print("{}", to_line(report::inspection_json(found)));
   } else if (command.html.empty()) {

@@ -23,7 +23,7 @@ void check(const TrainCommand& command) {
   train::check_options(command.options);
 }
 
-void check(const AbcDigitsCommand& command) {
+void check(const TaskEvalCommand& command) {
   check(command.run);
   eval::check_options(command.options);
 }
@@ -64,6 +64,11 @@ void check(const GenerateDataCommand& command) {
 
 void check(const BenchCommand& command) {
   std::visit([](const auto& bench) { bench::check_options(bench); }, command.bench);
+}
+
+void check(const ShootoutCommand& command) {
+  check(command.run);
+  shootout::check_options(command.options);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "tamis/eval/options.h"
 #include "tamis/infer/options.h"
 #include "tamis/report/options.h"
+#include "tamis/shootout/options.h"
 #include "tamis/train/options.h"
 
 namespace tamis::commands {
@@ -28,9 +29,9 @@ struct TrainCommand {
   bool json = false;
 };
 
-struct AbcDigitsCommand {
+struct TaskEvalCommand {
   std::filesystem::path directory;  // checkpoint or run directory
-  eval::AbcDigitsEvalOptions options;
+  eval::TaskEvalOptions options;
   RunOptions run;
   bool json = false;
 };
@@ -88,9 +89,14 @@ struct BenchCommand {
   bool json = false;
 };
 
+struct ShootoutCommand {
+  shootout::ShootoutOptions options;
+  RunOptions run;
+};
+
 /// Any command with its options, as the command line gives them.
-using Command = std::variant<TrainCommand, AbcDigitsCommand, LossCommand, ScoreCommand, GenerateCommand, InspectCommand,
-                             ReportCommand, GenerateDataCommand, BenchCommand>;
+using Command = std::variant<TrainCommand, TaskEvalCommand, LossCommand, ScoreCommand, GenerateCommand, InspectCommand,
+                             ReportCommand, GenerateDataCommand, BenchCommand, ShootoutCommand>;
 
 /// Throws ExitCode::kUsage when the options cannot be, whatever is on the disk.
 void check_options(const Command& command);

@@ -137,7 +137,7 @@ std::vector<Task> abc_digits_tasks() {
            .default_length = 1024,
            .takes_depth = true,
            .min_length = [](const Settings&) { return abc_digits_min_length(); },
-           .kind = TextTask{instance, solve_abc_digits, score, kAbcDigitsDigits}}};
+           .kind = TextTask{instance, solve_abc_digits, score, kAbcDigitsDigits, /*before_answers=*/""}}};
 }
 
 AbcDigitsSource::AbcDigitsSource(const AbcDigitsOptions& options) : options_(options) {

@@ -18,6 +18,8 @@ enum Stream : uint64_t {
   kMqar = 0x7a58'0005,
   kMqrar = 0x7a58'0006,
   kVariableTracking = 0x7a58'0007,
+  kTaskTrainingSeed = 0x7a58'0008,
+  kTaskTrainingLength = 0x7a58'0009,
   kNiah = 0x7a58'0100,  // and the next ones, one for each form
 };
 

@@ -51,7 +51,7 @@ void check_haystack(const Task& task, bool given) {
   if (!given && task.haystack == HaystackUse::kRequired) {
     fail(ExitCode::kUsage,
          "{}: hides its needles in a long text, which is not part of Tamis (RULER takes Paul Graham's essays); "
-         "name one with --haystack FILE",
+         "name one with --haystack FILE, a recipe with haystack = \"FILE\"",
          task.name);
   }
 }

@@ -65,6 +65,10 @@ struct TextTask {
   /// The score of what a model says after the prompt, in [0, 1].
   double (*score)(std::string_view said, std::span<const std::string> answers);
   int64_t max_new_tokens;  // a model may say, of the byte tokenizer
+  /// What training shows after the prompt: this, then the answers with that between them. It scores 1, and has as many
+  /// bytes in every instance of the same settings.
+  std::string_view before_answers = " ";
+  std::string_view between_answers = ", ";
 };
 
 struct TokenTask {

@@ -185,7 +185,8 @@ std::vector<Task> variable_tracking_tasks() {
            .settings = {{"chains", 1, 1, 100, "Chains of assignments; the first one is asked for"},
                         {"hops", 4, 1, 100, "Assignments of a chain from variable to variable"}},
            .min_length = min_length,
-           .kind = TextTask{instance, solve, contained_share, kSaidTokens}}};
+           .kind = TextTask{instance, solve, contained_share, kSaidTokens, /*before_answers=*/" ",
+                            /*between_answers=*/" "}}};
 }
 
 }  // namespace tamis::data

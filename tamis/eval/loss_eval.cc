@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "tamis/base/error.h"
@@ -13,46 +12,6 @@
 #include "tamis/infer/score.h"
 
 namespace tamis::eval {
-namespace {
-
-/// Sums of losses by position; position 0 is bin 0, [2^(b-1), 2^b) bin b.
-class Bins {
- public:
-  explicit Bins(int64_t window) : bins_(std::bit_width(static_cast<uint64_t>(window - 1)) + 1) {
-    for (size_t b = 0; b < bins_.size(); ++b) {
-      bins_[b].first = b == 0 ? 0 : int64_t{1} << (b - 1);
-      bins_[b].last = std::min((int64_t{1} << b) - 1, window - 1);
-    }
-  }
-
-  void add(int64_t position, double loss) {
-    PositionBin& bin = bins_[std::bit_width(static_cast<uint64_t>(position))];
-    bin.loss += loss;
-    ++bin.tokens;
-  }
-
-  double sum() const {
-    double sum = 0;
-    for (const PositionBin& bin : bins_) sum += bin.loss;
-    return sum;
-  }
-
-  /// Bins that hold something, with means for sums.
-  std::vector<PositionBin> means() const {
-    std::vector<PositionBin> means;
-    for (PositionBin bin : bins_) {
-      if (bin.tokens == 0) continue;
-      bin.loss /= static_cast<double>(bin.tokens);
-      means.push_back(bin);
-    }
-    return means;
-  }
-
- private:
-  std::vector<PositionBin> bins_;
-};
-
-}  // namespace
 
 LossResult evaluate_loss(const infer::LoadedModel& loaded, std::string_view text, const LossEvalOptions& options,
                          const Progress& progress) {
@@ -70,7 +29,7 @@ LossResult evaluate_loss(const infer::LoadedModel& loaded, std::string_view text
   const infer::ScoreOptions score_options{.expand_windows = options.expand_windows,
                                           .chunk_tokens = options.chunk_tokens};
 
-  Bins bins(window);
+  PositionBins bins(window);
   const auto add = [&](int64_t first, int64_t windows, int64_t length) {
     const auto rows = [&](int64_t shift) {
       return ids_T.narrow(0, first + shift, windows * length).view({windows, length});
@@ -104,11 +63,7 @@ nlohmann::json to_json(const LossResult& result) {
                          {"nats_per_byte", result.nats_per_byte},
                          {"perplexity", result.perplexity},
                          {"seconds", result.seconds},
-                         {"by_position", nlohmann::json::array()}};
-  for (const PositionBin& bin : result.by_position) {
-    json["by_position"].push_back(
-        {{"first", bin.first}, {"last", bin.last}, {"tokens", bin.tokens}, {"loss", bin.loss}});
-  }
+                         {"by_position", to_json(result.by_position)}};
   return json;
 }
 

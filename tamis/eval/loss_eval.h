@@ -8,18 +8,11 @@
 #include <vector>
 
 #include "tamis/eval/options.h"
+#include "tamis/eval/position_bins.h"
 #include "tamis/eval/progress.h"
 #include "tamis/infer/load.h"
 
 namespace tamis::eval {
-
-/// Tokens that were predicted from first + 1 to last tokens before them (within the window).
-struct PositionBin {
-  int64_t first = 0;  // position in the window of the newest token that was read
-  int64_t last = 0;   // inclusive
-  int64_t tokens = 0;
-  double loss = 0;  // nats per token
-};
 
 struct LossResult {
   int64_t window_tokens = 0;

@@ -3,32 +3,52 @@
 #include <algorithm>
 
 #include "tamis/base/error.h"
-#include "tamis/data/abc_digits.h"
+#include "tamis/data/registry.h"
 
 namespace tamis::eval {
 namespace {
 
-/// One or more values, each once: a cell of the result stands for one length and depth.
+/// Each value once: a cell of the result stands for one length and depth.
 template <typename Number>
-void check_list(const char* name, const std::vector<Number>& values) {
-  if (values.empty()) fail(ExitCode::kUsage, "abc_digits: no {} given; expected at least one", name);
+void check_list(const std::string& task, const char* name, const std::vector<Number>& values) {
   for (auto value = values.begin(); value != values.end(); ++value) {
     if (std::find(values.begin(), value, *value) == value) continue;
-    fail(ExitCode::kUsage, "abc_digits: {} holds {} twice; give each once", name, *value);
+    fail(ExitCode::kUsage, "{}: {} holds {} twice; give each once", task, name, *value);
   }
 }
 
 }  // namespace
 
-void check_options(const AbcDigitsEvalOptions& options) {
-  check_list("lengths", options.lengths);
-  check_list("depths", options.depths);
+TaskEvalOptions default_options(const data::Task& task) {
+  TaskEvalOptions options{.task = task.name};
+  for (const int64_t times : {1, 2, 4, 8, 16}) options.lengths.push_back(times * task.default_length);
+  if (task.name == "abc_digits") options.lengths = {256, 512, 1024, 2048, 4096, 16384};
+  if (task.takes_depth) options.depths = {0.1, 0.3, 0.5, 0.7, 0.9};
+  return options;
+}
+
+int64_t instances_of(const TaskEvalOptions& options, int64_t length) {
+  if (options.cell_tokens == 0) return options.instances;
+  return std::clamp<int64_t>(options.cell_tokens / length, 1, options.instances);
+}
+
+void check_options(const TaskEvalOptions& options) {
+  const data::Task& task = data::find_task(options.task);
+  if (options.lengths.empty()) fail(ExitCode::kUsage, "{}: no lengths given; expected at least one", task.name);
+  check_list(task.name, "lengths", options.lengths);
+  check_list(task.name, "depths", options.depths);
   if (options.instances < 1) {
-    fail(ExitCode::kUsage, "abc_digits: instances must be at least 1, but are {}", options.instances);
+    fail(ExitCode::kUsage, "{}: instances must be at least 1, but are {}", task.name, options.instances);
+  }
+  if (options.cell_tokens < 0) {
+    fail(ExitCode::kUsage, "{}: the tokens of a cell must be 0 (no limit) or more, but are {}", task.name,
+         options.cell_tokens);
   }
   for (const int64_t length : options.lengths) {
-    for (const double depth : options.depths) data::check_abc_digits_instance(length, depth);
+    data::check_request(task, {.length = length, .settings = options.settings});
+    for (const double depth : options.depths) data::check_request(task, {length, depth, 0, options.settings});
   }
+  data::check_haystack(task, !options.haystack.empty());
 }
 
 void check_options(const LossEvalOptions& options) {

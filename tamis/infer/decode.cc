@@ -73,20 +73,22 @@ at::Tensor Decoder::logits_after(const at::Tensor& tokens_BT, int64_t chunk_toke
   return logits(last_BD);
 }
 
-at::Tensor Decoder::logits(const at::Tensor& x_BD) {
+at::Tensor Decoder::logits(const at::Tensor& x_RD) {
+  const at::NoGradGuard no_gradients;
   const auto rows = head_ND_.rows();
-  const int64_t B = x_BD.size(0), N = model_.vocab_size(), D = model_.hidden_size();
-  if (!rows || B > kernels::kMostVectors) return x_BD.matmul(head_ND_.dense(at::kFloat).t());
-  const at::Tensor x = x_BD.contiguous(), logits_BN = at::empty({B, N}, at::kFloat);
-  if (!prepared_.defined()) prepared_ = at::empty({B, kernels::prepared_vector(D)}, at::kFloat);
+  const int64_t R = x_RD.size(0), N = model_.vocab_size(), D = model_.hidden_size();
+  if (!rows || R > kernels::kMostVectors) return x_RD.matmul(head_ND_.dense(at::kFloat).t());
+  const at::Tensor x = x_RD.contiguous(), logits_RN = at::empty({R, N}, at::kFloat);
+  if (!prepared_.defined() || prepared_.size(0) < R)
+    prepared_ = at::empty({R, kernels::prepared_vector(D)}, at::kFloat);
   float* prepared = prepared_.data_ptr<float>();
-  kernels::prepare_vectors(rows->format, D, x.const_data_ptr<float>(), D, B, prepared);
+  kernels::prepare_vectors(rows->format, D, x.const_data_ptr<float>(), D, R, prepared);
   // Every thread a stretch of its own: memory is read in order, and a row has the same bits whoever computes it.
   const int64_t rows_worth_a_thread = std::max<int64_t>(1, 65'536 / D);
   at::parallel_for(0, N, rows_worth_a_thread, [&](int64_t first, int64_t last) {
-    kernels::multiply_rows(*rows, first, last, prepared, B, logits_BN.data_ptr<float>() + first, N);
+    kernels::multiply_rows(*rows, first, last, prepared, R, logits_RN.data_ptr<float>() + first, N);
   });
-  return logits_BN;
+  return logits_RN;
 }
 
 int64_t Decoder::state_bytes() const {

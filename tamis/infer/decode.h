@@ -31,6 +31,9 @@ class Decoder {
   /// Reads tokens_BT likewise and returns the logits after the last token, float32 [B, N].
   at::Tensor logits_after(const at::Tensor& tokens_BT, int64_t chunk_tokens);
 
+  /// float32 [R, N], of the final x of any positions.
+  at::Tensor logits(const at::Tensor& x_RD);
+
   /// Memory of all states together.
   int64_t state_bytes() const;
 
@@ -43,8 +46,6 @@ class Decoder {
 
   /// Throws ExitCode::kRuntime when the states of `tokens` more tokens do not fit into memory.
   void reserve(int64_t tokens);
-
-  at::Tensor logits(const at::Tensor& x_BD);
 
   const models::Model& model_;
   nn::StreamedMatrix head_ND_;  // as the model's matrices: float32, bfloat16 or int8

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tamis/models/model.h"
+#include "tamis/models/probe.h"
 #include "tamis/models/stack_config.h"
 
 // What mixes information between positions: attention of some kind, mLSTM, screening. A stack (stack.h) puts mixers and
@@ -78,8 +79,8 @@ class Mixer {
   /// The mean over a sequence of `length` tokens.
   virtual MixerFlops flops(int64_t length) const = 0;
 
-  /// What each query multiplies each key's value by, [H, T, T], from the path that forward takes.
-  virtual at::Tensor relevance(const at::Tensor& x_1TD, const MixerCall& call) const = 0;
+  /// What forward does with values, to look at: the call has to outlive it.
+  virtual ValuePath value_path(const at::Tensor& x_1TD, const MixerCall& call) const = 0;
   /// Keys that a query of each head sees; infinite without a window.
   virtual std::vector<double> windows() const = 0;
 };

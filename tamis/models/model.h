@@ -99,6 +99,10 @@ class Model {
 
   /// For looking inside. One entry per layer.
   virtual std::vector<RelevanceMap> relevance(const at::Tensor& tokens_1T, const ForwardOptions& options) const = 0;
+  /// The share of the last token's relevance that lies on tokens [first, last), float64 [L, H], on the CPU; 0 where a
+  /// head accepts nothing. Memory O(T); time a few forward passes.
+  virtual at::Tensor attention_mass(const at::Tensor& tokens_1T, int64_t first, int64_t last,
+                                    const ForwardOptions& options) const = 0;
   /// Per layer and head: windows in tokens and acceptance widths; empty for models without them.
   struct Tile {
     int64_t layer, head;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tamis/models/multiscreen.h"
+#include "tamis/models/probe.h"
 
 namespace tamis::models {
 
@@ -50,6 +51,27 @@ std::vector<RelevanceMap> Multiscreen::relevance(const at::Tensor& tokens_1T, co
     maps.push_back(std::move(map));
   }
   return maps;
+}
+
+at::Tensor Multiscreen::attention_mass(const at::Tensor& tokens_1T, int64_t first, int64_t last,
+                                       const ForwardOptions& options) const {
+  const at::NoGradGuard no_grad;
+  const ops::ScreeningOptions base = screening_options(config_, options);
+  ops::ScreeningOptions plain = base;
+  plain.tanh_norm = false;
+  std::vector<at::Tensor> masses;
+  at::Tensor x_1TD = embedded(tokens_1T);
+  for (const Layer& layer : layers_) {
+    const TileWeights w = tile_weights(layer, options.compute_dtype);
+    const auto screen = [&](const at::Tensor& projected_BTW) {
+      const ops::ScreeningProjections p = ops::split_projections(projected_BTW, projection_layout(config_));
+      const auto mix = [&](const at::Tensor& v) { return ops::screening(p.q_BTHK, p.k_BTHK, v, w.s_w, w.s_r, plain); };
+      masses.push_back(models::attention_mass({p.v_BTHV, mix}, first, last));
+      return ops::projected_screening(projected_BTW, projection_layout(config_), w.s_w, w.s_r, base);
+    };
+    x_1TD = apply_tiles(w, screen, x_1TD);
+  }
+  return at::stack(masses).cpu();
 }
 
 }  // namespace tamis::models

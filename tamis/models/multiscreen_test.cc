@@ -275,6 +275,27 @@ TEST(Multiscreen, LooksInside) {
   }
 }
 
+TEST(Multiscreen, AttentionMassIsOfTheExecutedPath) {
+  for (const bool gate : {true, false}) {
+    const auto model = make_model(testing::small_config({{"gate", gate}}), 6);
+    disturb(*model);
+    const Tensor tokens = random_tokens(1, 40, model->vocab_size(), 1);
+    testing::expect_mass_of_the_last_rows(*model, tokens);
+    testing::expect_mass_of_the_last_rows(*model, tokens, {.expand_windows = true});
+  }
+}
+
+TEST(Multiscreen, WhatAcceptsNothingHasNoAttentionMass) {
+  const auto model = make_model(testing::small_config(), 6);
+  const at::NoGradGuard no_grad;
+  for (const Parameter& parameter : model->parameters()) {
+    if (parameter.name.ends_with(".s_r")) parameter.tensor.fill_(-20);
+  }
+  const Tensor mass = model->attention_mass(random_tokens(1, 40, model->vocab_size(), 1), 0, 40, {});
+  EXPECT_EQ(mass.sizes(), at::IntArrayRef({3, 4}));
+  EXPECT_EQ(mass.abs().max().item<double>(), 0.0);
+}
+
 TEST(Multiscreen, CountsTheWorkOfATokensWeights) {
   const auto model = make_model(complete_config({{"psi", 8}, {"vocab_size", 500}}), 1);
   EXPECT_EQ(model->flops_per_token(4096).weights, 2.0 * (917'698 + 500 * 64));

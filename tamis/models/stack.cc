@@ -254,12 +254,26 @@ std::vector<RelevanceMap> Stack::relevance(const Tensor& tokens_1T, const Forwar
     const LayerCall call(*this, l, weights);
     RelevanceMap map;
     map.layer = static_cast<int64_t>(l);
-    map.relevance = call.mixer().relevance(call.mixer_input(x), call.own());
+    map.relevance = relevance_map(call.mixer().value_path(call.mixer_input(x), call.own()));
     map.window = call.mixer().windows();
     maps.push_back(std::move(map));
     x = call(x);
   }
   return maps;
+}
+
+Tensor Stack::attention_mass(const Tensor& tokens_1T, int64_t first, int64_t last,
+                             const ForwardOptions& options) const {
+  const at::NoGradGuard no_grad;
+  std::vector<Tensor> masses;
+  Tensor x = embedded(tokens_1T);
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const std::vector<Tensor> weights = layer_weights(layers_[l], options.compute_dtype);
+    const LayerCall call(*this, l, weights);
+    masses.push_back(models::attention_mass(call.mixer().value_path(call.mixer_input(x), call.own()), first, last));
+    x = call(x);
+  }
+  return at::stack(masses).cpu();
 }
 
 }  // namespace tamis::models

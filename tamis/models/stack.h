@@ -42,6 +42,8 @@ class Stack final : public Model {
 
   Flops flops_per_token(int64_t length) const override;
   std::vector<RelevanceMap> relevance(const at::Tensor& tokens_1T, const ForwardOptions& options) const override;
+  at::Tensor attention_mass(const at::Tensor& tokens_1T, int64_t first, int64_t last,
+                            const ForwardOptions& options) const override;
   std::vector<Tile> tiles() const override { return {}; }
 
  private:

@@ -258,6 +258,13 @@ TEST_P(EveryMixer, RelevanceIsCausalAndOfTheExecutedPath) {
   }
 }
 
+TEST_P(EveryMixer, AttentionMassIsOfTheExecutedPath) {
+  const auto model = make_model(config(), 6);
+  disturb(*model);
+  testing::expect_mass_of_the_last_rows(*model, random_tokens(1, 21, model->vocab_size(), 5));
+  testing::expect_mass_of_the_last_rows(*model, random_tokens(1, 150, model->vocab_size(), 5));
+}
+
 TEST(Stack, AttentionsWeightsSumToOne) {
   const auto model = make_model(small({{"pattern", "aw"}, {"num_hidden_layers", 2}}), 6);
   const auto maps = model->relevance(random_tokens(1, 21, model->vocab_size(), 5), {});

@@ -3,8 +3,10 @@
 // Small models and inputs for the tests of this layer.
 
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tamis/base/random.h"
 #include "tamis/models/model.h"
@@ -36,6 +38,23 @@ inline void disturb(const Model& model) {
   for (const Parameter& parameter : model.parameters()) {
     if (parameter.tensor.dim() > 1) continue;
     for (at::Tensor element : parameter.tensor.view(-1).unbind()) element += 0.3 * random.normal();
+  }
+}
+
+/// Holds attention_mass equal to the last rows of the relevance maps, for spans at the beginning, inside and at the
+/// end.
+inline void expect_mass_of_the_last_rows(const Model& model, const at::Tensor& tokens_1T,
+                                         const ForwardOptions& options = {}) {
+  const int64_t T = tokens_1T.size(1);
+  const auto maps = model.relevance(tokens_1T, options);
+  for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, 4}, {T / 2, T - 2}, {T - 1, T}, {0, T}}) {
+    const at::Tensor mass_LH = model.attention_mass(tokens_1T, first, last, options);
+    ASSERT_EQ(mass_LH.size(0), static_cast<int64_t>(maps.size()));
+    for (const RelevanceMap& map : maps) {
+      const at::Tensor row_HT = map.relevance.select(1, T - 1).to(at::kDouble), all = row_HT.sum(-1);
+      const at::Tensor expected = at::where(all > 0, row_HT.narrow(1, first, last - first).sum(-1) / all, 0 * all);
+      EXPECT_LE((mass_LH[map.layer] - expected).abs().max().item<double>(), 1e-5) << map.layer << ": " << first;
+    }
   }
 }
 

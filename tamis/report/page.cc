@@ -1,7 +1,5 @@
 #include "tamis/report/page.h"
 
-#include <string_view>
-
 #include "tamis/base/error.h"
 #include "tamis/report/web_files.h"
 
@@ -66,10 +64,10 @@ std::string with_files_written_in(std::string_view html) {
 
 }  // namespace
 
-std::string make_page(const nlohmann::json& data) {
+std::string make_page(std::string_view template_name, const nlohmann::json& data) {
   // Split before the scripts are written in: their text is not searched.
   constexpr std::string_view kData = "<script type=\"application/json\" id=\"data\">";
-  const std::string_view html = embedded("report.html");
+  const std::string_view html = embedded(template_name);
   const size_t at = html.find(kData) + kData.size();
   return with_files_written_in(html.substr(0, at)) + json_for_script(data) + with_files_written_in(html.substr(at));
 }

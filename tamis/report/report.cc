@@ -89,7 +89,7 @@ WrittenReport write_report(const ReportOptions& options, at::Device device) {
   } else {
     written.left_out.push_back("relevance maps (no checkpoint yet)");
   }
-  write_file_atomic(written.path, make_page(data));
+  write_file_atomic(written.path, make_page("report.html", data));
   return written;
 }
 

@@ -10,6 +10,8 @@
 #include "tamis/base/random.h"
 #include "tamis/data/abc_digits.h"
 #include "tamis/data/mix.h"
+#include "tamis/data/registry.h"
+#include "tamis/data/task_source.h"
 #include "tamis/data/text_file.h"
 
 namespace tamis::train {
@@ -22,9 +24,12 @@ uint64_t source_seed(const Recipe& recipe, const std::string& name) {
   return Random({static_cast<uint64_t>(recipe.train.seed), checksum(name)}).next();
 }
 
-std::string checksum_of(const std::vector<int32_t>& tokens) {
-  const std::string_view bytes(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(tokens[0]));
+std::string checksum_of(std::string_view bytes) {
   return fmt::format("{:016x}", checksum(bytes));
+}
+
+std::string checksum_of(const std::vector<int32_t>& tokens) {
+  return checksum_of({reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(tokens[0])});
 }
 
 data::Example window(const std::vector<int32_t>& tokens, int64_t start, int64_t length) {
@@ -40,7 +45,7 @@ class Opener {
   DataSet open() {
     std::vector<data::MixPart> parts;
     for (const SourceRecipe& source : recipe_.data.sources) {
-      parts.push_back({source.kind == "text" ? open_text(source) : open_abc_digits(source), source.weight});
+      parts.push_back({source.kind == "text" ? open_text(source) : open_generated(source), source.weight});
     }
     const auto seed = static_cast<uint64_t>(recipe_.train.seed);
     data_.training = std::make_unique<data::MixSource>(std::move(parts), seed);
@@ -53,16 +58,49 @@ class Opener {
     return tokens == 0 ? 0 : std::max<int64_t>(tokens / length_, 1);
   }
 
-  std::unique_ptr<data::Source> open_abc_digits(const SourceRecipe& source) {
-    data::AbcDigitsOptions options = source.abc_digits;
-    options.seed = source_seed(recipe_, source.name);
-    auto opened = std::make_unique<data::AbcDigitsSource>(options);
+  std::unique_ptr<data::Source> open_generated(const SourceRecipe& source) {
+    check_tokenizer(source);
+    auto opened = source.kind == "abc_digits" ? open_abc_digits(source) : open_task(source);
     opened->example(0, length_);  // throws when it is too short
     ValidationSet validation{source.name, {}};
     for (int64_t i = 0; i < validation_examples(); ++i) {
       validation.examples.push_back(opened->example(kFirstValidationIndex + i, length_));
     }
     if (!validation.examples.empty()) data_.validation.push_back(std::move(validation));
+    return opened;
+  }
+
+  /// The texts that tasks make are bytes.
+  void check_tokenizer(const SourceRecipe& source) const {
+    const bool text = std::holds_alternative<data::TextTask>(data::find_task(source.kind).kind);
+    if (text && tokenizer_.name() != "byte") {
+      fail(ExitCode::kUsage, "data.sources.{}: {} makes bytes; set data.tokenizer = \"byte\", not {}", source.name,
+           source.kind, recipe_.data.tokenizer);
+    }
+  }
+
+  void check_vocab(const SourceRecipe& source, int64_t ids) const {
+    const int64_t most = recipe_.model.value("vocab_size", tokenizer_.vocab_size());
+    if (ids <= most) return;
+    fail(ExitCode::kUsage,
+         "data.sources.{0}: {1} has {2} ids, but model.vocab_size is {3}; set data.sources.{0}.vocab to at most {3}, "
+         "or model.vocab_size to {2}",
+         source.name, source.kind, ids, most);
+  }
+
+  std::unique_ptr<data::Source> open_abc_digits(const SourceRecipe& source) const {
+    data::AbcDigitsOptions options = source.abc_digits;
+    options.seed = source_seed(recipe_, source.name);
+    return std::make_unique<data::AbcDigitsSource>(options);
+  }
+
+  std::unique_ptr<data::Source> open_task(const SourceRecipe& source) {
+    data::TaskSourceOptions options = source.task;
+    options.task = source.kind;
+    options.seed = source_seed(recipe_, source.name);
+    auto opened = std::make_unique<data::TaskSource>(options);
+    check_vocab(source, opened->vocab_size());
+    if (!options.haystack.empty()) data_.checksums[source.name] = checksum_of(read_file(options.haystack));
     return opened;
   }
 

@@ -84,6 +84,70 @@ TEST(DataSet, SourcesOfOneKindDrawIndependently) {
   EXPECT_NE(data.validation[0].examples[0].tokens, data.validation[1].examples[0].tokens);
 }
 
+Recipe task_recipe(const std::string& task, data::Settings settings = {}) {
+  Recipe recipe;
+  recipe.train.length = 512;
+  recipe.train.validate_tokens = 1024;
+  recipe.data.sources = {{.name = "a", .kind = task, .task = {.settings = std::move(settings)}}};
+  return recipe;
+}
+
+TEST(DataSet, TasksHaveValidationExamplesThatTrainingNeverSees) {
+  const DataSet data = open(task_recipe("passkey"));
+  ASSERT_EQ(data.validation.size(), 1);
+  const auto& examples = data.validation[0].examples;
+  ASSERT_EQ(examples.size(), 2);
+  EXPECT_NE(examples[0].tokens, examples[1].tokens);
+  for (uint64_t index = 0; index < 50; ++index) {
+    EXPECT_NE(data.training->example(index, 512).tokens, examples[0].tokens);
+  }
+}
+
+TEST(DataSet, IdsOfATaskHaveToBeTheModels) {
+  EXPECT_EQ(open(task_recipe("mqar", {{"vocab", 257}})).training->example(0, 512).tokens.size(), 512);
+  const auto [code, text] = error_of([] { open(task_recipe("mqar")); });
+  EXPECT_EQ(code, ExitCode::kUsage);
+  EXPECT_EQ(text,
+            "data.sources.a: mqar has 8192 ids, but model.vocab_size is 257; set data.sources.a.vocab to at most 257, "
+            "or model.vocab_size to 8192");
+  Recipe large = task_recipe("mqar");
+  large.model["vocab_size"] = 8192;
+  EXPECT_NO_THROW(open(large));
+}
+
+/// Says that it is another one.
+class OtherTokenizer : public text::Tokenizer {
+ public:
+  std::string name() const override { return "other"; }
+  int64_t vocab_size() const override { return 257; }
+  std::vector<int64_t> encode(std::string_view) const override { return {}; }
+  std::string decode(std::span<const int64_t>) const override { return ""; }
+  int64_t end_of_text() const override { return -1; }
+  std::string to_json() const override { return ""; }
+};
+
+TEST(DataSet, TextsOfTasksWantTheTokenizerOfBytes) {
+  for (const std::string task : {"passkey", "abc_digits"}) {
+    const auto [code, text] = error_of([&] { open_data(task_recipe(task), OtherTokenizer()); });
+    EXPECT_EQ(code, ExitCode::kUsage);
+    EXPECT_THAT(text, HasSubstr("data.sources.a: " + task + " makes bytes; set data.tokenizer = \"byte\""));
+  }
+  EXPECT_NO_THROW(open_data(task_recipe("copy"), OtherTokenizer()));
+}
+
+TEST(DataSet, AHaystackHasAChecksum) {
+  const TemporaryDirectory directory;
+  Recipe recipe = task_recipe("niah_single_2");
+  const auto [code, text] = error_of([&] { open(recipe); });
+  EXPECT_EQ(code, ExitCode::kUsage);
+  EXPECT_THAT(text, HasSubstr("haystack = \"FILE\""));
+  recipe.data.sources[0].task.haystack = directory.write("one", "A text. And more.");
+  const auto one = open(recipe).checksums;
+  recipe.data.sources[0].task.haystack = directory.write("two", "Another text.");
+  EXPECT_EQ(one.count("a"), 1);
+  EXPECT_NE(one, open(recipe).checksums);
+}
+
 TEST(Batch, HoldsTheExamplesRowByRow) {
   const Batch batch =
       make_batch({{.tokens = {1, 2}, .targets = {2, data::kIgnore}}, {.tokens = {3, 4}, .targets = {4, 5}}});

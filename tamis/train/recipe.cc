@@ -1,5 +1,7 @@
 #include "tamis/train/recipe.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "tamis/base/error.h"
@@ -7,100 +9,13 @@
 #include "tamis/models/model.h"
 #include "tamis/train/data_set.h"
 #include "tamis/train/recipe_fields.h"
+#include "tamis/train/table_reader.h"
 #include "tamis/train/toml.h"
 
 namespace tamis::train {
 namespace {
 
 using nlohmann::json;
-
-/// Reads one table of the document into a struct, key by key, and then refuses what no key asked for.
-class TableReader {
- public:
-  TableReader(const TomlDocument& document, std::string path, const json& table)
-      : document_(document), path_(std::move(path)), table_(table) {
-    if (!table_.is_object()) fail_at(path_, "{} must be a table", path_);
-  }
-
-  template <typename T>
-  void operator()(const std::string& key, T& value, const Allowed& allowed) {
-    known_.push_back(key);
-    if (table_.contains(key)) read(key, table_[key], value, allowed);
-  }
-
-  /// A key that somebody else reads.
-  void accept(const std::string& key) { known_.push_back(key); }
-
-  void refuse_other_keys() const {
-    for (const auto& [key, value] : table_.items()) {
-      if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
-      fail_at(path_ + "." + key, "{}", unknown_name("key of [" + path_ + "]", key, known_));
-    }
-  }
-
-  template <typename... Args>
-  [[noreturn]] void fail_at(const std::string& path, fmt::format_string<Args...> text, Args&&... args) const {
-    throw Error(ExitCode::kUsage, document_.position(path) + ": " + fmt::format(text, std::forward<Args>(args)...));
-  }
-
- private:
-  [[noreturn]] void refuse(const std::string& key, const std::string& expected, const json& value) const {
-    fail_at(path_ + "." + key, "{}.{} must be {}, but is {}", path_, key, expected, value.dump());
-  }
-
-  static std::string range(const char* kind, const Allowed& allowed) {
-    constexpr double kMost = std::numeric_limits<double>::max();
-    if (allowed.least == -kMost) return kind;
-    if (allowed.most == kMost) return fmt::format("{} of at least {}", kind, allowed.least);
-    return fmt::format("{} from {} to {}", kind, allowed.least, allowed.most);
-  }
-
-  static bool inside(double value, const Allowed& allowed) { return value >= allowed.least && value <= allowed.most; }
-
-  void read(const std::string& key, const json& from, bool& value, const Allowed&) const {
-    if (!from.is_boolean()) refuse(key, "true or false", from);
-    value = from.get<bool>();
-  }
-
-  void read(const std::string& key, const json& from, int64_t& value, const Allowed& allowed) const {
-    if (!from.is_number_integer() || !inside(from.get<double>(), allowed)) {
-      refuse(key, range("a whole number", allowed), from);
-    }
-    value = from.get<int64_t>();
-  }
-
-  void read(const std::string& key, const json& from, double& value, const Allowed& allowed) const {
-    if (!from.is_number() || !inside(from.get<double>(), allowed)) refuse(key, range("a number", allowed), from);
-    value = from.get<double>();
-  }
-
-  void read(const std::string& key, const json& from, std::string& value, const Allowed& allowed) const {
-    if (!from.is_string()) refuse(key, "a string", from);
-    value = from.get<std::string>();
-    const auto& choices = allowed.choices;
-    if (!choices.empty() && std::find(choices.begin(), choices.end(), value) == choices.end()) {
-      fail_at(path_ + "." + key, "{}", unknown_name(path_ + "." + key, value, choices));
-    }
-  }
-
-  template <typename T>
-  void read(const std::string& key, const json& from, std::array<T, 2>& pair, const Allowed& allowed) const {
-    if (!from.is_array() || from.size() != 2) refuse(key, "a list of two numbers", from);
-    for (size_t i = 0; i < 2; ++i) read(key, from[i], pair[i], allowed);
-  }
-
-  /// One string stands for a list of one.
-  void read(const std::string& key, const json& from, std::vector<std::string>& list, const Allowed& allowed) const {
-    if (!from.is_array() && !from.is_string()) refuse(key, "a list of strings", from);
-    list.clear();
-    for (const json& item : from.is_array() ? from : json::array({from})) read(key, item, list.emplace_back(), allowed);
-  }
-
-  const TomlDocument& document_;
-  const std::string path_;
-  const json& table_;
-  std::vector<std::string> known_;
-};
 
 /// The recipe being read, with what its checks need to say where something stands.
 class RecipeReader {
@@ -146,17 +61,19 @@ class RecipeReader {
     reader("tokenizer", recipe_.data.tokenizer, Allowed{});
     const json sources = from.value("sources", json::object());
     if (!sources.is_object() || sources.empty()) {
-      refuse("data.sources", "expected at least one table [data.sources.NAME] with kind = \"text\" or \"abc_digits\"");
+      refuse("data.sources", "expected at least one table [data.sources.NAME]; its kind is one of " + known_kinds());
     }
     for (const auto& [name, values] : sources.items()) read_source(name, values);
     reader.accept("sources");
     reader.refuse_other_keys();
   }
 
+  static std::string known_kinds() { return fmt::format("{}", fmt::join(source_kinds(), ", ")); }
+
   void read_source(const std::string& name, const json& values) {
     const std::string path = "data.sources." + name;
     TableReader reader(document_, path, values);
-    if (!values.contains("kind")) refuse(path, path + ": kind is missing; give \"text\" or \"abc_digits\"");
+    if (!values.contains("kind")) refuse(path, path + ": kind is missing; give one of " + known_kinds());
     SourceRecipe source;
     source.name = name;
     visit_fields(source, reader);
@@ -245,6 +162,10 @@ struct JsonWriter {
 Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides) {
   TomlDocument document = read_toml(file);
   for (const std::string& assignment : overrides) override_value(document, assignment);
+  return read_recipe(document);
+}
+
+Recipe read_recipe(const TomlDocument& document) {
   return RecipeReader(document).read();
 }
 

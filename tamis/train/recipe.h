@@ -9,17 +9,20 @@
 #include <vector>
 
 #include "tamis/data/abc_digits.h"
+#include "tamis/data/task_source.h"
+#include "tamis/train/toml.h"
 
 namespace tamis::train {
 
 /// [data.sources.NAME]: where training sequences come from.
 struct SourceRecipe {
   std::string name;                        // NAME
-  std::string kind;                        // "abc_digits" or "text"; required
+  std::string kind;                        // "text", or a task of tamis/data/registry.h; required
   double weight = 1.0;                     // share of the sequences, relative to the other sources
   std::vector<std::string> files = {};     // text: plain text files, read as one text
   double validation_fraction = 0.1;        // text: the last part of it, kept for validation
   data::AbcDigitsOptions abc_digits = {};  // abc_digits: its keys are named as there; seed comes from train.seed
+  data::TaskSourceOptions task = {};       // other tasks: the same, and a key for each of the task's settings
 };
 
 /// [data]
@@ -81,6 +84,9 @@ struct Recipe {
 /// one, a wrong type or a value out of range throws ExitCode::kUsage with file:line and, for names, the nearest known
 /// one.
 Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides = {});
+
+/// The same of a document that is read already.
+Recipe read_recipe(const TomlDocument& document);
 
 /// Every key with its value, as the TOML file has them; reading it back gives the same recipe.
 nlohmann::json to_json(const Recipe& recipe);

@@ -1,45 +1,66 @@
 #pragma once
 
-#include <limits>
 #include <string>
 #include <vector>
 
+#include "tamis/data/registry.h"
 #include "tamis/train/recipe.h"
+#include "tamis/train/table_reader.h"
 
 namespace tamis::train {
-
-/// What a value may be: numbers (each one of a list) in [least, most], strings among `choices` when there are any.
-struct Allowed {
-  double least = -std::numeric_limits<double>::max();
-  double most = std::numeric_limits<double>::max();
-  std::vector<std::string> choices = {};
-};
 
 inline constexpr double kMostSteps = 1e12;  // keeps every product of sizes within 64 bits
 inline constexpr double kMostTokens = 1 << 30;
 
+/// All that [data.sources.NAME] kind can be.
+inline std::vector<std::string> source_kinds() {
+  std::vector<std::string> kinds = {"text"};
+  for (const data::Task& task : data::tasks()) kinds.push_back(task.name);
+  return kinds;
+}
+
+template <typename Visitor>
+void visit_fields(data::AbcDigitsOptions& abc_digits, Visitor&& visit) {
+  const Allowed digits{.least = 1, .most = 18}, letters{.least = 1, .most = data::kAbcDigitsLetters};
+  const Allowed share{.least = 0.0, .most = 1.0};
+  visit("digits_min", abc_digits.digits_min, digits);
+  visit("digits_max", abc_digits.digits_max, digits);
+  visit("letters_min", abc_digits.letters_min, letters);
+  visit("letters_max", abc_digits.letters_max, letters);
+  visit("few_letters_share", abc_digits.few_letters_share, share);
+  visit("few_letters_max", abc_digits.few_letters_max, letters);
+  visit("paper_form_share", abc_digits.paper_form_share, share);
+  visit("skewed_share", abc_digits.skewed_share, share);
+  visit("answers_only", abc_digits.answers_only, Allowed{});
+  visit("first_digit_share", abc_digits.first_digit_share, share);
+}
+
+/// The keys of `task.task`, which has to be a task.
+template <typename Visitor>
+void visit_fields(data::TaskSourceOptions& task, Visitor&& visit) {
+  for (const data::Setting& setting : data::find_task(task.task).settings) {
+    int64_t& value = task.settings.try_emplace(setting.name, setting.value).first->second;
+    visit(setting.name, value,
+          Allowed{.least = static_cast<double>(setting.least), .most = static_cast<double>(setting.most)});
+  }
+  visit("length_min", task.length_min, Allowed{.least = 0, .most = kMostTokens});
+  visit("answers_only", task.answers_only, Allowed{});
+  visit("haystack", task.haystack, Allowed{});
+}
+
 /// The keys of each table, once: `visit(key, value, allowed)` for reading, writing and comparing.
 template <typename Visitor>
 void visit_fields(SourceRecipe& source, Visitor&& visit) {
-  visit("kind", source.kind, Allowed{.choices = {"abc_digits", "text"}});
+  visit("kind", source.kind, Allowed{.choices = source_kinds()});
   visit("weight", source.weight, Allowed{.least = 1e-6, .most = 1e6});
   if (source.kind == "text") {
     visit("files", source.files, Allowed{});
     visit("validation_fraction", source.validation_fraction, Allowed{.least = 0.0, .most = 0.9});
+  } else if (source.kind == "abc_digits") {
+    visit_fields(source.abc_digits, visit);
   } else {
-    data::AbcDigitsOptions& abc_digits = source.abc_digits;
-    const Allowed digits{.least = 1, .most = 18}, letters{.least = 1, .most = data::kAbcDigitsLetters};
-    const Allowed share{.least = 0.0, .most = 1.0};
-    visit("digits_min", abc_digits.digits_min, digits);
-    visit("digits_max", abc_digits.digits_max, digits);
-    visit("letters_min", abc_digits.letters_min, letters);
-    visit("letters_max", abc_digits.letters_max, letters);
-    visit("few_letters_share", abc_digits.few_letters_share, share);
-    visit("few_letters_max", abc_digits.few_letters_max, letters);
-    visit("paper_form_share", abc_digits.paper_form_share, share);
-    visit("skewed_share", abc_digits.skewed_share, share);
-    visit("answers_only", abc_digits.answers_only, Allowed{});
-    visit("first_digit_share", abc_digits.first_digit_share, share);
+    source.task.task = source.kind;
+    visit_fields(source.task, visit);
   }
 }
 

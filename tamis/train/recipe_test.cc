@@ -12,6 +12,7 @@
 namespace tamis::train {
 namespace {
 
+using nlohmann::json;
 using tamis::testing::error_of;
 using tamis::testing::TemporaryDirectory;
 using ::testing::HasSubstr;
@@ -55,6 +56,22 @@ TEST(Recipe, OverridesAreTypedLikeTheFile) {
   EXPECT_THAT(recipe.data.sources.at(1).files, ::testing::ElementsAre("a.txt"));
 }
 
+TEST(Recipe, ATaskHasItsSettingsAsKeys) {
+  const TemporaryDirectory directory;
+  const auto file = directory.write("tiny.toml", kTinyRecipe + "[data.sources.pairs]\nkind = \"mqar\"\nvocab = 64\n");
+  const Recipe recipe = load_recipe(file, std::vector<std::string>{"data.sources.pairs.length_min=40"});
+  const data::TaskSourceOptions& task = recipe.data.sources.at(1).task;
+  EXPECT_EQ(task.settings, (data::Settings{{"pairs", 8}, {"vocab", 64}}));
+  EXPECT_EQ(task.length_min, 40);
+  const json expected = {{"kind", "mqar"},   {"weight", 1.0},        {"pairs", 8},    {"vocab", 64},
+                         {"length_min", 40}, {"answers_only", true}, {"haystack", ""}};
+  EXPECT_EQ(to_json(recipe)["data"]["sources"]["pairs"], expected);
+  const Recipe again = load_recipe(directory.write("config.toml", to_toml(to_json(recipe))));
+  EXPECT_EQ(first_difference(to_json(recipe), to_json(again)), "");
+  const Recipe other = load_recipe(file, std::vector<std::string>{"data.sources.pairs.pairs=4"});
+  EXPECT_EQ(first_difference(to_json(again), to_json(other)), "data.sources.pairs.length_min was 40, is 0");
+}
+
 struct BadRecipe {
   std::string add;       // appended to the tiny recipe, which ends inside [train] at line 17
   std::string override;  // or --set
@@ -93,6 +110,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"[data]\ntokeniser = \"byte\"\n", "",
                   "tiny.toml:19: unknown key of [data] \"tokeniser\"; did you mean"},
         BadRecipe{"[data.sources.b]\n", "", "tiny.toml:18: data.sources.b: kind is missing"},
+        BadRecipe{"[data.sources.b]\n", "", "give one of text, abc_digits, copy, "},
+        BadRecipe{"[data.sources.b]\nkind = \"paskey\"\n", "",
+                  "tiny.toml:19: unknown data.sources.b.kind \"paskey\"; did you mean \"passkey\"?"},
+        BadRecipe{"[data.sources.b]\nkind = \"passkey\"\npairs = 3\n", "", "tiny.toml:20: unknown key"},
+        BadRecipe{"[data.sources.b]\nkind = \"mqar\"\npairs = 0\n", "",
+                  "tiny.toml:20: data.sources.b.pairs must be a whole number from 1 to 1048576, but is 0"},
         BadRecipe{"[data.sources.b]\nkind = \"text\"\n", "", "data.sources.b: no text"},
         BadRecipe{"[data.sources.b]\nkind = \"text\"\nletters_min = 3\n", "", "tiny.toml:20: unknown key"},
         BadRecipe{"", "train.stesp=3", "--set train.stesp=3: unknown key of [train] \"stesp\""},
@@ -148,13 +171,15 @@ TEST(Recipe, EveryKeyIsDocumented) {
   };
   TrainRecipe train;
   RunRecipe run;
-  SourceRecipe text, digits;
+  SourceRecipe text, digits, passkey;
   text.kind = "text";
   digits.kind = "abc_digits";
+  passkey.kind = "passkey";
   visit_fields(train, expect_documented);
   visit_fields(run, expect_documented);
   visit_fields(text, expect_documented);
   visit_fields(digits, expect_documented);
+  visit_fields(passkey, expect_documented);
 }
 
 }  // namespace

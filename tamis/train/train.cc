@@ -42,16 +42,13 @@ struct Interval {
 
 class Run {
  public:
-  Run(const TrainOptions& options, at::Device device, std::FILE* messages)
-      : device_(device),
-        recipe_(load_recipe(options.recipe, options.overrides)),
-        messages_(messages),
-        progress_(messages) {
+  Run(Recipe recipe, bool fresh, at::Device device, std::FILE* messages)
+      : device_(device), recipe_(std::move(recipe)), messages_(messages), progress_(messages) {
     const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
     at::set_num_threads(static_cast<int>(recipe_.train.threads > 0 ? recipe_.train.threads : cores));
     loaded_.tokenizer = open_tokenizer(recipe_.data.tokenizer);
     data_ = open_data(recipe_, *loaded_.tokenizer);
-    if (options.fresh) {
+    if (fresh) {
       const auto aside = move_run_aside(recipe_.run.dir);
       if (!aside.empty()) say("{}: the earlier run is now {}", recipe_.run.dir, aside.string());
     }
@@ -297,7 +294,11 @@ class Run {
 }  // namespace
 
 json train(const TrainOptions& options, at::Device device, std::FILE* messages) {
-  return Run(options, device, messages).go();
+  return Run(load_recipe(options.recipe, options.overrides), options.fresh, device, messages).go();
+}
+
+json train(const Recipe& recipe, at::Device device, std::FILE* messages) {
+  return Run(recipe, /*fresh=*/false, device, messages).go();
 }
 
 }  // namespace tamis::train

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tamis/train/options.h"
+#include "tamis/train/recipe.h"
 
 namespace tamis::train {
 
@@ -15,5 +16,8 @@ namespace tamis::train {
 /// Throws tamis::Error: kUsage (the recipe, or one that does not fit the run), kInput (texts, damaged checkpoints),
 /// kDiverged, kStorage, and kInterrupt or kTerminate after a signal, when all is saved.
 nlohmann::json train(const TrainOptions& options, at::Device device, std::FILE* messages);
+
+/// The same of a recipe that is read already.
+nlohmann::json train(const Recipe& recipe, at::Device device, std::FILE* messages);
 
 }  // namespace tamis::train

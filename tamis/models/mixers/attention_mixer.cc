@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "tamis/base/error.h"
-#include "tamis/models/probe.h"
 #include "tamis/nn/norm.h"
 #include "tamis/nn/rotary.h"
 
@@ -118,10 +117,10 @@ MixerFlops AttentionMixer::flops(int64_t length) const {
   return {.similarities = work, .values = work};
 }
 
-Tensor AttentionMixer::relevance(const Tensor& x_1TD, const MixerCall& call) const {
+ValuePath AttentionMixer::value_path(const Tensor& x_1TD, const MixerCall& call) const {
   Projected p = project(x_1TD, call);
   rotate(p, 0);
-  return probed_weights(p.v, [&](const Tensor& v) { return attend_(p.q, p.k, v, 0, call); });
+  return {p.v, [this, p, &call](const Tensor& v) { return attend_(p.q, p.k, v, 0, call); }};
 }
 
 std::vector<double> AttentionMixer::windows() const {

@@ -32,7 +32,7 @@ class AttentionMixer final : public Mixer {
   std::unique_ptr<MixerState> new_state() const override;
   at::Tensor decode(const at::Tensor& x_BCD, const MixerCall& call, std::span<MixerState* const> states) const override;
   MixerFlops flops(int64_t length) const override;
-  at::Tensor relevance(const at::Tensor& x_1TD, const MixerCall& call) const override;
+  ValuePath value_path(const at::Tensor& x_1TD, const MixerCall& call) const override;
   std::vector<double> windows() const override;
 
  private:

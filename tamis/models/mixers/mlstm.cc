@@ -11,7 +11,6 @@
 
 #include "tamis/base/error.h"
 #include "tamis/models/mixers/mixers.h"
-#include "tamis/models/probe.h"
 #include "tamis/nn/norm.h"
 
 namespace tamis::models {
@@ -114,9 +113,9 @@ class MlstmMixer final : public Mixer {
     return {.similarities = 4 * memory, .values = 0};
   }
 
-  Tensor relevance(const Tensor& x_1TD, const MixerCall& call) const override {
+  ValuePath value_path(const Tensor& x_1TD, const MixerCall& call) const override {
     const Projected p = project(x_1TD, call);
-    return probed_weights(p.v, [&](const Tensor& v) { return std::get<0>(ops::mlstm(p.q, p.k, v, p.i, p.f)); }).abs();
+    return {p.v, [p](const Tensor& v) { return std::get<0>(ops::mlstm(p.q, p.k, v, p.i, p.f)); }};
   }
   std::vector<double> windows() const override {
     return std::vector<double>(static_cast<size_t>(H_), std::numeric_limits<double>::infinity());

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "tamis/models/mixers/mixers.h"
-#include "tamis/models/probe.h"
 #include "tamis/ops/screening/screening_projected.h"
 #include "tamis/ops/screening/screening_state.h"
 
@@ -82,13 +81,14 @@ class ScreeningMixer final : public Mixer {
     return flops;
   }
 
-  /// Trim times Softmask: without TanhNorm and gate, and with values of unit length, what multiplies the value.
-  Tensor relevance(const Tensor& x_1TD, const MixerCall& call) const override {
+  /// Trim times Softmask: without TanhNorm and gate, what multiplies the value.
+  ValuePath value_path(const Tensor& x_1TD, const MixerCall& call) const override {
     const ops::ScreeningProjections p = ops::split_projections(at::linear(x_1TD, call[0]), layout_);
     ops::ScreeningOptions plain = options();
     plain.tanh_norm = false;
-    return probed_weights(
-        p.v_BTHV, [&](const Tensor& v) { return ops::screening(p.q_BTHK, p.k_BTHK, v, call[2], call[3], plain); });
+    return {p.v_BTHV, [p, plain, &call](const Tensor& v) {
+              return ops::screening(p.q_BTHK, p.k_BTHK, v, call[2], call[3], plain);
+            }};
   }
 
   std::vector<double> windows() const override {

@@ -1,0 +1,28 @@
+#include "tamis/cli/task_options.h"
+
+namespace tamis::cli {
+namespace {
+
+std::string haystack_help(data::HaystackUse use) {
+  const std::string help = "Text file to hide the needles in, from its beginning, repeated when it is too short";
+  return help + (use == data::HaystackUse::kRequired ? " (required)" : " (default: five sentences again and again)");
+}
+
+}  // namespace
+
+void add_task_options(CLI::App& command, const data::Task& task, data::Settings& settings,
+                      std::filesystem::path& haystack) {
+  if (task.haystack != data::HaystackUse::kNone) {
+    command.add_option("--haystack", haystack, haystack_help(task.haystack));
+  }
+  for (const data::Setting& setting : task.settings) {
+    int64_t& value = settings[setting.name] = setting.value;
+    command.add_option("--" + setting.name, value, setting.help)->capture_default_str();
+  }
+}
+
+std::string example_haystack(const data::Task& task) {
+  return task.haystack == data::HaystackUse::kRequired ? " --haystack essays.txt" : "";
+}
+
+}  // namespace tamis::cli

@@ -1,0 +1,94 @@
+#include "tamis/data/task_source.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "tamis/base/error.h"
+#include "tamis/data/registry.h"
+#include "tamis/data/streams.h"
+
+namespace tamis::data {
+namespace {
+
+constexpr int64_t kBytes = 256;
+
+int64_t byte(char c) {
+  return static_cast<unsigned char>(c);
+}
+
+/// The ids are bytes; all that is to be said after the prompt is asked for.
+TokenInstance in_bytes(const TextTask& task, const TextInstance& text) {
+  const std::string said =
+      fmt::format("{}{}\n", task.before_answers, fmt::join(text.answers, std::string(task.between_answers)));
+  TokenInstance instance;
+  for (const char c : text.prompt) instance.ids.push_back(byte(c));
+  for (const char c : said) {
+    instance.answer_positions.push_back(static_cast<int64_t>(instance.ids.size()) - 1);
+    instance.answers.push_back(byte(c));
+    instance.ids.push_back(byte(c));
+  }
+  instance.ids.pop_back();  // nothing comes after the line end
+  return instance;
+}
+
+}  // namespace
+
+TaskSource::TaskSource(const TaskSourceOptions& options) : options_(options), task_(find_task(options.task)) {
+  check_haystack(task_, !options.haystack.empty());
+  request_ = check_request(
+      task_, {.length = std::numeric_limits<int64_t>::max(), .depth = std::nullopt, .settings = options.settings});
+  request_.seed = Random({kTaskTrainingSeed, options.seed}).next();
+  if (!options.haystack.empty()) haystack_.emplace(std::filesystem::path(options.haystack));
+  if (!std::holds_alternative<TextTask>(task_.kind)) return;
+  said_tokens_ = static_cast<int64_t>(instance(0, task_.min_length(request_.settings)).answers.size()) - 1;
+}
+
+int64_t TaskSource::min_length() const {
+  return task_.min_length(request_.settings) + said_tokens_;
+}
+
+int64_t TaskSource::vocab_size() const {
+  return std::holds_alternative<TextTask>(task_.kind) ? kBytes : request_.settings.at("vocab");
+}
+
+void TaskSource::check_length(int64_t length) const {
+  if (length < min_length()) {
+    fail(ExitCode::kUsage, "{}: sequences of {} tokens are too short; the least is {}", task_.name, length,
+         min_length());
+  }
+  if (length < options_.length_min) {
+    fail(ExitCode::kUsage, "{}: length_min must be at most the {} tokens of a sequence, but is {}", task_.name, length,
+         options_.length_min);
+  }
+}
+
+int64_t TaskSource::draw_length(uint64_t index, int64_t length) const {
+  if (options_.length_min == 0) return length;
+  const int64_t least = std::max(options_.length_min, min_length());
+  Random random({kTaskTrainingLength, options_.seed, index});
+  return least + static_cast<int64_t>(random.below(length - least + 1));
+}
+
+TokenInstance TaskSource::instance(uint64_t index, int64_t prompt_length) const {
+  TaskRequest request = request_;
+  request.length = prompt_length;
+  request.haystack = haystack_ ? &*haystack_ : nullptr;
+  Instance made = make_instance(task_, request, index);
+  if (const auto* text = std::get_if<TextInstance>(&made)) return in_bytes(std::get<TextTask>(task_.kind), *text);
+  return std::get<TokenInstance>(std::move(made));
+}
+
+Example TaskSource::example(uint64_t index, int64_t length) const {
+  check_length(length);
+  const TokenInstance made = instance(index, draw_length(index, length) - said_tokens_);
+  Example example{.tokens = made.ids, .targets = std::vector<int64_t>(length, kIgnore)};
+  example.tokens.resize(length, 0);
+  if (!options_.answers_only) std::copy(made.ids.begin() + 1, made.ids.end(), example.targets.begin());
+  for (size_t i = 0; i < made.answers.size(); ++i) example.targets[made.answer_positions[i]] = made.answers[i];
+  return example;
+}
+
+}  // namespace tamis::data

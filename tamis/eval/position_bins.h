@@ -1,0 +1,65 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace tamis::eval {
+
+/// Tokens that were predicted from first + 1 to last tokens before them (within the window).
+struct PositionBin {
+  int64_t first = 0;  // position in the window of the newest token that was read
+  int64_t last = 0;   // inclusive
+  int64_t tokens = 0;
+  double loss = 0;  // nats per token
+};
+
+/// Losses by position: 0 is bin 0, [2^(b-1), 2^b) bin b.
+class PositionBins {
+ public:
+  explicit PositionBins(int64_t window) : bins_(std::bit_width(static_cast<uint64_t>(window - 1)) + 1) {
+    for (size_t b = 0; b < bins_.size(); ++b) {
+      bins_[b].first = b == 0 ? 0 : int64_t{1} << (b - 1);
+      bins_[b].last = std::min((int64_t{1} << b) - 1, window - 1);
+    }
+  }
+
+  void add(int64_t position, double loss) {
+    PositionBin& bin = bins_[std::bit_width(static_cast<uint64_t>(position))];
+    bin.loss += loss;
+    ++bin.tokens;
+  }
+
+  double sum() const {
+    double sum = 0;
+    for (const PositionBin& bin : bins_) sum += bin.loss;
+    return sum;
+  }
+
+  /// Bins that hold something, with means for sums.
+  std::vector<PositionBin> means() const {
+    std::vector<PositionBin> means;
+    for (PositionBin bin : bins_) {
+      if (bin.tokens == 0) continue;
+      bin.loss /= static_cast<double>(bin.tokens);
+      means.push_back(bin);
+    }
+    return means;
+  }
+
+ private:
+  std::vector<PositionBin> bins_;
+};
+
+/// [{"first", "last", "tokens", "loss"}]
+inline nlohmann::json to_json(const std::vector<PositionBin>& bins) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const PositionBin& bin : bins) {
+    list.push_back({{"first", bin.first}, {"last", bin.last}, {"tokens", bin.tokens}, {"loss", bin.loss}});
+  }
+  return list;
+}
+
+}  // namespace tamis::eval

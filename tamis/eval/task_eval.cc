@@ -1,0 +1,218 @@
+#include "tamis/eval/task_eval.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "tamis/base/error.h"
+#include "tamis/base/terminal.h"
+#include "tamis/data/registry.h"
+#include "tamis/infer/decode.h"
+
+namespace tamis::eval {
+namespace {
+
+/// One instance and the cell that it counts for.
+struct Question {
+  size_t cell;
+  data::Instance instance;
+  int64_t tokens;  // of the prompt
+};
+
+struct Marks {
+  std::vector<double> scores;
+  int64_t state_bytes;
+};
+
+std::vector<int64_t> ids_of(const infer::LoadedModel& loaded, const data::Instance& instance) {
+  if (const auto* tokens = std::get_if<data::TokenInstance>(&instance)) return tokens->ids;
+  return loaded.tokenizer->encode(std::get<data::TextInstance>(instance).prompt);
+}
+
+/// [B, T] of prompts of equally many tokens.
+at::Tensor prompts_of(const infer::LoadedModel& loaded, std::span<const Question> questions) {
+  std::vector<at::Tensor> rows;
+  for (const Question& question : questions) rows.push_back(infer::to_tensor(ids_of(loaded, question.instance)));
+  return at::cat(rows);
+}
+
+infer::Decoder decoder_for(const infer::LoadedModel& loaded, std::span<const Question> questions,
+                           const TaskEvalOptions& options) {
+  return {*loaded.model, static_cast<int64_t>(questions.size()), {.expand_windows = options.expand_windows}};
+}
+
+/// The text of ids up to an end-of-text token, `most_bytes` of it.
+std::string text_of(const text::Tokenizer& tokenizer, std::span<const int64_t> ids, int64_t most_bytes) {
+  const auto end = std::find(ids.begin(), ids.end(), tokenizer.end_of_text());
+  return tokenizer.decode(ids.first(end - ids.begin())).substr(0, most_bytes);
+}
+
+/// The likeliest continuations, a token at a time: no token is less than a byte, so that these are bytes enough.
+Marks mark(const data::TextTask& task, const infer::LoadedModel& loaded, std::span<const Question> questions,
+           const TaskEvalOptions& options) {
+  infer::Decoder decoder = decoder_for(loaded, questions, options);
+  at::Tensor next_B1 = prompts_of(loaded, questions);
+  std::vector<at::Tensor> steps;
+  for (int64_t step = 0; step < task.max_new_tokens; ++step) {
+    next_B1 = decoder.logits_after(next_B1, options.chunk_tokens).argmax(-1, /*keepdim=*/true);
+    steps.push_back(next_B1.cpu());
+  }
+  const at::Tensor ids_BS = at::cat(steps, 1).contiguous();
+  Marks marks{.scores = {}, .state_bytes = decoder.state_bytes()};
+  for (size_t b = 0; b < questions.size(); ++b) {
+    const std::span<const int64_t> ids(ids_BS[static_cast<int64_t>(b)].const_data_ptr<int64_t>(), steps.size());
+    marks.scores.push_back(task.score(text_of(*loaded.tokenizer, ids, task.max_new_tokens),
+                                      std::get<data::TextInstance>(questions[b].instance).answers));
+  }
+  return marks;
+}
+
+/// One answer that is due after a token: the row of its x in a chunk [B * C, D], whose it is, and what is right.
+struct Due {
+  std::vector<int64_t> rows;
+  std::vector<size_t> question;
+  std::vector<int64_t> answers;
+};
+
+Due due_in(std::span<const Question> questions, int64_t first, int64_t tokens) {
+  Due due;
+  for (size_t b = 0; b < questions.size(); ++b) {
+    const auto& instance = std::get<data::TokenInstance>(questions[b].instance);
+    for (size_t i = 0; i < instance.answers.size(); ++i) {
+      const int64_t place = instance.answer_positions[i] - first;
+      if (place < 0 || place >= tokens) continue;
+      due.rows.push_back(static_cast<int64_t>(b) * tokens + place);
+      due.question.push_back(b);
+      due.answers.push_back(instance.answers[i]);
+    }
+  }
+  return due;
+}
+
+Marks mark(const data::TokenTask&, const infer::LoadedModel& loaded, std::span<const Question> questions,
+           const TaskEvalOptions& options) {
+  infer::Decoder decoder = decoder_for(loaded, questions, options);
+  std::vector<int64_t> right(questions.size());
+  decoder.read(prompts_of(loaded, questions), options.chunk_tokens, [&](const at::Tensor& x_BCD, int64_t first) {
+    const Due due = due_in(questions, first, x_BCD.size(1));
+    if (due.rows.empty()) return;
+    const at::Tensor rows = infer::to_tensor(due.rows).squeeze(0).to(x_BCD.device());
+    const at::Tensor said = decoder.logits(x_BCD.flatten(0, 1).index_select(0, rows)).argmax(-1).cpu();
+    for (size_t i = 0; i < due.answers.size(); ++i) {
+      right[due.question[i]] += said.const_data_ptr<int64_t>()[i] == due.answers[i];
+    }
+  });
+  Marks marks{.scores = {}, .state_bytes = decoder.state_bytes()};
+  for (size_t b = 0; b < questions.size(); ++b) {
+    const auto asked = static_cast<double>(std::get<data::TokenInstance>(questions[b].instance).answers.size());
+    marks.scores.push_back(static_cast<double>(right[b]) / asked);
+  }
+  return marks;
+}
+
+void check_vocabulary(const data::Task& task, const TaskEvalOptions& options, const models::Model& model) {
+  if (std::holds_alternative<data::TextTask>(task.kind)) return;
+  const data::TaskRequest request = data::check_request(task, {options.lengths[0], {}, 0, options.settings});
+  const int64_t vocab = request.settings.at("vocab");
+  if (vocab <= model.vocab_size()) return;
+  fail(ExitCode::kUsage, "{}: its {} ids are more than the model's vocabulary of {}; give --vocab {} or less",
+       task.name, vocab, model.vocab_size(), model.vocab_size());
+}
+
+/// One evaluation on its way through the lengths.
+class Evaluation {
+ public:
+  Evaluation(const infer::LoadedModel& loaded, const TaskEvalOptions& options, const Progress& progress)
+      : loaded_(loaded), task_(data::find_task(options.task)), progress_(progress), result_{.options = options} {
+    check_options(options);
+    check_vocabulary(task_, options, *loaded.model);
+    if (!options.haystack.empty()) haystack_.emplace(options.haystack);
+    for (const int64_t length : options.lengths) {
+      total_tokens_ += static_cast<double>(length * instances_of(options, length)) *
+                       static_cast<double>(std::max<size_t>(1, options.depths.size()));
+    }
+  }
+
+  TaskResult run() {
+    const double start = now_seconds();
+    for (const int64_t length : result_.options.lengths) ask(length);
+    result_.seconds = now_seconds() - start;
+    return std::move(result_);
+  }
+
+ private:
+  void ask(int64_t length) {
+    std::vector<Question> questions;
+    if (result_.options.depths.empty()) add_cell(length, std::nullopt, questions);
+    for (const double depth : result_.options.depths) add_cell(length, depth, questions);
+    std::ranges::stable_sort(questions, {}, &Question::tokens);
+    int64_t batch = 1;
+    for (std::span<const Question> left = questions; !left.empty();) {
+      const auto equal = std::ranges::upper_bound(left, left[0].tokens, {}, &Question::tokens) - left.begin();
+      const auto now = left.first(std::min<size_t>(batch, equal));
+      batch = answer(now);
+      left = left.subspan(now.size());
+      done_tokens_ += static_cast<double>(length) * static_cast<double>(now.size());
+      if (progress_) progress_(done_tokens_, total_tokens_);
+    }
+  }
+
+  void add_cell(int64_t length, std::optional<double> depth, std::vector<Question>& questions) {
+    const TaskEvalOptions& options = result_.options;
+    TaskCell cell{.length = length, .depth = depth, .instances = instances_of(options, length)};
+    const data::TaskRequest request{.length = length,
+                                    .depth = depth,
+                                    .seed = options.seed,
+                                    .settings = options.settings,
+                                    .haystack = haystack_ ? &*haystack_ : nullptr};
+    for (int64_t index = 0; index < cell.instances; ++index) {
+      data::Instance instance = data::make_instance(task_, request, index);
+      const auto tokens = static_cast<int64_t>(ids_of(loaded_, instance).size());
+      cell.prompt_tokens = std::max(cell.prompt_tokens, tokens);
+      questions.push_back({result_.cells.size(), std::move(instance), tokens});
+    }
+    result_.cells.push_back(cell);
+  }
+
+  /// Adds to the cells, and returns how many questions memory holds together.
+  int64_t answer(std::span<const Question> questions) {
+    const TaskEvalOptions& options = result_.options;
+    const Marks marks =
+        std::visit([&](const auto& kind) { return mark(kind, loaded_, questions, options); }, task_.kind);
+    for (size_t i = 0; i < questions.size(); ++i) {
+      TaskCell& cell = result_.cells[questions[i].cell];
+      cell.correct += marks.scores[i] == 1;
+      cell.score_sum += marks.scores[i];
+    }
+    const int64_t bytes_each = std::max<int64_t>(1, marks.state_bytes / static_cast<int64_t>(questions.size()));
+    return std::clamp<int64_t>(options.state_bytes / bytes_each, 1, options.max_sequences);
+  }
+
+  const infer::LoadedModel& loaded_;
+  const data::Task& task_;
+  const Progress& progress_;
+  TaskResult result_;
+  std::optional<data::Haystack> haystack_;
+  double done_tokens_ = 0;
+  double total_tokens_ = 0;
+};
+
+}  // namespace
+
+TaskCell TaskResult::total(int64_t length) const {
+  TaskCell sum{.length = length};
+  for (const TaskCell& cell : cells) {
+    if (cell.length != length) continue;
+    sum.prompt_tokens = std::max(sum.prompt_tokens, cell.prompt_tokens);
+    sum.instances += cell.instances;
+    sum.correct += cell.correct;
+    sum.score_sum += cell.score_sum;
+  }
+  return sum;
+}
+
+TaskResult evaluate_task(const infer::LoadedModel& loaded, const TaskEvalOptions& options, const Progress& progress) {
+  return Evaluation(loaded, options, progress).run();
+}
+
+}  // namespace tamis::eval

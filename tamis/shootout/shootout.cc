@@ -1,0 +1,216 @@
+#include "tamis/shootout/shootout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+#include "tamis/base/names.h"
+#include "tamis/base/terminal.h"
+#include "tamis/report/page.h"
+#include "tamis/shootout/job.h"
+#include "tamis/shootout/summary.h"
+#include "tamis/shootout/worker.h"
+#include "tamis/train/stop_signals.h"
+
+namespace tamis::shootout {
+namespace {
+
+class Shootout {
+ public:
+  Shootout(const ShootoutOptions& options, at::Device device, std::FILE* messages)
+      : options_(options),
+        recipe_(load_shootout(options.recipe, options.overrides)),
+        device_(device),
+        messages_(messages) {}
+
+  std::string go() {
+    if (options_.plan) return plan();
+    make_directories(recipe_.dir);
+    find_results();
+    if (!options_.only.empty()) {
+      run_one(options_.only);
+      return "";
+    }
+    const FileLock lock(recipe_.dir / ".lock");
+    write();
+    begun_ = now_seconds();
+    if (options_.jobs == 1) {
+      while (const auto job = next_job()) run_here(*job);
+    } else {
+      run_processes();
+    }
+    return to_markdown(write());
+  }
+
+ private:
+  std::string plan() const {
+    std::string text = fmt::format("{}: {} jobs, {} tokens each\n\n", recipe_.dir.string(), count_jobs(recipe_),
+                                   format_count(static_cast<double>(tokens())));
+    for (size_t mixer = 0; mixer < recipe_.mixers.size(); ++mixer) {
+      const MixerRecipe& each = recipe_.mixers[mixer];
+      text +=
+          fmt::format("{:<20} {:>10} parameters beside the embedding\n", each.name, each.parameters.without_embedding);
+      for (const Job& job : all_jobs(mixer)) text += fmt::format("  {}\n", job.name);
+    }
+    return text;
+  }
+
+  int64_t tokens() const {
+    const train::TrainRecipe& train = recipe_.mixers.front().recipe.train;
+    return train.steps * train.batch_tokens;
+  }
+
+  /// Those of a mixer whose learning rate is not chosen yet have the first of the grid.
+  std::vector<Job> all_jobs(size_t mixer) const {
+    std::vector<Job> jobs = search_jobs(recipe_, mixer);
+    const double lr = choose_lr(recipe_, mixer, results_).value_or(recipe_.lr.front());
+    std::ranges::copy(final_jobs(recipe_, mixer, lr), std::back_inserter(jobs));
+    return jobs;
+  }
+
+  /// What earlier calls have done.
+  void find_results() {
+    for (size_t mixer = 0; mixer < recipe_.mixers.size(); ++mixer) {
+      for (const Job& job : ready_jobs(mixer)) find_result(job);
+      for (const Job& job : ready_jobs(mixer)) find_result(job);  // those that the learning rate decides on
+    }
+  }
+
+  void find_result(const Job& job) {
+    if (auto result = finished(recipe_, job)) keep(job, std::move(*result));
+  }
+
+  void keep(const Job& job, nlohmann::json result) { results_[job.name] = std::move(result); }
+
+  /// A mixer's jobs that could run now, or already have. A mixer whose runs all diverged has no final ones: they are
+  /// kept as diverged too.
+  std::vector<Job> ready_jobs(size_t mixer) {
+    if (!searched(recipe_, mixer, results_)) return search_jobs(recipe_, mixer);
+    const auto lr = choose_lr(recipe_, mixer, results_);
+    if (lr) return final_jobs(recipe_, mixer, *lr);
+    for (const Job& job : final_jobs(recipe_, mixer, recipe_.lr.front())) keep(job, {{"status", "diverged"}});
+    return {};
+  }
+
+  /// The first job that is neither done nor running.
+  std::optional<Job> next_job() {
+    for (size_t mixer = 0; mixer < recipe_.mixers.size(); ++mixer) {
+      for (Job& job : ready_jobs(mixer)) {
+        if (!results_.contains(job.name) && !running_.contains(job.name)) return std::move(job);
+      }
+    }
+    return std::nullopt;
+  }
+
+  void announce(const Job& job) {
+    const auto all = count_jobs(recipe_);
+    const auto done = static_cast<int64_t>(results_.size());
+    std::string left;
+    if (done_here_ > 0) {
+      const double each = (now_seconds() - begun_) / static_cast<double>(done_here_);
+      left = fmt::format(", about {} left", format_duration(each * static_cast<double>(all - done)));
+    }
+    fmt::print(messages_, "shootout: {} of {} jobs done{}; now {}\n", done, all, left, job.name);
+    std::fflush(messages_);
+  }
+
+  void run_here(const Job& job) {
+    announce(job);
+    done(job, run_job(recipe_, job, device_, messages_));
+  }
+
+  void done(const Job& job, nlohmann::json result) {
+    if (result.value("status", "") == "diverged") {
+      fmt::print(messages_, "shootout: {} diverged: {}\n", job.name, result.value("reason", ""));
+    }
+    keep(job, std::move(result));
+    ++done_here_;
+    write();
+  }
+
+  void run_one(const std::string& name) {
+    std::vector<std::string> known;
+    for (size_t mixer = 0; mixer < recipe_.mixers.size(); ++mixer) {
+      for (const Job& job : all_jobs(mixer)) {
+        known.push_back(job.name);
+        if (job.name != name) continue;
+        if (job.final && !choose_lr(recipe_, mixer, results_)) {
+          fail(ExitCode::kUsage, "{}: its learning rate is chosen when the runs {}/lr-... are done; run these first",
+               name, recipe_.mixers[mixer].name);
+        }
+        run_job(recipe_, job, device_, messages_);
+        return;
+      }
+    }
+    throw Error(ExitCode::kUsage, "--only: " + unknown_name("job", name, known));
+  }
+
+  /// As many jobs at a time as asked for, with the processor's threads shared among them.
+  void run_processes() {
+    const train::StopSignals signals;
+    Workers workers;
+    while (true) {
+      while (signals.received() == 0 && workers.running() < static_cast<size_t>(options_.jobs)) {
+        const auto job = next_job();
+        if (!job) break;
+        announce(*job);
+        running_.emplace(job->name, *job);
+        workers.start(job->name, arguments(*job), job->run().string() + ".out");
+      }
+      if (workers.running() == 0) break;
+      const Workers::Ended ended = workers.wait([&] { return signals.received(); });
+      const Job job = running_.extract(ended.name).mapped();
+      if (auto result = ended.status == 0 ? finished(recipe_, job) : std::nullopt) {
+        done(job, std::move(*result));
+      } else if (signals.received() == 0) {
+        throw Error(static_cast<ExitCode>(ended.status), fmt::format("{}: {}", job.name, ended.last_words));
+      }
+    }
+    if (signals.received() != 0) {
+      fail(signals.received() == SIGINT ? ExitCode::kInterrupt : ExitCode::kTerminate,
+           "{}: stopped, and saved what ran; the same command goes on", recipe_.dir.string());
+    }
+  }
+
+  std::vector<std::string> arguments(const Job& job) const {
+    const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+    std::vector<std::string> words = {"shootout", options_.recipe.string(), "--only", job.name};
+    for (const std::string& assignment : options_.overrides) words.insert(words.end(), {"--set", assignment});
+    const int64_t given = recipe_.mixers[job.mixer].recipe.train.threads;
+    const int64_t threads = std::max<int64_t>(1, (given > 0 ? given : cores) / options_.jobs);
+    words.insert(words.end(), {"--threads", std::to_string(threads), "--device", device_.is_cuda() ? "cuda" : "cpu"});
+    return words;
+  }
+
+  nlohmann::json write() const {
+    nlohmann::json summary = summarise(recipe_, results_);
+    write_file_atomic(recipe_.dir / "shootout.json", summary.dump(2) + "\n");
+    write_file_atomic(recipe_.dir / "table.md", to_markdown(summary));
+    write_file_atomic(recipe_.dir / "report.html", report::make_page("shootout.html", summary));
+    return summary;
+  }
+
+  const ShootoutOptions& options_;
+  const ShootoutRecipe recipe_;
+  const at::Device device_;
+  std::FILE* messages_;
+  Results results_;
+  std::map<std::string, Job> running_;
+  double begun_ = 0;
+  int64_t done_here_ = 0;
+};
+
+}  // namespace
+
+std::string run_shootout(const ShootoutOptions& options, at::Device device, std::FILE* messages) {
+  return Shootout(options, device, messages).go();
+}
+
+}  // namespace tamis::shootout

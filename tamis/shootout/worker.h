@@ -1,0 +1,45 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tamis::shootout {
+
+/// Jobs that run as processes of their own: the same program with other arguments. Each belongs to a process group of
+/// its own, so that a signal from the terminal reaches it through this one alone.
+class Workers {
+ public:
+  Workers() = default;
+  ~Workers();  // stops what still runs, and waits for it
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  /// Starts this program with `arguments`; what it says goes to the file `output`. Throws ExitCode::kRuntime.
+  void start(const std::string& name, const std::vector<std::string>& arguments, const std::filesystem::path& output);
+
+  struct Ended {
+    std::string name;
+    int status;              // exit code, or 128 and the signal
+    std::string last_words;  // the last line of its output
+  };
+  /// Waits for the next one to end, or for a signal: then asks all to stop, once, and goes on waiting.
+  Ended wait(const std::function<int()>& signal_received);
+
+  size_t running() const { return running_.size(); }
+
+ private:
+  struct Worker {
+    std::string name;
+    std::filesystem::path output;
+  };
+  void stop_all(int signal) const;
+
+  std::map<pid_t, Worker> running_;
+};
+
+}  // namespace tamis::shootout

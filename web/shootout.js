@@ -1,0 +1,82 @@
+// Puts the page of a shootout together from the data; every part may be missing.
+'use strict';
+
+/** `147k`, or `145k to 149k` where the mixers differ. */
+function formatRange(values, format) {
+  const known = values.filter(isNumber), [low, high] = [format(Math.min(...known)), format(Math.max(...known))];
+  return low === high ? low : `${low} to ${high}`;
+}
+
+function drawIntro(data) {
+  const {mixers, train = {}, lr_grid: grid = [], seeds = [], done, jobs} = data;
+  document.title = data.title + ' · Tamis';
+  byId('title').textContent = data.title;
+  const sizes = mixers.map((mixer) => mixer.parameters_without_embedding).filter(isNumber);
+  byId('subtitle').textContent = [
+    mixers.length === 1 ? 'One mixer of sequences' : `${mixers.length} mixers of sequences side by side`,
+    isNumber(train.tokens) && `trained on ${formatCount(train.tokens)} tokens each`,
+    sizes.length && `${formatRange(sizes, formatCount)} parameters besides the embedding`,
+    grid.length > 1 && `each with the best of ${grid.length} learning rates, ${formatRange(grid, String)}`,
+  ].filter(Boolean).join(' · ');
+  if (done < jobs) {
+    byId('progress').hidden = false;
+    byId('progress').append(element('progress', {max: jobs, value: done, 'aria-label': 'Trainings done'}),
+      `${done} of ${jobs} trainings done; what is missing is left out`);
+  }
+  const facts = [['Training length', train.length && formatLength(train.length)],
+                 ['Steps', train.steps && formatLength(train.steps)],
+                 ['Tokens a step', train.batch_tokens && formatLength(train.batch_tokens)],
+                 [seeds.length > 1 ? 'Seeds' : 'Seed', seeds.join(', ')]];
+  byId('facts').append(...facts.filter(([, value]) => value).map(([name, value]) =>
+    element('div', {}, element('dt', {}, name), element('dd', {}, value))));
+}
+
+function drawSummary(data) {
+  show('summary');
+  byId('table-summary').append(summaryTable(data));
+  const {mixers, train = {}} = data;
+  const entries = mixers.flatMap((mixer) => Object.values(mixer.summary?.tasks || {}).flat());
+  byId('summary-note').textContent = [
+    entries.length && 'Tasks: score by length' +
+      (train.length ? ` and its multiple of the training length, ${formatLength(train.length)}.` : '.'),
+    mixers.some((mixer) => mixer.state_bytes?.length) && 'State: what decoding keeps of the text it has read.',
+    entries.some(({n}) => n > 1) && 'Mean ± standard deviation over seeds.',
+  ].filter(Boolean).join(' ');
+}
+
+/** The configurations side by side: what all models have in common comes after what tells them apart. */
+function configTable(mixers) {
+  const text = (value) => (value === undefined ? '–' : typeof value === 'string' ? value : JSON.stringify(value));
+  const rows = namesOf(mixers, ({config}) => config).map((key) =>
+    [key, ...mixers.map(({config}) => text(config?.[key]))]);
+  const differs = ([, ...values]) => new Set(values).size > 1;
+  return table(['Setting', ...mixers.map(({name}) => name)],
+               [...rows.filter(differs), ...rows.filter((row) => !differs(row))]);
+}
+
+function drawProvenance({mixers, recipe, machine}) {
+  const configured = mixers.some(({config}) => config && Object.keys(config).length);
+  if (!recipe && !machine && !configured) return;
+  show('provenance');
+  if (recipe) byId('recipe').textContent = recipe;
+  else byId('recipe-card').remove();
+  if (configured) byId('table-models').append(configTable(mixers));
+  else byId('models-card').remove();
+  if (machine) byId('machine').append(settings(machine));
+  else byId('machine-card').remove();
+}
+
+startPage((data) => {
+  const trained = data.train?.length, mixers = (data.mixers || []).map((mixer, index) => ({...mixer, index}));
+  drawParts([
+    () => drawIntro({...data, mixers}),
+    () => mixers.length && drawSummary({...data, mixers}),
+    () => drawScores(mixers, trained),
+    () => drawTrainingCurves(mixers),
+    () => drawPositions(mixers),
+    () => drawRates(mixers),
+    () => drawCosts(mixers, trained),
+    () => charts.length && drawLegend(mixers),
+    () => drawProvenance({...data, mixers}),
+  ]);
+});

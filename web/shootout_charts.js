@@ -1,0 +1,251 @@
+// The charts of a shootout: a mixer has the same colour and the same marker in all of them.
+'use strict';
+
+// Plotly's symbols, with their outlines for the legend. No two of 110 mixers share colour and symbol.
+const symbols = {
+  circle: 'M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z', square: 'M-4-4h8v8h-8z', diamond: 'M0-5.2l5.2 5.2l-5.2 5.2l-5.2-5.2z',
+  'triangle-up': 'M0-5l5 8.5h-10z', 'triangle-down': 'M0 5l5-8.5h-10z',
+  x: 'M-3.5-5L0-1.5L3.5-5L5-3.5L1.5 0L5 3.5L3.5 5L0 1.5L-3.5 5L-5 3.5L-1.5 0L-5-3.5z',
+  cross: 'M-1.6-5h3.2v3.4h3.4v3.2h-3.4v3.4h-3.2v-3.4h-3.4v-3.2h3.4z', hourglass: 'M-4.5-4.5h9L-4.5 4.5h9z',
+  bowtie: 'M-4.5-4.5v9L4.5-4.5v9z',
+  star: 'M0-6l1.4 4.1h4.3l-3.4 2.6l1.3 4.2l-3.6-2.5l-3.6 2.5l1.3-4.2l-3.4-2.6h4.3z',
+  pentagon: 'M0-4.8l4.6 3.3l-1.8 5.4h-5.6l-1.8-5.4z',
+};
+const colourOf = ({index}) => theme.colour('series-' + index % 10);
+const symbolOf = ({index}) => Object.keys(symbols)[index % 11];
+const dashOf = ({index}) => ['solid', 'dot', 'dash'][Math.floor(index / 10) % 3];
+
+const hidden = new Set();  // indices of the mixers that the reader switched off
+const visible = (mixers) => mixers.filter(({index}) => !hidden.has(index));
+
+/** One trace; each point's `text` is told on hover. */
+function mixerTrace(mixer, points, extra = {}) {
+  return {
+    x: points.map(({x}) => x), y: points.map(({y}) => y), hovertext: points.map(({text}) => text),
+    name: plotlyText(mixer.name), mode: 'lines+markers',
+    hovertemplate: '<b>%{fullData.name}</b><br>%{hovertext}<extra></extra>',
+    line: {color: colourOf(mixer), width: 2, dash: dashOf(mixer)}, ...extra,
+    marker: {color: colourOf(mixer), symbol: symbolOf(mixer), size: 8, opacity: 1, ...extra.marker},
+  };
+}
+
+function legendSample(mixer) {
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  const part = (tag, attributes) => {
+    const node = document.createElementNS(svg.namespaceURI, tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    svg.append(node);
+  };
+  svg.setAttribute('viewBox', '-15 -8 30 16');
+  svg.setAttribute('aria-hidden', 'true');
+  part('path', {d: 'M-15 0H15', stroke: colourOf(mixer), 'stroke-width': 2,
+                'stroke-dasharray': {solid: 'none', dot: '2 2', dash: '6 4'}[dashOf(mixer)]});
+  part('path', {d: symbols[symbolOf(mixer)], fill: colourOf(mixer)});
+  return svg;
+}
+
+/** The legend of all charts: a click on a mixer hides or shows it, one on All or None does so with every mixer. */
+function drawLegend(mixers) {
+  const legend = byId('legend');
+  const button = (pressed, className, toggle, ...children) => {
+    const node = element('button', {type: 'button', class: className, ...pressed}, ...children);
+    node.addEventListener('click', () => {
+      toggle();
+      const at = [...legend.children].indexOf(node);
+      draw();
+      legend.children[at].focus();
+      charts.forEach((drawChart) => drawChart());
+    });
+    return node;
+  };
+  const draw = () => {
+    const all = hidden.size === 0;
+    legend.replaceChildren(...mixers.map((mixer) => {
+      const shown = !hidden.has(mixer.index);
+      const toggle = () => (shown ? hidden.add(mixer.index) : hidden.delete(mixer.index));
+      return button({'aria-pressed': shown}, 'mixer', toggle, legendSample(mixer), mixer.name);
+    }), button({}, 'all', () => mixers.forEach(({index}) => (all ? hidden.add(index) : hidden.delete(index))),
+               all ? 'None' : 'All'));
+  };
+  legend.hidden = false;
+  draw();
+  // It stays in sight, so a section that is jumped to begins below it.
+  document.documentElement.style.setProperty('--legend', legend.offsetHeight + 'px');
+  theme.listeners.push(draw);
+}
+
+/** A log axis with room at both ends and the given ticks, fewer of them where they would run into each other. */
+function tickedAxis(values, ticks, format, most) {
+  const [low, high] = [Math.log10(values[0]), Math.log10(values[values.length - 1])];
+  const room = 0.06 * (high - low) || 0.5, apart = (high - low) / (window.innerWidth > 600 ? most : most / 2);
+  const slot = (tick) => Math.floor((Math.log10(tick) - low) / apart + 1e-9);
+  const kept = ticks.filter((tick, at) => at === 0 || slot(tick) > slot(ticks[at - 1]));
+  return {type: 'log', range: [low - room, high + room], tickmode: 'array', tickvals: kept,
+          ticktext: kept.map((tick) => format(tick))};
+}
+
+const lengthAxis = (lengths, trained) =>
+  tickedAxis(lengths, lengths, (length) => formatMultiple(length, trained, '<br>'), 10);
+
+/** A figure with a chart and the same as a table. */
+function chartCard(id, title, note, tableTitle, tableNode) {
+  return element('figure', {class: 'card'}, element('figcaption', {}, title, ' ', element('small', {}, note)),
+    element('div', {class: 'chart', id}),
+    element('details', {}, element('summary', {}, tableTitle), element('div', {class: 'scroll'}, tableNode)));
+}
+
+/** Mixers down, columns across; every cell is as dark as its score. */
+function heatTable(mixers, lengths, entry) {
+  const result = table(['Mixer', ...lengths.map(formatLength)], mixers.map((mixer) =>
+    [mixer.name, ...lengths.map((length) => formatSpread(entry(mixer, length), formatScore))]));
+  mixers.forEach((mixer, row) => lengths.forEach((length, column) => {
+    const score = entry(mixer, length)?.mean, cell = result.tBodies[0].rows[row].cells[column + 1];
+    if (!isNumber(score)) return;
+    cell.className = 'heat';
+    cell.style.setProperty('--heat', 50 * score + '%');
+  }));
+  return result;
+}
+
+/** What is told of a task's point: the spread of several runs, or the exact matches of one. */
+function scoreText(mixer, task, entry, trained) {
+  const lines = [`${formatMultiple(entry.length, trained, ' tokens, ')}`, 'score ' + formatSpread(entry, formatScore)];
+  const measured = (mixer.runs || []).map((run) => atLength(run.tasks?.[task], entry.length)).filter(Boolean);
+  if (entry.n > 1) lines.push(entry.n + ' seeds');
+  else if (measured.length && isNumber(measured[0].exact_match)) {
+    const {exact_match: match, wilson_95: wilson, instances} = measured[0];
+    lines.push(`exact match ${formatScore(match)} of ${formatNumber(instances)}`);
+    if (wilson?.every(isNumber)) lines.push(`95% Wilson interval ${wilson.map(formatScore).join(' to ')}`);
+  }
+  return lines.join('<br>');
+}
+
+function drawScores(mixers, trained) {
+  for (const [at, task] of namesOf(mixers, (mixer) => mixer.summary?.tasks).entries()) {
+    const lengths = taskLengths(mixers, task), id = 'chart-score-' + at;
+    const entry = (mixer, length) => atLength(taskEntries(mixer, task), length);
+    if (!lengths.some((length) => mixers.some((mixer) => isNumber(entry(mixer, length)?.mean)))) continue;
+    if (byId('scores').hidden) show('scores');
+    byId('score-charts').append(chartCard(id, task, 'score, by length', 'As a heat map',
+                                          heatTable(mixers, lengths, entry)));
+    byId(id).dataset.task = task;
+    addChart(id, `Score of ${task} by length; the table below has the numbers`, () => ({
+      traces: visible(mixers).map((mixer) => {
+        const entries = lengths.map((length) => entry(mixer, length)).filter(Boolean);
+        return mixerTrace(mixer, entries.map((one) => (
+          {x: one.length, y: one.mean, text: scoreText(mixer, task, one, trained)})), {
+          error_y: {type: 'data', array: entries.map(({sd}) => sd), visible: entries.some(({sd}) => isNumber(sd)),
+                    thickness: 1.2, width: 3},
+        });
+      }),
+      layout: {xaxis: lengthAxis(lengths, trained), yaxis: {range: [-0.04, 1.04], tickformat: '.0%'},
+               shapes: trainingLength(trained, 'x').shapes},
+    }));
+  }
+}
+
+const lossAxis = (losses) => (spans(losses, 10) ? logAxis(losses, 5) : {});
+
+function drawTrainingCurves(mixers) {
+  const curves = (mixer) => (mixer.runs || []).filter(({curve}) => curve?.loss?.some(isNumber));
+  if (!mixers.some((mixer) => curves(mixer).length)) return;
+  show('curves');
+  const points = ({curve, seed}) => {
+    const kept = curve.loss.map((_, at) => at).filter((at) => isNumber(curve.loss[at]) && isNumber(curve.tokens[at]));
+    const smoothed = smooth(kept.map((at) => curve.loss[at]), Math.round(kept.length / 60));
+    return kept.map((at, i) => ({x: curve.tokens[at], y: smoothed[i],
+      text: `${formatCount(curve.tokens[at])} tokens, seed ${seed}<br>loss ${formatLoss(smoothed[i])}`}));
+  };
+  addChart('chart-curves', 'Training loss of every mixer over the tokens read', () => {
+    const traces = visible(mixers).flatMap((mixer) => curves(mixer).map((run) =>
+      mixerTrace(mixer, points(run), {
+        line: {color: colourOf(mixer), width: curves(mixer).length > 1 ? 1 : 2, dash: dashOf(mixer)},
+        marker: {maxdisplayed: 8},
+      })));
+    const losses = traces.flatMap(({y}) => y);
+    return {traces, layout: {xaxis: {title: {text: 'tokens'}, tickformat: '~s', rangemode: 'tozero'},
+                             yaxis: lossAxis(losses)}};
+  });
+}
+
+/** The groups of positions of all runs, each with its mean loss. */
+function meanByPosition(runs, source) {
+  const groups = new Map();
+  for (const {first, last, tokens = 1, loss} of runs.flatMap((run) => run.by_position?.[source] || [])) {
+    if (!isNumber(loss)) continue;
+    const group = groups.get(first) || {first, last, tokens: 0, sum: 0};
+    groups.set(first, {...group, tokens: group.tokens + tokens, sum: group.sum + tokens * loss});
+  }
+  return [...groups.values()].map(({first, last, tokens, sum}) => ({first, last, loss: sum / tokens}));
+}
+
+function drawPositions(mixers) {
+  const sources = namesOf(mixers, (mixer) => Object.assign({}, ...(mixer.runs || []).map((run) => run.by_position)));
+  for (const [at, source] of sources.entries()) {
+    const groups = mixers.map(({runs}) => meanByPosition(runs || [], source));
+    const firsts = [...new Map(groups.flat().map((group) => [group.first, group])).values()]
+      .sort((a, b) => a.first - b.first);
+    if (!firsts.length) continue;
+    if (byId('positions').hidden) show('positions');
+    const label = ({first, last}) => (first === last ? String(first) : `${first}–${last}`);
+    const id = 'chart-position-' + at;
+    const lossAt = (row, first) => groups[row].find((group) => group.first === first)?.loss;
+    byId('position-charts').append(chartCard(id, source, 'validation loss, by position in the text', 'As a table',
+      table(['Mixer', ...firsts.map(label)], mixers.map(({name}, row) =>
+        [name, ...firsts.map(({first}) => formatSpread({mean: lossAt(row, first)}, formatLoss))]))));
+    // Position 0 has no logarithm: a group stands at its middle, counted from one.
+    const middle = ({first, last}) => Math.sqrt((first + 1) * (last + 1));
+    const firstOf = new Map(firsts.map((group) => [middle(group), formatLength(group.first)]));
+    addChart(id, `Validation loss of ${source} by position; the table below has the numbers`, () => ({
+      traces: visible(mixers).map((mixer) => mixerTrace(mixer, groups[mixer.index].map((group) => (
+        {x: middle(group), y: group.loss, text: `positions ${label(group)}<br>loss ${formatLoss(group.loss)}`})))),
+      layout: {xaxis: {...tickedAxis(firsts.map(middle), firsts.map(middle), (x) => firstOf.get(x), 12),
+                       title: {text: 'position, from'}}, yaxis: lossAxis(groups.flat().map(({loss}) => loss))},
+    }));
+  }
+}
+
+/** Loss against learning rate; what diverged has no loss and stands on a line of its own, above the others. */
+function drawRates(mixers) {
+  const rates = valuesOf(mixers, (mixer) => mixer.search?.map(({lr}) => lr));
+  const tried = (mixer, lr) => (mixer.search || []).find((run) => run.lr === lr);
+  const losses = mixers.flatMap(({search = []}) => search.map(({loss}) => loss)).filter(isNumber);
+  const ended = (mixer) => (mixer.search || []).filter(({status}) => status === 'diverged');
+  if (!losses.length && !mixers.some((mixer) => ended(mixer).length)) return;
+  show('rates');
+  const [least, most] = losses.length ? [Math.min(...losses), Math.max(...losses)] : [0, 1];
+  const wide = spans(losses, 10), above = wide ? most * (most / least) ** 0.12 : most + 0.12 * (most - least || most);
+  // Those that diverged at one rate stand side by side.
+  const step = (rates[rates.length - 1] / rates[0]) ** (window.innerWidth > 600 ? 0.012 : 0.035);
+  const beside = (mixer, lr) => {
+    const all = mixers.filter((other) => ended(other).some((run) => run.lr === lr));
+    return lr * step ** (all.indexOf(mixer) - (all.length - 1) / 2);
+  };
+  const word = (mixer, run) => {
+    if (!run) return '–';
+    return isNumber(run.loss) ? formatLoss(run.loss) + (run.lr === mixer.chosen_lr ? ', chosen' : '') : run.status;
+  };
+  addChart('chart-rates', 'Loss by learning rate; the table below has the numbers', () => ({
+    traces: visible(mixers).flatMap((mixer) => {
+      const text = (run) => `learning rate ${run.lr}<br>${isNumber(run.loss) ? 'loss ' : ''}${word(mixer, run)}`;
+      const measured = rates.map((lr) => tried(mixer, lr)).filter((run) => isNumber(run?.loss));
+      const chosen = measured.map(({lr}) => lr === mixer.chosen_lr);
+      const ring = {size: chosen.map((is) => (is ? 12 : 8)),
+                    line: {color: theme.colour('text'), width: chosen.map((is) => (is ? 2 : 0))}};
+      return [
+        mixerTrace(mixer, measured.map((run) => ({x: run.lr, y: run.loss, text: text(run)})), {marker: ring}),
+        mixerTrace(mixer, ended(mixer).map((run) => ({x: beside(mixer, run.lr), y: above, text: text(run)})),
+                   {mode: 'markers', marker: {size: 9}}),
+      ];
+    }),
+    layout: {
+      xaxis: {...tickedAxis(rates, rates, String, 10), title: {text: 'learning rate'}},
+      yaxis: lossAxis([...losses, above]),
+      annotations: mixers.some((mixer) => ended(mixer).length) ? [{
+        text: 'diverged', x: 0, xref: 'paper', xanchor: 'left', y: wide ? Math.log10(above) : above, yanchor: 'middle',
+        showarrow: false, font: {size: 11, color: theme.colour('muted')}}] : [],
+    },
+  }));
+  byId('table-rates').append(table(['Mixer', ...rates.map(String)],
+    mixers.map((mixer) => [mixer.name, ...rates.map((lr) => word(mixer, tried(mixer, lr)))])));
+}
