@@ -238,6 +238,13 @@ TEST_F(InferenceCommands, EvalAsksEveryTask) {
   EXPECT_GE(recalled["cells"][0]["score"], 0);
   EXPECT_EQ(recalled["depths"], json::array());
 
+  const Outcome needle = tamis(
+      {"eval", "needle", run_, "--lengths", "300", "--depths", "0.5", "--instances", "2", "--needle-score", "--json"});
+  ASSERT_EQ(needle.code, 0) << needle.err;
+  const json looked = json::parse(needle.out)["cells"][0];
+  EXPECT_GE(looked["needle_score_best_head"], looked["needle_score"]);
+  EXPECT_LE(looked["needle_score_best_head"], 1);
+
   expect_refused({"eval", "mqar", run_}, 2, "give --vocab 257 or less");
   expect_refused({"eval", "mqar", run_, "--lengths", "16"}, 2, "the least is 32");
   expect_refused({"eval", "niah_single_2", run_}, 2, "name one with --haystack FILE");

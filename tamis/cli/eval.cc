@@ -20,6 +20,12 @@ void add_eval_options(CLI::App& task, EvalCommand& command) {
   add_run_options(task, command.run);
 }
 
+/// Settings for the example: a model with the byte tokenizer has no more than 257 ids.
+std::string example_settings(const data::Settings& settings) {
+  const auto vocab = settings.find("vocab");
+  return vocab != settings.end() && vocab->second > 257 ? " --vocab 256" : "";
+}
+
 void add_task(CLI::App& eval, const data::Task& task) {
   auto command = std::make_shared<commands::TaskEvalCommand>();
   eval::TaskEvalOptions& options = command->options = eval::default_options(task);
@@ -42,9 +48,14 @@ void add_task(CLI::App& eval, const data::Task& task) {
   sub->add_flag("--expand-windows,!--no-expand-windows", options.expand_windows,
                 "Make windows beyond the training length infinite (SWE)")
       ->default_str("true");
+  if (std::holds_alternative<data::TextTask>(task.kind)) {
+    sub->add_flag("--needle-score", options.needle_score,
+                  "Measure the attention on the answer too, of prompts with one; about twice the time");
+  }
   add_eval_options(*sub, *command);
-  sub->footer(fmt::format("Example: tamis eval {} runs/demo{} --lengths {} --instances 100", task.name,
-                          example_haystack(task), fmt::join(std::span(options.lengths).first(3), ",")));
+  sub->footer(fmt::format("Example: tamis eval {} runs/demo{}{} --lengths {} --instances 100", task.name,
+                          example_haystack(task), example_settings(options.settings),
+                          fmt::join(std::span(options.lengths).first(3), ",")));
   sub->callback([command] { run(*command); });
 }
 

@@ -20,6 +20,7 @@ enum Stream : uint64_t {
   kVariableTracking = 0x7a58'0007,
   kTaskTrainingSeed = 0x7a58'0008,
   kTaskTrainingLength = 0x7a58'0009,
+  kTaskTrainingPart = 0x7a58'000a,
   kNiah = 0x7a58'0100,  // and the next ones, one for each form
 };
 

@@ -55,21 +55,27 @@ int64_t TaskSource::vocab_size() const {
 }
 
 void TaskSource::check_length(int64_t length) const {
-  if (length < min_length()) {
-    fail(ExitCode::kUsage, "{}: sequences of {} tokens are too short; the least is {}", task_.name, length,
-         min_length());
+  const auto at_most = [&](const char* key, int64_t value, int64_t most, const char* of_what) {
+    if (value <= most) return;
+    fail(ExitCode::kUsage, "{}: {} must be at most the {} tokens of {}, but is {}", task_.name, key, most, of_what,
+         value);
+  };
+  at_most("length", options_.length, length, "a sequence");
+  const bool many = options_.length > 0;
+  const int64_t most = many ? options_.length : length;
+  if (most < min_length()) {
+    fail(ExitCode::kUsage, "{}: {} of {} tokens are too short; the least is {}", task_.name,
+         many ? "instances" : "sequences", most, min_length());
   }
-  if (length < options_.length_min) {
-    fail(ExitCode::kUsage, "{}: length_min must be at most the {} tokens of a sequence, but is {}", task_.name, length,
-         options_.length_min);
-  }
+  at_most("length_min", options_.length_min, most, many ? "an instance" : "a sequence");
 }
 
-int64_t TaskSource::draw_length(uint64_t index, int64_t length) const {
-  if (options_.length_min == 0) return length;
-  const int64_t least = std::max(options_.length_min, min_length());
+int64_t TaskSource::draw_length(uint64_t index, int64_t room) const {
+  const int64_t most = options_.length > 0 ? options_.length : room;
+  const int64_t least = options_.length_min > 0 ? std::max(options_.length_min, min_length()) : most;
+  if (room < least) return 0;
   Random random({kTaskTrainingLength, options_.seed, index});
-  return least + static_cast<int64_t>(random.below(length - least + 1));
+  return least + static_cast<int64_t>(random.below(std::min(most, room) - least + 1));
 }
 
 TokenInstance TaskSource::instance(uint64_t index, int64_t prompt_length) const {
@@ -83,11 +89,19 @@ TokenInstance TaskSource::instance(uint64_t index, int64_t prompt_length) const 
 
 Example TaskSource::example(uint64_t index, int64_t length) const {
   check_length(length);
-  const TokenInstance made = instance(index, draw_length(index, length) - said_tokens_);
-  Example example{.tokens = made.ids, .targets = std::vector<int64_t>(length, kIgnore)};
-  example.tokens.resize(length, 0);
-  if (!options_.answers_only) std::copy(made.ids.begin() + 1, made.ids.end(), example.targets.begin());
-  for (size_t i = 0; i < made.answers.size(); ++i) example.targets[made.answer_positions[i]] = made.answers[i];
+  Example example{.tokens = std::vector<int64_t>(length, 0), .targets = std::vector<int64_t>(length, kIgnore)};
+  int64_t begin = 0;
+  for (uint64_t part = 0; part == 0 || options_.length > 0; ++part) {
+    const uint64_t number = part == 0 ? index : Random({kTaskTrainingPart, options_.seed, index, part}).next();
+    const int64_t tokens = draw_length(number, length - begin);
+    if (tokens == 0) break;
+    const TokenInstance made = instance(number, tokens - said_tokens_);
+    std::ranges::copy(made.ids, example.tokens.begin() + begin);
+    int64_t* targets = example.targets.data() + begin;
+    if (!options_.answers_only) std::copy(made.ids.begin() + 1, made.ids.end(), targets);
+    for (size_t i = 0; i < made.answers.size(); ++i) targets[made.answer_positions[i]] = made.answers[i];
+    begin += static_cast<int64_t>(made.ids.size());
+  }
   return example;
 }
 

@@ -14,12 +14,14 @@ struct TaskSourceOptions {
   std::string task;  // name in the registry
   uint64_t seed = 0;
   Settings settings = {};     // those missing are as the task has them
-  int64_t length_min = 0;     // tokens of a sequence: uniform from here to all there is room for; 0: always all
+  int64_t length = 0;         // tokens of an instance at most, many of which follow each other; 0: one fills a sequence
+  int64_t length_min = 0;     // tokens of an instance: uniform from here to the most; 0: always the most
   bool answers_only = true;   // count only the answers (texts: and the line end after them), else every token
   std::string haystack = {};  // a text file; empty: none
 };
 
-/// Training sequences of a task of the registry: one instance each, as long as fits, then zeros that count nothing.
+/// Training sequences of a task of the registry: one instance as long as fits, or several one after the other, then
+/// zeros that count nothing.
 ///
 ///   text tasks   bytes of the prompt, of its answers (TextTask says how they follow) and of a line end
 ///   token tasks  ids; the target at an answer's position is the answer, whatever id comes next
@@ -32,7 +34,7 @@ class TaskSource : public Source {
   explicit TaskSource(const TaskSourceOptions& options);
 
   std::string name() const override { return task_.name; }
-  /// Throws ExitCode::kUsage when `length` is below min_length() or length_min.
+  /// Throws ExitCode::kUsage when `length`, or that of an instance, is below min_length() or length_min.
   Example example(uint64_t index, int64_t length) const override;
   /// The task's least length and, of texts, what is said after the prompt.
   int64_t min_length() const;
@@ -41,7 +43,8 @@ class TaskSource : public Source {
 
  private:
   void check_length(int64_t length) const;
-  int64_t draw_length(uint64_t index, int64_t length) const;
+  /// That of an instance for which there are `room` tokens; 0 when there is no room.
+  int64_t draw_length(uint64_t index, int64_t room) const;
   TokenInstance instance(uint64_t index, int64_t prompt_length) const;
 
   TaskSourceOptions options_;

@@ -132,6 +132,28 @@ TEST_P(TaskSources, LengthsAreDrawnFromTheLeast) {
   EXPECT_LE(*ends.rbegin(), static_cast<size_t>(length()));
 }
 
+TEST_P(TaskSources, ManyInstancesFollowEachOther) {
+  TaskSourceOptions with = options();
+  const TaskSource one = source();
+  with.length = one.min_length() + 40;
+  const TaskSource many(with);
+  const int64_t length = 3 * with.length + 1;
+  const Example first = one.example(7, with.length), all = many.example(7, length);
+  ASSERT_EQ(static_cast<int64_t>(all.tokens.size()), length);
+  const auto counted = [](const std::vector<int64_t>& targets) {
+    return std::ranges::count_if(targets, [](int64_t target) { return target != kIgnore; });
+  };
+  const size_t begun = counted_end(first);  // an instance may be shorter than asked for
+  EXPECT_TRUE(std::equal(first.tokens.begin(), first.tokens.begin() + static_cast<int64_t>(begun), all.tokens.begin()));
+  EXPECT_TRUE(
+      std::equal(first.targets.begin(), first.targets.begin() + static_cast<int64_t>(begun), all.targets.begin()));
+  EXPECT_GE(counted(all.targets), 3 * counted(first.targets) * 9 / 10);
+  const std::span<const int64_t> rest = std::span(all.tokens).subspan(begun);
+  EXPECT_EQ(std::ranges::search(rest, std::span(first.tokens).first(begun)).size(), 0u) << "others, not the same again";
+  with.length = length + 1;
+  EXPECT_THAT(error_of([&] { TaskSource(with).example(0, length); }).second, HasSubstr("length must be at most the"));
+}
+
 TEST_P(TaskSources, ExamplesAreTheSameEveryTimeAndDiffer) {
   TaskSourceOptions other = options();
   other.seed = kSeed + 1;

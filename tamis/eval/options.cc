@@ -48,6 +48,10 @@ void check_options(const TaskEvalOptions& options) {
     data::check_request(task, {.length = length, .settings = options.settings});
     for (const double depth : options.depths) data::check_request(task, {length, depth, 0, options.settings});
   }
+  if (options.needle_score && !std::holds_alternative<data::TextTask>(task.kind)) {
+    fail(ExitCode::kUsage, "{}: has no needle score; that is for texts with one answer, as needle and passkey",
+         task.name);
+  }
   data::check_haystack(task, !options.haystack.empty());
 }
 

@@ -19,6 +19,27 @@ struct Question {
   int64_t tokens;  // of the prompt
 };
 
+struct NeedleScore {
+  double mean, best;  // of all heads
+};
+
+/// Attention of the prompt's last token on the one place that tells the answer.
+NeedleScore needle_score(const infer::LoadedModel& loaded, const TaskEvalOptions& options,
+                         const data::TextInstance& instance) {
+  if (instance.answer_spans.size() != 1) {
+    fail(ExitCode::kUsage,
+         "{}: its prompts tell {} answers; a needle score is for those with one, as needle and passkey", options.task,
+         instance.answer_spans.size());
+  }
+  const auto tokens_of = [&](int64_t bytes) { return loaded.tokenizer->encode(instance.prompt.substr(0, bytes)); };
+  const auto first = static_cast<int64_t>(tokens_of(instance.answer_spans[0].begin).size());
+  const auto last = static_cast<int64_t>(tokens_of(instance.answer_spans[0].end).size());
+  const at::Tensor tokens_1T = infer::to_tensor(loaded.tokenizer->encode(instance.prompt));
+  const at::Tensor mass_LH = loaded.model->attention_mass(tokens_1T.to(infer::device_of(*loaded.model)), first, last,
+                                                          {.expand_windows = options.expand_windows});
+  return {mass_LH.mean().item<double>(), mass_LH.max().item<double>()};
+}
+
 struct Marks {
   std::vector<double> scores;
   int64_t state_bytes;
@@ -177,6 +198,7 @@ class Evaluation {
   /// Adds to the cells, and returns how many questions memory holds together.
   int64_t answer(std::span<const Question> questions) {
     const TaskEvalOptions& options = result_.options;
+    if (options.needle_score) look(questions);
     const Marks marks =
         std::visit([&](const auto& kind) { return mark(kind, loaded_, questions, options); }, task_.kind);
     for (size_t i = 0; i < questions.size(); ++i) {
@@ -186,6 +208,16 @@ class Evaluation {
     }
     const int64_t bytes_each = std::max<int64_t>(1, marks.state_bytes / static_cast<int64_t>(questions.size()));
     return std::clamp<int64_t>(options.state_bytes / bytes_each, 1, options.max_sequences);
+  }
+
+  /// Adds the needle scores to the cells.
+  void look(std::span<const Question> questions) {
+    for (const Question& question : questions) {
+      const auto& instance = std::get<data::TextInstance>(question.instance);
+      const NeedleScore needle = needle_score(loaded_, result_.options, instance);
+      result_.cells[question.cell].needle_sum += needle.mean;
+      result_.cells[question.cell].needle_best_sum += needle.best;
+    }
   }
 
   const infer::LoadedModel& loaded_;
@@ -207,6 +239,8 @@ TaskCell TaskResult::total(int64_t length) const {
     sum.instances += cell.instances;
     sum.correct += cell.correct;
     sum.score_sum += cell.score_sum;
+    sum.needle_sum += cell.needle_sum;
+    sum.needle_best_sum += cell.needle_best_sum;
   }
   return sum;
 }

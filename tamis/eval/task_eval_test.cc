@@ -72,6 +72,13 @@ class Oracle : public models::Model {
   std::vector<models::RelevanceMap> relevance(const at::Tensor&, const models::ForwardOptions&) const override {
     return {};
   }
+  /// Two heads: one looks at the 14 newest tokens alike, the other nowhere.
+  at::Tensor attention_mass(const at::Tensor& tokens_1T, int64_t first, int64_t last,
+                            const models::ForwardOptions&) const override {
+    const at::Tensor row_T = at::zeros({tokens_1T.size(1)}, at::kDouble);
+    row_T.narrow(0, tokens_1T.size(1) - 14, 14).fill_(1.0 / 14);
+    return at::stack({row_T.narrow(0, first, last - first).sum(), at::zeros({}, at::kDouble)}).view({1, 2});
+  }
   std::vector<Tile> tiles() const override { return {}; }
 
   std::unique_ptr<models::DecodingState> new_state(const models::ForwardOptions& options) const override {
@@ -314,6 +321,26 @@ TEST(TaskEval, HidesNeedlesInATextOfTheUsers) {
       evaluate_task(loaded, {.task = "niah_single_2", .lengths = {800}, .instances = 2, .haystack = essays});
   EXPECT_EQ(result.cells[0].instances, 2);
   EXPECT_EQ(to_json(result)["haystack"], essays.string());
+}
+
+TEST(TaskEval, MeasuresTheAttentionOnTheAnswer) {
+  TaskEvalOptions options{.task = "abc_digits", .lengths = {236}, .depths = {0, 1}, .instances = 2};
+  EXPECT_FALSE(to_json(evaluate_task(retriever(kMemory), options))["cells"][0].contains("needle_score"));
+  options.needle_score = true;
+  const auto result = evaluate_task(retriever(kMemory), options);
+  const nlohmann::json json = to_json(result);
+  EXPECT_EQ(json["cells"][0]["needle_score"], 0.0);
+  EXPECT_NEAR(json["cells"][1]["needle_score_best_head"].get<double>(), 6 / 14.0, 1e-9);  // a newline and L= after it
+  EXPECT_NEAR(json["cells"][1]["needle_score"].get<double>(), 3 / 14.0, 1e-9);
+  EXPECT_NEAR(json["by_length"][0]["needle_score"].get<double>(), 1.5 / 14, 1e-9);
+  EXPECT_THAT(to_table(result, /*colour=*/false), HasSubstr("\nmean          10.7 \nbest          21.4 \n"));
+
+  const auto error = [](const std::string& task, int64_t length) {
+    const TaskEvalOptions wrong{.task = task, .lengths = {length}, .needle_score = true};
+    return error_of([&] { evaluate_task(retriever(kMemory), wrong); }).second;
+  };
+  EXPECT_THAT(error("copy", 64), HasSubstr("copy: has no needle score"));
+  EXPECT_THAT(error("variable_tracking", 4096), HasSubstr("variable_tracking: its prompts tell 5 answers"));
 }
 
 TEST(TaskEval, RunsARealModel) {

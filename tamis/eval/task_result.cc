@@ -23,7 +23,7 @@ double exact_match(const TaskCell& cell) {
   return share(static_cast<double>(cell.correct), cell);
 }
 
-nlohmann::json cell_json(const TaskCell& cell) {
+nlohmann::json cell_json(const TaskCell& cell, const TaskEvalOptions& options) {
   const Interval interval = wilson_95(cell.correct, cell.instances);
   nlohmann::json json = {{"length", cell.length},
                          {"prompt_tokens", cell.prompt_tokens},
@@ -33,6 +33,10 @@ nlohmann::json cell_json(const TaskCell& cell) {
                          {"wilson_95", {interval.low, interval.high}},
                          {"score", score(cell)}};
   if (cell.depth) json["depth"] = *cell.depth;
+  if (options.needle_score) {
+    json["needle_score"] = share(cell.needle_sum, cell);
+    json["needle_score_best_head"] = share(cell.needle_best_sum, cell);
+  }
   return json;
 }
 
@@ -95,8 +99,8 @@ nlohmann::json to_json(const TaskResult& result) {
   if (!options.settings.empty()) json["settings"] = options.settings;
   if (options.cell_tokens > 0) json["cell_tokens"] = options.cell_tokens;
   if (!options.haystack.empty()) json["haystack"] = options.haystack.string();
-  for (const TaskCell& cell : result.cells) json["cells"].push_back(cell_json(cell));
-  for (const TaskCell& cell : totals(result)) json["by_length"].push_back(cell_json(cell));
+  for (const TaskCell& cell : result.cells) json["cells"].push_back(cell_json(cell, options));
+  for (const TaskCell& cell : totals(result)) json["by_length"].push_back(cell_json(cell, options));
   return json;
 }
 
@@ -114,7 +118,12 @@ std::string to_table(const TaskResult& result, bool colour) {
   }
   table += row("all", all, scored);
   if (!score_is_exact) table += row("exact", all, exact);
-  return table + row("95%", all, interval_text);
+  table += row("95%", all, interval_text);
+  if (!result.options.needle_score) return table;
+  const auto mean = [](const TaskCell& cell) { return percent(share(cell.needle_sum, cell), /*colour=*/false); };
+  const auto best = [](const TaskCell& cell) { return percent(share(cell.needle_best_sum, cell), /*colour=*/false); };
+  return table + "\nneedle score in percent: attention on the answer, the mean of all heads and the best one\n" +
+         row("mean", all, mean) + row("best", all, best);
 }
 
 }  // namespace tamis::eval

@@ -261,8 +261,8 @@ TEST_P(EveryMixer, RelevanceIsCausalAndOfTheExecutedPath) {
 TEST_P(EveryMixer, AttentionMassIsOfTheExecutedPath) {
   const auto model = make_model(config(), 6);
   disturb(*model);
-  testing::expect_mass_of_the_last_rows(*model, random_tokens(1, 21, model->vocab_size(), 5));
-  testing::expect_mass_of_the_last_rows(*model, random_tokens(1, 150, model->vocab_size(), 5));
+  EXPECT_LE(testing::mass_error(*model, random_tokens(1, 21, model->vocab_size(), 5)), 1e-5);
+  EXPECT_LE(testing::mass_error(*model, random_tokens(1, 150, model->vocab_size(), 5)), 1e-5);
 }
 
 TEST(Stack, AttentionsWeightsSumToOne) {

@@ -25,6 +25,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kCurvePoints = 200;
+constexpr const char* kSearchResult = "search.json";
 
 /// What was asked for: a result of another question is none.
 json question(const ShootoutRecipe& recipe, const Job& job) {
@@ -36,7 +37,7 @@ json question(const ShootoutRecipe& recipe, const Job& job) {
 }
 
 std::filesystem::path result_file(const Job& job) {
-  return job.run() / (job.final ? "result.json" : "search.json");
+  return job.run() / (job.final ? "result.json" : kSearchResult);
 }
 
 /// The training loss as at most kCurvePoints means.
@@ -142,9 +143,20 @@ json measure(const ShootoutRecipe& recipe, const Job& job, const json& trained, 
   return result;
 }
 
+/// What a search's run of the same recipe said of its training, if that is done.
+std::optional<json> trained_before(const Job& job) {
+  const std::filesystem::path file = job.run() / kSearchResult;
+  if (!job.final || !std::filesystem::exists(file)) return std::nullopt;
+  json search = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  if (!search.is_object() || search.value("status", "") != "done") return std::nullopt;
+  if (!train::first_difference(search.value("recipe", json()), train::to_json(job.recipe)).empty()) return std::nullopt;
+  return search;
+}
+
 json train_and_measure(const ShootoutRecipe& recipe, const Job& job, at::Device device, std::FILE* messages) {
   try {
-    const json trained = train::train(job.recipe, device, messages);
+    const auto before = trained_before(job);
+    const json trained = before ? *before : train::train(job.recipe, device, messages);
     return measure(recipe, job, trained, device, messages);
   } catch (const Error& error) {
     if (error.code() != ExitCode::kDiverged) throw;

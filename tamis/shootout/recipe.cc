@@ -173,6 +173,11 @@ class Reader {
     if (train.validate_tokens == 0) {
       refuse("train.validate_tokens", "train.validate_tokens = 0: the learning rate is chosen by the validation loss");
     }
+    for (const train::SourceRecipe& source : first().data.sources) {
+      if (source.kind != "text" || source.validation_fraction > 0) continue;
+      const std::string path = fmt::format("data.sources.{}.validation_fraction", source.name);
+      refuse(path, fmt::format("{} = 0: the learning rate is chosen by the validation loss", path));
+    }
     for (const MixerRecipe& mixer : recipe_.mixers) {
       const double least = *std::ranges::min_element(recipe_.lr);
       if (mixer.recipe.train.min_lr <= least) continue;
@@ -204,16 +209,20 @@ class Reader {
   eval::TaskEvalOptions task_options(const data::Task& task) const {
     const EvaluationRecipe& evaluation = recipe_.evaluation;
     eval::TaskEvalOptions options{.task = task.name};
-    for (const int64_t multiple : evaluation.multiples) options.lengths.push_back(multiple * first().train.length);
     if (task.takes_depth) options.depths = {0.1, 0.3, 0.5, 0.7, 0.9};
     const auto depths = std::max<int64_t>(1, static_cast<int64_t>(options.depths.size()));
     options.instances = std::max<int64_t>(1, evaluation.instances / depths);
     options.cell_tokens = std::max<int64_t>(1, evaluation.cell_tokens / depths);
     options.seed = static_cast<uint64_t>(evaluation.seed);
     options.expand_windows = evaluation.expand_windows;
+    int64_t trained = first().train.length;
     for (const train::SourceRecipe& source : first().data.sources) {
-      if (source.kind == task.name) options.settings = source.task.settings;
+      if (source.kind != task.name) continue;
+      options.settings = source.task.settings;
+      options.haystack = source.task.haystack;
+      if (source.task.length > 0) trained = source.task.length;
     }
+    for (const int64_t multiple : evaluation.multiples) options.lengths.push_back(multiple * trained);
     return options;
   }
 

@@ -22,7 +22,7 @@ struct MixerRecipe {
 /// [evaluation]
 struct EvaluationRecipe {
   std::vector<std::string> tasks = {};                        // default: the generated ones among [data.sources]
-  std::vector<int64_t> multiples = {1, 2, 4, 8, 16, 32, 64};  // lengths, as multiples of train.length
+  std::vector<int64_t> multiples = {1, 2, 4, 8, 16, 32, 64};  // lengths, as multiples of those trained
   int64_t instances = 100;                                    // of a length, at most
   int64_t cell_tokens = 65536;                                // of a length: fewer instances when they are long
   int64_t seed = 0;

@@ -43,6 +43,7 @@ void visit_fields(data::TaskSourceOptions& task, Visitor&& visit) {
     visit(setting.name, value,
           Allowed{.least = static_cast<double>(setting.least), .most = static_cast<double>(setting.most)});
   }
+  visit("length", task.length, Allowed{.least = 0, .most = kMostTokens});
   visit("length_min", task.length_min, Allowed{.least = 0, .most = kMostTokens});
   visit("answers_only", task.answers_only, Allowed{});
   visit("haystack", task.haystack, Allowed{});

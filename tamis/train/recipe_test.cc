@@ -63,8 +63,8 @@ TEST(Recipe, ATaskHasItsSettingsAsKeys) {
   const data::TaskSourceOptions& task = recipe.data.sources.at(1).task;
   EXPECT_EQ(task.settings, (data::Settings{{"pairs", 8}, {"vocab", 64}}));
   EXPECT_EQ(task.length_min, 40);
-  const json expected = {{"kind", "mqar"},   {"weight", 1.0},        {"pairs", 8},    {"vocab", 64},
-                         {"length_min", 40}, {"answers_only", true}, {"haystack", ""}};
+  const json expected = {{"kind", "mqar"}, {"weight", 1.0},    {"pairs", 8},           {"vocab", 64},
+                         {"length", 0},    {"length_min", 40}, {"answers_only", true}, {"haystack", ""}};
   EXPECT_EQ(to_json(recipe)["data"]["sources"]["pairs"], expected);
   const Recipe again = load_recipe(directory.write("config.toml", to_toml(to_json(recipe))));
   EXPECT_EQ(first_difference(to_json(recipe), to_json(again)), "");
