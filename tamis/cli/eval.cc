@@ -50,7 +50,7 @@ void add_task(CLI::App& eval, const data::Task& task) {
       ->default_str("true");
   if (std::holds_alternative<data::TextTask>(task.kind)) {
     sub->add_flag("--needle-score", options.needle_score,
-                  "Measure the attention on the answer too, of prompts with one; about twice the time");
+                  "Measure the attention on the answer too, of prompts with one; takes several times longer");
   }
   add_eval_options(*sub, *command);
   sub->footer(fmt::format("Example: tamis eval {} runs/demo{}{} --lengths {} --instances 100", task.name,

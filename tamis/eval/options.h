@@ -20,7 +20,7 @@ struct TaskEvalOptions {
   data::Settings settings = {};            // of the task; those missing are as it has them
   std::filesystem::path haystack = {};     // text file; empty: none
   bool expand_windows = true;              // SWE
-  bool needle_score = false;               // where attention lies, of prompts with one answer: twice the time
+  bool needle_score = false;               // where attention lies, of prompts with one answer; several times longer
   int64_t max_sequences = 64;              // read together at most
   int64_t chunk_tokens = 8192;             // read at once, over all sequences
   int64_t state_bytes = int64_t{1} << 30;  // decoding states held together, about

@@ -90,7 +90,7 @@ TEST(Trainer, StochasticWindowsAreDrawnPerStepAndEndLong) {
   int64_t drawn = 0;
   for (int64_t step = 0; step < 900; ++step) {
     const auto window = stochastic_window(recipe, step);
-    if (window) EXPECT_EQ(*window, 16);
+    EXPECT_EQ(window.value_or(16), 16);
     drawn += window.has_value();
     EXPECT_EQ(window, stochastic_window(recipe, step));
   }
