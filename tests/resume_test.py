@@ -241,7 +241,7 @@ def test_recipes_that_do_not_fit(run):
     for setting, text in (
         ("train.lr=0.5", "train.lr was 0.01, is 0.5"),
         (f"train.steps={STEPS + 5}", f"train.steps was {STEPS}, is {STEPS + 5}"),
-        ("model.vocab_size=300", "model.vocab_size was 257, is 300"),
+        ("model.value_dim=4", "model.value_dim was 8, is 4"),
         ("model.num_attention_heads=4", "model.num_attention_heads was 2, is 4"),
         ("data.sources.digits.weight=2", "data.sources.digits.weight was 1.0, is 2.0"),
     ):
@@ -280,6 +280,27 @@ def copied_with_other_text(run):
     trainer.write_text(json.dumps(content))
     reseal(trainer.parent / "generation_config.json", "{}")
     return other
+
+
+def test_starts_from_the_weights_of_another_run(run):
+    text = (work / "recipe.toml").read_text()
+    model = '[model]\nmodel_type = "transformer"\nhidden_size = 16\nnum_hidden_layers = 2\nnum_attention_heads = 2\n\n'
+    (work / "stack.toml").write_text(model + text[text.index("[data"):])
+    base = work / "softmax"
+    expect(train(base, "train.steps=6", recipe="stack.toml"), 0)
+    again = work / "softmax_again"
+    expect(train(again, f"train.start_from={base}", "train.steps=1", "train.lr=0", recipe="stack.toml"), 0,
+           f"starts from {base}/checkpoints/step-6\n")
+    check(state(again, 1)[0] == state(base, 6)[0], "without a learning rate the weights stay the other run's")
+    swapped = ["model.ssmax=learned", "model.ssmax_scale=0.3", "train.warmup_steps=2", f"train.start_from={base}"]
+    expect(train(run, "train.steps=4", *swapped, recipe="stack.toml"), 0, "new: layers.0.log_scale, layers.1.log_scale")
+    check(log(run, "train")[0]["step"] == 1, "steps begin anew")
+    shutil.rmtree(base)
+    expect(train(run, "train.steps=4", *swapped, recipe="stack.toml"), 0, "finished")  # its start is not asked for again
+    other = work / "other_sizes"
+    expect(train(other, f"train.start_from={again}", "model.hidden_size=32", recipe="stack.toml"), 3, "embed.weight is")
+    expect(train(work / "x", "train.start_from=/nowhere", recipe="stack.toml"), 3, "/nowhere: does not exist")
+    expect(train(work / "y", f"train.start_from={again}"), 3, "which a model of config.json has not")
 
 
 def test_divergence(run):

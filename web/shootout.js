@@ -34,11 +34,11 @@ function drawIntro(data) {
 function drawSummary(data) {
   show('summary');
   byId('table-summary').append(summaryTable(data));
-  const {mixers, train = {}} = data;
+  const {mixers} = data;
   const entries = mixers.flatMap((mixer) => Object.values(mixer.summary?.tasks || {}).flat());
   byId('summary-note').textContent = [
     entries.length && 'Tasks: score by length' +
-      (train.length ? ` and its multiple of the training length, ${formatLength(train.length)}.` : '.'),
+      (data.task_lengths ? ' and its multiple of the length that the task was trained at.' : '.'),
     mixers.some((mixer) => mixer.state_bytes?.length) && 'State: what decoding keeps of the text it has read.',
     entries.some(({n}) => n > 1) && 'Mean ± standard deviation over seeds.',
   ].filter(Boolean).join(' ');
@@ -71,7 +71,7 @@ startPage((data) => {
   drawParts([
     () => drawIntro({...data, mixers}),
     () => mixers.length && drawSummary({...data, mixers}),
-    () => drawScores(mixers, trained),
+    () => drawScores(mixers, data.task_lengths || {}),
     () => drawTrainingCurves(mixers),
     () => drawPositions(mixers),
     () => drawRates(mixers),

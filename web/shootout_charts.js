@@ -120,9 +120,10 @@ function scoreText(mixer, task, entry, trained) {
   return lines.join('<br>');
 }
 
-function drawScores(mixers, trained) {
+/** `lengthOf`: the length that each task was trained at. */
+function drawScores(mixers, lengthOf) {
   for (const [at, task] of namesOf(mixers, (mixer) => mixer.summary?.tasks).entries()) {
-    const lengths = taskLengths(mixers, task), id = 'chart-score-' + at;
+    const lengths = taskLengths(mixers, task), trained = lengthOf[task], id = 'chart-score-' + at;
     const entry = (mixer, length) => atLength(taskEntries(mixer, task), length);
     if (!lengths.some((length) => mixers.some((mixer) => isNumber(entry(mixer, length)?.mean)))) continue;
     if (byId('scores').hidden) show('scores');

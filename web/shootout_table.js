@@ -38,14 +38,6 @@ function nearestLength(lengths, trained) {
   return lengths.reduce((best, length) => (distance(length) < distance(best) ? length : best));
 }
 
-/** By how much a state grows with a token, from its size at the shortest and at the longest length. */
-function bytesPerToken(sizes) {
-  const known = (sizes || []).filter(({bytes}) => isNumber(bytes));
-  if (known.length < 2) return null;
-  const [short, long] = [known[0], known[known.length - 1]];
-  return (long.bytes - short.bytes) / (long.length - short.length);
-}
-
 const megaflop = (entry) => (isNumber(entry?.flops) ? entry.flops / 1e6 : null);
 
 /** What became of a mixer's runs, when not all of them are done; else an empty text. */
@@ -61,7 +53,7 @@ function mishap({runs = [], search = []}) {
 }
 
 /** Columns: the group's and their own title, what is best (least or most), the value as a spread, its format. */
-function summaryColumns({mixers, train = {}}) {
+function summaryColumns({mixers, train = {}, task_lengths: trained = {}}) {
   const plain = (pick) => (mixer) => ({mean: pick(mixer)});
   const columns = [
     {title: 'learning rate', value: plain((mixer) => mixer.chosen_lr), format: String},
@@ -74,8 +66,8 @@ function summaryColumns({mixers, train = {}}) {
   for (const task of namesOf(mixers, (mixer) => mixer.summary?.tasks)) {
     const lengths = taskLengths(mixers, task);
     if (!lengths.length) continue;
-    for (const length of new Set([nearestLength(lengths, train.length), lengths[lengths.length - 1]]))
-      columns.push({group: task, title: formatMultiple(length, train.length, ', '), best: 'max', format: formatScore,
+    for (const length of new Set([nearestLength(lengths, trained[task]), lengths[lengths.length - 1]]))
+      columns.push({group: task, title: formatMultiple(length, trained[task], ', '), best: 'max', format: formatScore,
                     value: (mixer) => atLength(taskEntries(mixer, task), length)});
   }
   columns.push({title: 'tokens/s', note: 'in training', best: 'max', format: formatCount,
@@ -84,7 +76,7 @@ function summaryColumns({mixers, train = {}}) {
   if (states.length) {
     const [shortest, longest] = [states[0], states[states.length - 1]];
     if (longest > shortest) columns.push({group: 'state', title: 'a token', best: 'min', format: formatSize,
-      value: plain((mixer) => bytesPerToken(mixer.state_bytes))});
+      value: plain((mixer) => mixer.state_bytes_per_token)});
     columns.push({group: 'state', title: 'at ' + formatLength(longest), best: 'min', format: formatSize,
                   value: plain((mixer) => atLength(mixer.state_bytes, longest)?.bytes)});
   }

@@ -28,9 +28,7 @@ void keep(const EvalCommand& command, const infer::LoadedModel& loaded, nlohmann
 
 void run(const TaskEvalCommand& command) {
   const infer::LoadedModel loaded = infer::load(command.directory, start(command.run), model_changes(command.run));
-  eval::TaskEvalOptions options = command.options;
-  options.expand_windows = options.expand_windows && !loaded.model->tiles().empty();  // what has no windows of its own
-  const auto result = eval::evaluate_task(loaded, options, progress_with_eta(options.task));
+  const auto result = eval::evaluate_task(loaded, command.options, progress_with_eta(command.options.task));
   keep(command, loaded, eval::to_json(result));
   if (!command.json) fmt::print("{}", eval::to_table(result, use_colour(stdout)));
 }

@@ -38,6 +38,13 @@ class PositionBins {
     return sum;
   }
 
+  /// Of all together; NaN when there is none.
+  double mean() const {
+    int64_t tokens = 0;
+    for (const PositionBin& bin : bins_) tokens += bin.tokens;
+    return sum() / static_cast<double>(tokens);
+  }
+
   /// Bins that hold something, with means for sums.
   std::vector<PositionBin> means() const {
     std::vector<PositionBin> means;

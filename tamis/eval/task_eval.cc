@@ -146,6 +146,7 @@ class Evaluation {
   Evaluation(const infer::LoadedModel& loaded, const TaskEvalOptions& options, const Progress& progress)
       : loaded_(loaded), task_(data::find_task(options.task)), progress_(progress), result_{.options = options} {
     check_options(options);
+    result_.options.expand_windows = options.expand_windows && !loaded.model->tiles().empty();
     check_vocabulary(task_, options, *loaded.model);
     if (!options.haystack.empty()) haystack_.emplace(options.haystack);
     for (const int64_t length : options.lengths) {

@@ -68,7 +68,7 @@ class Oracle : public models::Model {
   std::vector<nn::NamedTensor> checkpoint_tensors(std::span<const at::Tensor>) const override { return {}; }
   at::Tensor hidden(const at::Tensor&, const models::ForwardOptions&) const override { return {}; }
   at::Tensor head_weight() const override { return at::eye(kVocab); }
-  models::Flops flops_per_token(int64_t) const override { return {}; }
+  models::Flops flops_per_token(int64_t, bool) const override { return {}; }
   std::vector<models::RelevanceMap> relevance(const at::Tensor&, const models::ForwardOptions&) const override {
     return {};
   }

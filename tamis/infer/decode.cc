@@ -79,8 +79,8 @@ at::Tensor Decoder::logits(const at::Tensor& x_RD) {
   const int64_t R = x_RD.size(0), N = model_.vocab_size(), D = model_.hidden_size();
   if (!rows || R > kernels::kMostVectors) return x_RD.matmul(head_ND_.dense(at::kFloat).t());
   const at::Tensor x = x_RD.contiguous(), logits_RN = at::empty({R, N}, at::kFloat);
-  if (!prepared_.defined() || prepared_.size(0) < R)
-    prepared_ = at::empty({R, kernels::prepared_vector(D)}, at::kFloat);
+  const int64_t numbers = kernels::prepared_vectors(D, R);
+  if (!prepared_.defined() || prepared_.numel() < numbers) prepared_ = at::empty({numbers}, at::kFloat);
   float* prepared = prepared_.data_ptr<float>();
   kernels::prepare_vectors(rows->format, D, x.const_data_ptr<float>(), D, R, prepared);
   // Every thread a stretch of its own: memory is read in order, and a row has the same bits whoever computes it.

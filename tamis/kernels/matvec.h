@@ -4,8 +4,9 @@
 
 #include "tamis/kernels/rows.h"
 
-// Products of a weight matrix with one vector or a few, as decoding needs them: every weight is read once and nothing
-// else counts. No torch, no allocation, no threads in here.
+// Products of a weight matrix with one vector or some, as decoding needs them: every weight is read once. Few vectors
+// have their columns in lanes, one after the other; more have a lane each, so that nothing is summed across lanes. No
+// torch, no allocation, no threads in here.
 
 namespace tamis::kernels {
 
@@ -19,7 +20,9 @@ struct WeightRows {
   WeightFormat format = WeightFormat::kFloat32;
 };
 
-inline constexpr int64_t kMostVectors = 8;  // that one call multiplies
+inline constexpr int64_t kMostVectors = 64;  // that one call multiplies
+inline constexpr int64_t kFewVectors = 5;    // at most; more have a lane each
+inline constexpr int64_t kLaneVectors = 16;  // that stand side by side then
 
 /// Numbers that a vector takes once it is prepared.
 constexpr int64_t prepared_vector(int64_t columns) {
@@ -27,15 +30,22 @@ constexpr int64_t prepared_vector(int64_t columns) {
   return kLanes + (columns + kChunk - 1) / kChunk * kChunk;
 }
 
-/// Brings `count` vectors x[v * x_stride + column] into the order that the rows' format is multiplied in, at
-/// prepared[v * prepared_vector(columns)]. For int8 they become 16-bit integers with one scale per vector: an error of
-/// at most |x|max / 65,534 for up to 2,064 columns, in proportion to the columns beyond.
+/// Numbers that `count` vectors take.
+constexpr int64_t prepared_vectors(int64_t columns, int64_t count) {
+  if (count <= kFewVectors) return count * prepared_vector(columns);
+  return (count + kLaneVectors - 1) / kLaneVectors * kLaneVectors * columns;
+}
+
+/// Brings `count` vectors x[v * x_stride + column] into the order that so many are multiplied in with rows of that
+/// format. A few for int8 become 16-bit integers with one scale per vector: an error of at most |x|max / 65,534 for up
+/// to 2,064 columns, in proportion to the columns beyond.
 void prepare_vectors(WeightFormat format, int64_t columns, const float* x, int64_t x_stride, int64_t count,
                      float* prepared);
 
 /// y[v * y_stride + row - first] = sum over columns of W[row][column] x_v[column], for rows [first, last) and `count`
-/// prepared vectors, at most kMostVectors. Weights are widened to float32 and summed there (int8: exact integer sums).
-/// A result has the same bits whatever rows and vectors are computed with it.
+/// prepared vectors, at most kMostVectors. Weights are widened to float32 and summed there (int8 with a few vectors:
+/// exact integer sums). A result has the same bits whatever rows are computed with it, and whatever vectors, as long as
+/// they are few, or as long as they are more.
 void multiply_rows(const WeightRows& weights, int64_t first, int64_t last, const float* prepared, int64_t count,
                    float* y, int64_t y_stride);
 

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "hwy/highway.h"
 
@@ -262,8 +263,114 @@ void MultiplyRows(const WeightRows& weights, int64_t first, int64_t last, const 
   }
 }
 
+/// `count` weights as float32, without their scale: as they are, or written to `out`.
+template <class Stored>
+HWY_INLINE const float* AsFloat(const Stored* HWY_RESTRICT weights, int64_t count, float* HWY_RESTRICT out) {
+  if constexpr (std::is_same_v<Stored, float>) return weights;
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t at = 0;
+  for (; at + lanes <= count; at += lanes) {
+    if constexpr (sizeof(Stored) == 2) {
+      const auto bits = hn::PromoteTo(hn::Repartition<uint32_t, FloatTag>(),
+                                      hn::LoadU(hn::Rebind<uint16_t, FloatTag>(), weights + at));
+      hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(bits)), d, out + at);
+    } else if constexpr (sizeof(Stored) == 1) {
+      const auto integers = hn::PromoteTo(IntTag(), hn::LoadU(hn::Rebind<int8_t, FloatTag>(), weights + at));
+      hn::StoreU(hn::ConvertTo(d, integers), d, out + at);
+    }
+  }
+  for (; at < count; ++at) {
+    if constexpr (sizeof(Stored) == 2) out[at] = std::bit_cast<float>(static_cast<uint32_t>(weights[at]) << 16);
+    if constexpr (sizeof(Stored) == 1) out[at] = static_cast<float>(weights[at]);
+  }
+  return out;
+}
+
+constexpr int64_t kLaneRows = 8;       // at once: a sum each
+constexpr int64_t kLaneColumns = 512;  // of these rows as float32: they stay in the first cache
+
+/// sums[row][lane] += the rows' columns times kLaneVectors vectors that stand side by side.
+template <int kRows>
+HWY_INLINE void AddLanes(const float* const* rows, const float* HWY_RESTRICT x, int64_t columns,
+                         float* HWY_RESTRICT sums) {
+  const hn::CappedTag<float, kLaneVectors> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t lane = 0; lane < kLaneVectors; lane += lanes) {
+    hn::Vec<decltype(d)> sum[kRows];
+    for (int r = 0; r < kRows; ++r) sum[r] = hn::LoadU(d, sums + r * kLaneVectors + lane);
+    for (int64_t column = 0; column < columns; ++column) {
+      const auto numbers = hn::LoadU(d, x + column * kLaneVectors + lane);
+      for (int r = 0; r < kRows; ++r) sum[r] = hn::MulAdd(hn::Set(d, rows[r][column]), numbers, sum[r]);
+    }
+    for (int r = 0; r < kRows; ++r) hn::StoreU(sum[r], d, sums + r * kLaneVectors + lane);
+  }
+}
+
+/// kRows rows for all vectors, a stretch of columns after the other.
+template <class Stored, int kRows>
+void MultiplyLaneRows(const WeightRows& weights, int64_t row, const float* HWY_RESTRICT prepared, int64_t count,
+                      float* HWY_RESTRICT y, int64_t y_stride) {
+  HWY_ALIGN float wide[kRows * kLaneColumns];
+  HWY_ALIGN float sums[kMostVectors * kRows] = {};
+  const auto* stored = static_cast<const Stored*>(weights.data) + row * weights.columns;
+  for (int64_t first = 0; first < weights.columns; first += kLaneColumns) {
+    const int64_t columns = std::min(kLaneColumns, weights.columns - first);
+    const float* rows[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      rows[r] = AsFloat(stored + r * weights.columns + first, columns, wide + r * kLaneColumns);
+    }
+    for (int64_t v = 0; v < count; v += kLaneVectors) {
+      AddLanes<kRows>(rows, prepared + v * weights.columns + first * kLaneVectors, columns, sums + v * kRows);
+    }
+  }
+  for (int64_t v = 0; v < count; ++v) {
+    const float* of_block = sums + v / kLaneVectors * kLaneVectors * kRows + v % kLaneVectors;
+    for (int r = 0; r < kRows; ++r) {
+      const float scale = weights.scale == nullptr ? 1.0f : weights.scale[row + r];
+      y[v * y_stride + r] = of_block[r * kLaneVectors] * scale;
+    }
+  }
+}
+
+template <class Stored>
+void MultiplyLanes(const WeightRows& weights, int64_t first, int64_t last, const float* HWY_RESTRICT prepared,
+                   int64_t count, float* HWY_RESTRICT y, int64_t y_stride) {
+  int64_t row = first;
+  for (; row + kLaneRows <= last; row += kLaneRows) {
+    MultiplyLaneRows<Stored, kLaneRows>(weights, row, prepared, count, y + row - first, y_stride);
+  }
+  for (; row < last; ++row) MultiplyLaneRows<Stored, 1>(weights, row, prepared, count, y + row - first, y_stride);
+}
+
+void PrepareLanes(int64_t columns, const float* HWY_RESTRICT x, int64_t x_stride, int64_t count,
+                  float* HWY_RESTRICT prepared) {
+  for (int64_t block = 0; block < count; block += kLaneVectors) {
+    float* HWY_RESTRICT lanes = prepared + block * columns;
+    const int64_t vectors = std::min(kLaneVectors, count - block);
+    for (int64_t column = 0; column < columns; ++column) {
+      for (int64_t v = 0; v < kLaneVectors; ++v) {
+        lanes[column * kLaneVectors + v] = v < vectors ? x[(block + v) * x_stride + column] : 0.0f;
+      }
+    }
+  }
+}
+
+void MultiplyMany(const WeightRows& weights, int64_t first, int64_t last, const float* HWY_RESTRICT prepared,
+                  int64_t count, float* HWY_RESTRICT y, int64_t y_stride) {
+  switch (weights.format) {
+    case WeightFormat::kFloat32:
+      return MultiplyLanes<float>(weights, first, last, prepared, count, y, y_stride);
+    case WeightFormat::kBFloat16:
+      return MultiplyLanes<uint16_t>(weights, first, last, prepared, count, y, y_stride);
+    case WeightFormat::kInt8:
+      return MultiplyLanes<int8_t>(weights, first, last, prepared, count, y, y_stride);
+  }
+}
+
 void Multiply(const WeightRows& weights, int64_t first, int64_t last, const float* HWY_RESTRICT prepared, int64_t count,
               float* HWY_RESTRICT y, int64_t y_stride) {
+  if (count > kFewVectors) return MultiplyMany(weights, first, last, prepared, count, y, y_stride);
   switch (weights.format) {
     case WeightFormat::kFloat32:
       return MultiplyRows<Float32>(weights, first, last, prepared, count, y, y_stride);
@@ -291,9 +398,11 @@ namespace tamis::kernels {
 
 HWY_EXPORT(Multiply);
 HWY_EXPORT(Prepare);
+HWY_EXPORT(PrepareLanes);
 
 void prepare_vectors(WeightFormat format, int64_t columns, const float* x, int64_t x_stride, int64_t count,
                      float* prepared) {
+  if (count > kFewVectors) return HWY_DYNAMIC_DISPATCH(PrepareLanes)(columns, x, x_stride, count, prepared);
   for (int64_t v = 0; v < count; ++v) {
     HWY_DYNAMIC_DISPATCH(Prepare)(format, columns, x + v * x_stride, prepared + v * prepared_vector(columns));
   }

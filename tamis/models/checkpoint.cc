@@ -44,11 +44,12 @@ bool fits(at::IntArrayRef stored, at::IntArrayRef expected) {
   return stored == expected || scalar;
 }
 
-/// Exactly the expected tensors, in their shapes; nothing is read or allocated yet.
+/// Exactly the expected tensors, or at most these, in their shapes; nothing is read or allocated yet.
 void check_tensors(const fs::path& directory, const nn::SafetensorsFile& file,
-                   const std::vector<nn::NamedTensor>& expected) {
+                   const std::vector<nn::NamedTensor>& expected, bool all = true) {
   for (const auto& [name, tensor] : expected) {
     if (!file.contains(name)) {
+      if (!all) continue;
       fail(ExitCode::kInput, "{}: {} has no tensor \"{}\", which config.json asks for", directory.string(), kTensors,
            name);
     }
@@ -74,6 +75,14 @@ void check_tensors(const fs::path& directory, const nn::SafetensorsFile& file,
 bool all_finite(const at::Tensor& tensor) {
   const auto [least, greatest] = at::aminmax(tensor);
   return std::isfinite(least.item<double>()) && std::isfinite(greatest.item<double>());
+}
+
+void fill(const fs::path& directory, const nn::SafetensorsFile& file, const std::string& name,
+          const at::Tensor& tensor) {
+  tensor.copy_(file.tensor(name).view(tensor.sizes()));
+  if (all_finite(tensor)) return;
+  fail(ExitCode::kInput, "{}: {} holds numbers that are not finite; expected a model that has not diverged",
+       directory.string(), name);
 }
 
 bool is_checkpoint(const fs::path& path) {
@@ -143,14 +152,23 @@ std::unique_ptr<Model> load_model(const fs::path& directory, const nlohmann::jso
   check_tensors(directory, file, shapes->checkpoint_tensors(tensors_of(*shapes)));
 
   auto model = architecture.make(config, {});
-  for (const auto& [name, tensor] : model->checkpoint_tensors(tensors_of(*model))) {
-    tensor.copy_(file.tensor(name).view(tensor.sizes()));
-    if (!all_finite(tensor)) {
-      fail(ExitCode::kInput, "{}: {} holds numbers that are not finite; expected a model that has not diverged",
-           directory.string(), name);
+  for (const auto& [name, tensor] : model->checkpoint_tensors(tensors_of(*model))) fill(directory, file, name, tensor);
+  return model;
+}
+
+std::vector<std::string> copy_parameters(const Model& model, const fs::path& directory) {
+  const nn::SafetensorsFile file(directory / kTensors);
+  const std::vector<nn::NamedTensor> tensors = model.checkpoint_tensors(tensors_of(model));
+  check_tensors(directory, file, tensors, /*all=*/false);
+  std::vector<std::string> kept;
+  for (const auto& [name, tensor] : tensors) {
+    if (file.contains(name)) {
+      fill(directory, file, name, tensor);
+    } else {
+      kept.push_back(name);
     }
   }
-  return model;
+  return kept;
 }
 
 fs::path resolve_checkpoint(const fs::path& path) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tamis/models/model.h"
 
@@ -18,6 +19,10 @@ void save_model(const Model& model, const std::filesystem::path& directory);
 /// `changes` replace keys of config.json that no tensor depends on: a window, a factor of positions, what mixes.
 std::unique_ptr<Model> load_model(const std::filesystem::path& directory,
                                   const nlohmann::json& changes = nlohmann::json::object());
+
+/// Fills a model's parameters from a checkpoint of another configuration: every tensor that it has must be one of the
+/// model's, in its shape. Returns the names of those that it has not, which stay as they are. Throws ExitCode::kInput.
+std::vector<std::string> copy_parameters(const Model& model, const std::filesystem::path& directory);
 
 /// `{"rope_factor", "4"}` from `rope_factor=4`, many of them; a value is JSON where it can be, else a text. Throws
 /// ExitCode::kUsage.

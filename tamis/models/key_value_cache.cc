@@ -41,18 +41,37 @@ void KeyValueCache::make_room(int64_t tokens) {
   if (kept + tokens <= capacity && first_ >= kept) {  // the two stretches do not overlap
     k_.narrow(1, 0, kept).copy_(keys());
     v_.narrow(1, 0, kept).copy_(values());
+    first_ = 0;
+    end_ = kept;
   } else {
-    const auto moved = [&](const Tensor& old, const Tensor& rows) {
-      const Tensor larger = at::empty({1, rows_for(kept + tokens), heads_, old.size(3)}, old.options());
-      larger.narrow(1, 0, kept).copy_(rows);
-      return larger;
-    };
-    const Tensor larger_k = moved(k_, keys());
-    v_ = moved(v_, values());
-    k_ = larger_k;
+    move_to(rows_for(kept + tokens));
   }
+}
+
+/// Into buffers of so many rows.
+void KeyValueCache::move_to(int64_t rows) {
+  const int64_t kept = end_ - first_;
+  const auto moved = [&](const Tensor& old, const Tensor& used) {
+    const Tensor other = at::empty({1, rows, heads_, old.size(3)}, old.options());
+    other.narrow(1, 0, kept).copy_(used);
+    return other;
+  };
+  const Tensor k = moved(k_, keys());
+  v_ = moved(v_, values());
+  k_ = k;
   first_ = 0;
   end_ = kept;
+}
+
+/// A window's keys go round in the room that it has: more is never needed.
+int64_t KeyValueCache::rows_reserved(int64_t tokens) const {
+  const int64_t rows = std::max(kept_after(tokens), kLeastRows);
+  return window_ ? std::min(rows, rows_for(*window_)) : rows;
+}
+
+void KeyValueCache::reserve(int64_t tokens) {
+  const int64_t rows = rows_reserved(tokens);
+  if (rows > k_.size(1)) move_to(std::max(rows, end_ - first_));
 }
 
 KeyValueCache::Seen KeyValueCache::append(const Tensor& k, const Tensor& v) {
@@ -92,7 +111,7 @@ int64_t KeyValueCache::bytes() const {
 
 int64_t KeyValueCache::bytes_after(int64_t tokens) const {
   const int64_t bytes_of_key = heads_ * (key_dim_ + value_dim_) * static_cast<int64_t>(k_.element_size());
-  return std::max(bytes(), rows_for(kept_after(tokens)) * bytes_of_key);
+  return std::max(bytes(), rows_reserved(tokens) * bytes_of_key);
 }
 
 KeyValueCache KeyValueCache::fork() const {

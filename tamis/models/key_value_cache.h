@@ -28,7 +28,9 @@ class KeyValueCache {
 
   int64_t position() const { return position_; }  // tokens seen
   int64_t bytes() const;
-  int64_t bytes_after(int64_t tokens) const;
+  int64_t bytes_after(int64_t tokens) const;  // with room for so many more made at once
+  /// Room for that many more tokens, no more: append alone makes room for twice as many as it needs.
+  void reserve(int64_t tokens);
 
   KeyValueCache fork() const;
   void save(std::ostream& out) const;
@@ -39,7 +41,9 @@ class KeyValueCache {
   at::Tensor values() const { return v_.narrow(1, first_, end_ - first_); }
   int64_t kept_after(int64_t tokens) const;
   int64_t rows_for(int64_t keys) const;
+  int64_t rows_reserved(int64_t tokens) const;
   void make_room(int64_t tokens);
+  void move_to(int64_t rows);
   Seen append_long(const at::Tensor& k, const at::Tensor& v);
 
   int64_t heads_, key_dim_, value_dim_;

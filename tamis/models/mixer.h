@@ -49,7 +49,8 @@ class MixerState {
  public:
   virtual ~MixerState() = default;
   virtual int64_t bytes() const = 0;                      // memory it holds
-  virtual int64_t bytes_after(int64_t tokens) const = 0;  // memory after that many more tokens
+  virtual int64_t bytes_after(int64_t tokens) const = 0;  // memory after that many more tokens, reserved at once
+  virtual void reserve(int64_t) {}                        // makes room for that many more tokens at once
   virtual std::unique_ptr<MixerState> fork() const = 0;   // what changes afterwards changes one of them only
   virtual void save(std::ostream& out) const = 0;
   virtual void load(std::istream& in) = 0;  // throws ExitCode::kInput when the bytes do not fit

@@ -95,7 +95,8 @@ class Model {
   virtual at::Tensor decode(const at::Tensor& tokens_BC, std::span<DecodingState* const> states) const = 0;
 
   /// Work of a token's forward pass, the mean over a sequence of `length` tokens; training costs three times that.
-  virtual Flops flops_per_token(int64_t length) const = 0;
+  /// `expand_windows` as in ForwardOptions.
+  virtual Flops flops_per_token(int64_t length, bool expand_windows = false) const = 0;
 
   /// For looking inside. One entry per layer.
   virtual std::vector<RelevanceMap> relevance(const at::Tensor& tokens_1T, const ForwardOptions& options) const = 0;

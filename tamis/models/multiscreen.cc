@@ -119,8 +119,9 @@ at::Tensor Multiscreen::embedded(const at::Tensor& tokens_BT) const {
 at::Tensor Multiscreen::hidden(const at::Tensor& tokens_BT, const ForwardOptions& options) const {
   at::Tensor x_BTD = embedded(tokens_BT);
   // Captures by value: recomputation runs after this function has returned.
-  const auto apply = [layout = projection_layout(config_), screening = screening_options(config_, options)](
-                         const std::vector<at::Tensor>& in, const Observer& observe) {
+  const auto apply = [config = config_, layout = projection_layout(config_),
+                      screening = screening_options(config_, options)](const std::vector<at::Tensor>& in,
+                                                                       const Observer& observe) {
     const TileWeights weights = {in[1], in[2], in[3], in[4]};
     const auto screen = [&](const at::Tensor& projected_BTW) {
       const at::Tensor u_BTHV = ops::projected_screening(projected_BTW, layout, weights.s_w, weights.s_r, screening);
@@ -134,7 +135,7 @@ at::Tensor Multiscreen::hidden(const at::Tensor& tokens_BT, const ForwardOptions
       }
       return u_BTHV;
     };
-    return apply_tiles(weights, screen, in[0]);
+    return apply_tiles(config, weights, screen, in[0]);
   };
   const bool may_recompute = !options.observe && at::GradMode::is_enabled();
   const auto recomputed = static_cast<size_t>(std::lround(options.recompute * static_cast<double>(layers_.size())));
@@ -162,12 +163,13 @@ at::Tensor Multiscreen::head_weight() const {
   return nn::unit_rows(embed_);
 }
 
-Flops Multiscreen::flops_per_token(int64_t length) const {
+Flops Multiscreen::flops_per_token(int64_t length, bool expand_windows) const {
   Flops flops;
   // Tied: the embedding costs nothing on the way in and N x D products as the head.
   for (const Parameter& parameter : parameters()) flops.weights += 2.0 * static_cast<double>(parameter.tensor.numel());
   for (const Tile& tile : tiles()) {
-    const double keys = mean_visible_keys(tile.window, length);
+    const bool endless = expand_windows && tile.window > static_cast<double>(training_length());
+    const double keys = mean_visible_keys(endless ? INFINITY : tile.window, length);
     flops.similarities += 2.0 * keys * static_cast<double>(config_.key_dim);
     flops.values += 2.0 * keys * static_cast<double>(config_.value_dim);
   }

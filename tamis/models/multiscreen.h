@@ -46,7 +46,7 @@ class Multiscreen final : public Model {
   std::unique_ptr<DecodingState> new_state(const ForwardOptions& options) const override;
   at::Tensor decode(const at::Tensor& tokens_BC, std::span<DecodingState* const> states) const override;
 
-  Flops flops_per_token(int64_t length) const override;
+  Flops flops_per_token(int64_t length, bool expand_windows) const override;
   std::vector<RelevanceMap> relevance(const at::Tensor& tokens_1T, const ForwardOptions& options) const override;
   at::Tensor attention_mass(const at::Tensor& tokens_1T, int64_t first, int64_t last,
                             const ForwardOptions& options) const override;

@@ -92,7 +92,7 @@ void layer(benchmark::State& state, at::ScalarType dtype) {
   const Tensor projected = random_rows({1, T, config.projected_width()}, dtype).requires_grad_();
   for (auto _ : state) {
     if (whole) {
-      const Tensor out = apply_tiles(weights, screen, x);
+      const Tensor out = apply_tiles(config, weights, screen, x);
       benchmark::DoNotOptimize(
           torch::autograd::grad({out}, {x, weights.projection, weights.output, weights.s_w, weights.s_r}, {x}));
     } else {

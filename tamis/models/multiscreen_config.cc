@@ -3,6 +3,7 @@
 #include <array>
 #include <vector>
 
+#include "tamis/base/error.h"
 #include "tamis/models/config_reader.h"
 
 namespace tamis::models {
@@ -14,8 +15,9 @@ const std::vector<std::string> kKeys = {"model_type",        "psi",
                                         "key_dim",           "value_dim",
                                         "mipe_threshold",    "position",
                                         "tanh_norm",         "gate",
-                                        "fixed_r",           "max_position_embeddings"};
-const std::array<std::string, 2> kPositions = {"mipe", "none"};
+                                        "fixed_r",           "max_position_embeddings",
+                                        "rope_theta",        "rope_factor"};
+const std::array<std::string, 3> kPositions = {"mipe", "rope", "none"};
 
 // Together they keep every product of sizes within 64 bits.
 constexpr int64_t kMostVocabulary = int64_t{1} << 31;
@@ -45,6 +47,11 @@ MultiscreenConfig read_multiscreen_config(const nlohmann::json& json) {
   config.value_dim = reader.integer("value_dim", 1, kMostWidth, config.value_dim);
   config.mipe_threshold = reader.number("mipe_threshold", 0.0, 1e30, config.mipe_threshold);
   config.position = reader.choice("position", kPositions, config.position);
+  config.rope_theta = reader.number("rope_theta", 0.0, 1e30, config.rope_theta);
+  config.rope_factor = reader.number("rope_factor", 0.0, 1e30, config.rope_factor);
+  if (config.position == "rope" && config.key_dim % 2 != 0) {
+    fail(ExitCode::kUsage, "model: rotary embedding needs an even \"key_dim\", but it is {}", config.key_dim);
+  }
   config.tanh_norm = reader.boolean("tanh_norm", config.tanh_norm);
   config.gate = reader.boolean("gate", config.gate);
   if (reader.has("fixed_r")) config.fixed_r = reader.number("fixed_r", 0.0, 1.0);
@@ -66,6 +73,10 @@ nlohmann::json to_json(const MultiscreenConfig& config) {
       {"tanh_norm", config.tanh_norm},
       {"gate", config.gate},
   };
+  if (config.position == "rope") {
+    json["rope_theta"] = config.rope_theta;
+    json["rope_factor"] = config.rope_factor;
+  }
   if (config.fixed_r) json["fixed_r"] = *config.fixed_r;
   return json;
 }

@@ -18,7 +18,9 @@ struct MultiscreenConfig {
   int64_t key_dim = 16;                    // K, at least 2
   int64_t value_dim = 64;                  // V
   double mipe_threshold = 256.0;           // w_th, tokens
-  std::string position = "mipe";           // or "none"
+  std::string position = "mipe";           // or "rope": all of q and k, by the position alone; or "none"
+  double rope_theta = 10'000.0;            // of "rope": base of the wavelengths
+  double rope_factor = 1.0;                // of "rope": position i counts as i / factor
   bool tanh_norm = true;                   // false: u = h
   bool gate = true;                        // false: no gate projection
   std::optional<double> fixed_r;           // acceptance width in (0, 1]; unset: learned

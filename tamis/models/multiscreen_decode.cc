@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tamis/base/error.h"
+#include "tamis/kernels/matvec.h"
 #include "tamis/models/multiscreen.h"
 #include "tamis/models/multiscreen_token.h"
 #include "tamis/nn/rows.h"
@@ -23,6 +24,17 @@ ops::ScreeningProjections project_heads(const MultiscreenConfig& config, const a
   ops::ScreeningProjections result = {parts[0], parts[1], parts[2], std::nullopt};
   if (config.gate) result.gate_BTHV = parts[3];
   return result;
+}
+
+/// Row b stands after what states[b] has seen.
+at::Tensor positioned_rows(const MultiscreenConfig& config, const at::Tensor& x_BCHK,
+                           std::span<MultiscreenState* const> states) {
+  if (config.position != "rope") return x_BCHK;
+  std::vector<at::Tensor> rows;
+  for (size_t b = 0; b < states.size(); ++b) {
+    rows.push_back(positioned(config, x_BCHK.narrow(0, static_cast<int64_t>(b), 1), states[b]->position()));
+  }
+  return at::cat(rows);
 }
 
 at::Tensor screen(std::span<ops::ScreeningState* const> states, const ops::ScreeningProjections& p) {
@@ -87,12 +99,16 @@ at::Tensor Multiscreen::decode(const at::Tensor& tokens_BC, std::span<DecodingSt
     fail(ExitCode::kRuntime, "multiscreen: tokens must have one row per state, but have shape {} for {} states",
          c10::str(tokens_BC.sizes()), sequences.size());
   }
-  if (tokens_BC.size(1) != 1 || !token_by_token(*sequences.front()->weights(), sequences.size())) {
+  if (tokens_BC.size(1) != 1 || config_.position == "rope" || !token_by_token(*sequences.front()->weights())) {
     return decode_chunk(tokens_BC, sequences);
   }
   const at::Tensor x_B1D = embedded_token(tokens_BC);
   float* x = x_B1D.data_ptr<float>();
-  decode_token(config_, sequences, x);
+  constexpr auto kMost = static_cast<size_t>(kernels::kMostVectors);
+  for (size_t b = 0; b < sequences.size(); b += kMost) {
+    decode_token(config_, std::span(sequences).subspan(b, std::min(kMost, sequences.size() - b)),
+                 x + b * static_cast<size_t>(config_.hidden_size));
+  }
   const float scale = std::exp(s_F_.item<float>());
   for (int64_t i = 0; i < x_B1D.numel(); ++i) x[i] *= scale;
   return x_B1D;
@@ -124,8 +140,9 @@ at::Tensor Multiscreen::decode_chunk(const at::Tensor& tokens_BC, std::span<Mult
   for (size_t l = 0; l < weights.layers.size(); ++l) {
     const DecodingTile& tile = weights.layers[l];
     for (size_t b = 0; b < states.size(); ++b) layer_states[b] = &states[b]->layer(l);
-    const ops::ScreeningProjections projected =
-        project_heads(config_, tile.projection.dense(weights.compute_dtype), x_BCD);
+    ops::ScreeningProjections projected = project_heads(config_, tile.projection.dense(weights.compute_dtype), x_BCD);
+    projected.q_BTHK = positioned_rows(config_, projected.q_BTHK, states);
+    projected.k_BTHK = positioned_rows(config_, projected.k_BTHK, states);
     x_BCD = x_BCD + at::linear(screen(layer_states, projected).flatten(2), tile.output.dense(weights.compute_dtype));
   }
   return nn::exp_scaled(x_BCD, s_F_);

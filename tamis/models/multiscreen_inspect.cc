@@ -47,7 +47,7 @@ std::vector<RelevanceMap> Multiscreen::relevance(const at::Tensor& tokens_1T, co
       map.relevance = map.trim * map.softmask;
       return ops::projected_screening(projected_BTW, projection_layout(config_), w.s_w, w.s_r, base);
     };
-    x_1TD = apply_tiles(w, screen, x_1TD);
+    x_1TD = apply_tiles(config_, w, screen, x_1TD);
     maps.push_back(std::move(map));
   }
   return maps;
@@ -69,7 +69,7 @@ at::Tensor Multiscreen::attention_mass(const at::Tensor& tokens_1T, int64_t firs
       masses.push_back(models::attention_mass({p.v_BTHV, mix}, first, last));
       return ops::projected_screening(projected_BTW, projection_layout(config_), w.s_w, w.s_r, base);
     };
-    x_1TD = apply_tiles(w, screen, x_1TD);
+    x_1TD = apply_tiles(config_, w, screen, x_1TD);
   }
   return at::stack(masses).cpu();
 }

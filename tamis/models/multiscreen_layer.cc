@@ -5,14 +5,28 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tamis/nn/rotary.h"
+
 namespace tamis::models {
 
 ops::ProjectionLayout projection_layout(const MultiscreenConfig& config) {
   return {config.num_attention_heads, config.key_dim, config.value_dim, config.gate};
 }
 
-at::Tensor apply_tiles(const TileWeights& weights, const Screen& screen, const at::Tensor& x_BTD) {
-  const at::Tensor projected_BTW = at::linear(x_BTD.to(weights.projection.scalar_type()), weights.projection);
+at::Tensor positioned(const MultiscreenConfig& config, const at::Tensor& x_BTHK, int64_t first) {
+  if (config.position != "rope") return x_BTHK;
+  return nn::rotated(x_BTHK, first, {.theta = config.rope_theta, .factor = config.rope_factor});
+}
+
+at::Tensor apply_tiles(const MultiscreenConfig& config, const TileWeights& weights, const Screen& screen,
+                       const at::Tensor& x_BTD) {
+  at::Tensor projected_BTW = at::linear(x_BTD.to(weights.projection.scalar_type()), weights.projection);
+  if (config.position == "rope") {
+    const int64_t width = 2 * config.key_width();  // queries, then keys
+    const at::Tensor rows = projected_BTW.narrow(-1, 0, width).unflatten(-1, {-1, config.key_dim});
+    const at::Tensor others = projected_BTW.narrow(-1, width, projected_BTW.size(-1) - width);
+    projected_BTW = at::cat({positioned(config, rows, 0).flatten(2), others}, -1);
+  }
   return x_BTD + at::linear(screen(projected_BTW).flatten(2), weights.output);
 }
 
@@ -27,7 +41,7 @@ ops::ScreeningOptions screening_options(const MultiscreenConfig& config, const F
   ops::ScreeningOptions result;
   result.mipe_threshold = config.mipe_threshold;
   result.tanh_norm = config.tanh_norm;
-  result.position = config.position;
+  result.position = config.position == "rope" ? "none" : config.position;  // the model rotates, not the operator
   if (options.expand_windows) result.expand_beyond = static_cast<double>(config.max_position_embeddings);
   return result;
 }

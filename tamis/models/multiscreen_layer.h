@@ -25,7 +25,12 @@ ops::ProjectionLayout projection_layout(const MultiscreenConfig& config);
 using Screen = std::function<at::Tensor(const at::Tensor& projected_BTW)>;
 
 /// x + sum_h dx^(h), Eq. (2) and (15)-(18). x_BTD stays float32 whatever the dtype of the weights.
-at::Tensor apply_tiles(const TileWeights& weights, const Screen& screen, const at::Tensor& x_BTD);
+at::Tensor apply_tiles(const MultiscreenConfig& config, const TileWeights& weights, const Screen& screen,
+                       const at::Tensor& x_BTD);
+
+/// Rows at the positions first, first + 1, ..., x_BTHK, rotated where the configuration's position is "rope": before
+/// screening makes them unit vectors, which changes nothing.
+at::Tensor positioned(const MultiscreenConfig& config, const at::Tensor& x_BTHK, int64_t first);
 
 /// Keys that a query sees through a window of `width` tokens, 0 <= i - j < w: the mean over the queries of a sequence.
 double mean_visible_keys(double width, int64_t length);

@@ -34,7 +34,7 @@ class MultiscreenState final : public DecodingState {
   MultiscreenState(const MultiscreenConfig& config, const ForwardOptions& options,
                    std::shared_ptr<const MultiscreenWeights> weights);
 
-  int64_t position() const override { return layers_.front().position(); }
+  int64_t position() const override { return layers_.back().position(); }  // of a step, the last to advance
   int64_t bytes() const override;
   int64_t bytes_after(int64_t tokens) const override;
   void reserve(int64_t tokens) override;

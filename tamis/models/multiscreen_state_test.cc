@@ -79,7 +79,7 @@ TEST_P(Decoding, FullIsChunkedIsTokenByToken) {
 
 INSTANTIATE_TEST_SUITE_P(Multiscreen, Decoding,
                          ::testing::Values(json::object(), json{{"position", "none"}}, json{{"tanh_norm", false}},
-                                           json{{"gate", false}}, json{{"fixed_r", 1.0}}));
+                                           json{{"gate", false}}, json{{"fixed_r", 1.0}}, json{{"position", "rope"}}));
 
 TEST(Decoding, Bfloat16IsNearItsForwardPass) {
   const auto model = small_model();

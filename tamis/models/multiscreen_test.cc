@@ -76,6 +76,17 @@ Tensor paper_logits(const MultiscreenConfig& c, const Named& w, const Tensor& to
         q = rotate(q);
         k = rotate(k);
       }
+      if (c.position == "rope") {
+        const Tensor exponent = at::arange(K / 2, at::kDouble) * (-2.0 / static_cast<double>(K));
+        const Tensor position = at::arange(T, at::kDouble).unsqueeze(1) / c.rope_factor;
+        const Tensor angle = position * at::pow(at::scalar_tensor(c.rope_theta, at::kDouble), exponent);
+        const auto rotate = [&](const Tensor& y) {
+          const Tensor a = y.slice(1, 0, K / 2), b = y.slice(1, K / 2);
+          return at::cat({a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()}, 1);
+        };
+        q = rotate(q);
+        k = rotate(k);
+      }
       Tensor u = at::zeros({T, V}, at::kDouble);
       for (int64_t i = 0; i < T; ++i) {
         for (int64_t j = 0; j <= i; ++j) {
@@ -158,7 +169,9 @@ TEST_P(Ablation, RecomputationKeepsEveryBit) {
 
 INSTANTIATE_TEST_SUITE_P(Multiscreen, Ablation,
                          ::testing::Values(json::object(), json{{"position", "none"}}, json{{"tanh_norm", false}},
-                                           json{{"gate", false}}, json{{"fixed_r", 0.5}}, json{{"fixed_r", 1.0}}));
+                                           json{{"gate", false}}, json{{"fixed_r", 0.5}}, json{{"fixed_r", 1.0}},
+                                           json{{"position", "rope"}},
+                                           json{{"position", "rope"}, {"rope_factor", 4}, {"rope_theta", 100}}));
 
 TEST(Multiscreen, StartsAsInThePaper) {
   const auto model = make_model(complete_config({{"psi", 8}, {"vocab_size", 500}}), 7);

@@ -15,7 +15,7 @@ constexpr int64_t kOutputRows = 32;  // of the output product at a time
 
 /// Memory of one thread, and where in it what stands.
 struct ShareScratch {
-  float* prepared;   // [B][prepared_vector(D or H V)]
+  float* prepared;   // prepared_vectors(D or H V, B)
   float* projected;  // [B][2 K + 2 V]: q, k, v and gate of one head
   float* product;    // [B][kOutputRows]
   float* screening;
@@ -35,7 +35,7 @@ class TokenPass {
         K_(config.key_dim),
         V_(config.value_dim),
         gate_(config.gate) {
-    share_floats_ = padded(B_ * prepared_floats()) + padded(B_ * head_rows()) + padded(B_ * kOutputRows) +
+    share_floats_ = padded(prepared_floats()) + padded(B_ * head_rows()) + padded(B_ * kOutputRows) +
                     padded(ops::ScreeningState::head_scratch(K_, V_));
     u_BHV_ = states.front()->scratch(padded(B_ * H_ * V_) + shares_ * share_floats_);
   }
@@ -62,12 +62,12 @@ class TokenPass {
 
  private:
   int64_t head_rows() const { return 2 * K_ + (gate_ ? 2 : 1) * V_; }
-  int64_t prepared_floats() const { return kernels::prepared_vector(std::max(D_, H_ * V_)); }
+  int64_t prepared_floats() const { return kernels::prepared_vectors(std::max(D_, H_ * V_), B_); }
 
   ShareScratch scratch_of(int64_t share) const {
     ShareScratch scratch;
     scratch.prepared = u_BHV_ + padded(B_ * H_ * V_) + share * share_floats_;
-    scratch.projected = scratch.prepared + padded(B_ * prepared_floats());
+    scratch.projected = scratch.prepared + padded(prepared_floats());
     scratch.product = scratch.projected + padded(B_ * head_rows());
     scratch.screening = scratch.product + padded(B_ * kOutputRows);
     return scratch;
@@ -146,11 +146,10 @@ class TokenPass {
 
 }  // namespace
 
-bool token_by_token(const MultiscreenWeights& weights, size_t sequences) {
-  return sequences <= static_cast<size_t>(kernels::kMostVectors) &&
-         std::all_of(weights.layers.begin(), weights.layers.end(), [](const DecodingTile& tile) {
-           return tile.projection.rows().has_value() && tile.output.rows().has_value();
-         });
+bool token_by_token(const MultiscreenWeights& weights) {
+  return std::ranges::all_of(weights.layers, [](const DecodingTile& tile) {
+    return tile.projection.rows().has_value() && tile.output.rows().has_value();
+  });
 }
 
 void decode_token(const MultiscreenConfig& config, std::span<MultiscreenState* const> states, float* x_BD) {

@@ -7,17 +7,17 @@
 
 namespace tamis::models {
 
-/// Whether decode_token can take these states: weights on the CPU in a format that kernels::multiply_rows knows, and
-/// no more sequences than it multiplies at once.
-bool token_by_token(const MultiscreenWeights& weights, size_t sequences);
+/// Whether decode_token can take these weights: on the CPU in a format that kernels::multiply_rows knows.
+bool token_by_token(const MultiscreenWeights& weights);
 
-/// One token of every state through all layers, Eq. (2) and (15)-(18), in one parallel region: x_BD holds the embedded
-/// tokens and becomes the residual stream after the last layer.
+/// One token of every state, at most kernels::kMostVectors of them, through all layers, Eq. (2) and (15)-(18), in one
+/// parallel region: x_BD holds the embedded tokens and becomes the residual stream after the last layer.
 ///
 /// Threads meet twice a layer: a head's projections and its screening belong to one thread, then each takes some rows
 /// of the output product. Every weight is read once, whatever the number of sequences. Every number is computed whole
-/// by one thread, in an order that depends on neither the number of threads nor the other sequences. Nothing is
-/// allocated, apart from the room that infinite windows need from time to time and the first call's scratch memory.
+/// by one thread, in an order that depends on neither the number of threads nor the other sequences (but on whether
+/// there are more than kernels::kFewVectors). Nothing is allocated, apart from the room that infinite windows need from
+/// time to time and the first call's scratch memory.
 void decode_token(const MultiscreenConfig& config, std::span<MultiscreenState* const> states, float* x_BD);
 
 }  // namespace tamis::models

@@ -48,7 +48,7 @@ Stack::Stack(const StackConfig& config, const Start& start) : config_(config), j
     layers_.push_back({.mixer = find_mixer(config.mixer_of(l)).make(config_, start.device),
                        .mixer_norm = at::empty({D}, options),
                        .mlp_norm = at::empty({D}, options),
-                       .gate_up = at::empty({2 * F, D}, options),
+                       .gate_up = at::empty({config.mlp == "gelu" ? F : 2 * F, D}, options),
                        .down = at::empty({D, F}, options)});
   }
   if (start.seed) initialise(*start.seed);
@@ -99,8 +99,9 @@ std::vector<nn::NamedTensor> Stack::checkpoint_tensors(std::span<const Tensor> l
     }
     const std::string prefix = name.substr(0, name.size() - std::string("gate_up").size());
     const int64_t F = config_.intermediate_size;
-    result.push_back({prefix + "gate_proj.weight", like_parameters[p].narrow(0, 0, F)});
-    result.push_back({prefix + "up_proj.weight", like_parameters[p].narrow(0, F, F)});
+    const bool gated = config_.mlp != "gelu";
+    if (gated) result.push_back({prefix + "gate_proj.weight", like_parameters[p].narrow(0, 0, F)});
+    result.push_back({prefix + "up_proj.weight", like_parameters[p].narrow(0, gated ? F : 0, F)});
   }
   return result;
 }
@@ -119,7 +120,10 @@ class Stack::LayerCall {
  public:
   LayerCall(const Stack& stack, size_t layer, std::span<const Tensor> weights,
             std::optional<int64_t> window = std::nullopt)
-      : mixer_(*stack.layers_[layer].mixer), eps_(stack.config_.norm_eps), weights_(weights) {
+      : mixer_(*stack.layers_[layer].mixer),
+        eps_(stack.config_.norm_eps),
+        gated_(stack.config_.mlp != "gelu"),
+        weights_(weights) {
     constexpr size_t kOthers = 4;
     const size_t shared = stack.position_scale_.defined() ? 1 : 0;
     own_.window = window;
@@ -136,7 +140,9 @@ class Stack::LayerCall {
   /// x + mixed, then the MLP.
   Tensor finish(const Tensor& x, const Tensor& mixed) const {
     const Tensor y = x + mixed;
-    const auto gate_up = at::linear(nn::rms_norm(y, weights_[1], eps_).to(dtype()), weights_[2]).chunk(2, -1);
+    const Tensor inner = at::linear(nn::rms_norm(y, weights_[1], eps_).to(dtype()), weights_[2]);
+    if (!gated_) return y + at::linear(at::gelu(inner), weights_[3]);
+    const auto gate_up = inner.chunk(2, -1);
     return y + at::linear(at::silu(gate_up[0]) * gate_up[1], weights_[3]);
   }
 
@@ -147,6 +153,7 @@ class Stack::LayerCall {
 
   const Mixer& mixer_;
   double eps_;
+  bool gated_;
   std::span<const Tensor> weights_;
   MixerCall own_;
 };
@@ -231,7 +238,7 @@ Tensor Stack::decode(const Tensor& tokens_BC, std::span<DecodingState* const> st
   return final_norm(x);
 }
 
-Flops Stack::flops_per_token(int64_t length) const {
+Flops Stack::flops_per_token(int64_t length, bool /*expand_windows*/) const {
   Flops flops;
   for (const Parameter& parameter : parameters()) {
     const bool looked_up = parameter.tensor.is_same(embed_) && head_.defined();  // the head is another matrix

@@ -40,7 +40,7 @@ class Stack final : public Model {
   std::unique_ptr<DecodingState> new_state(const ForwardOptions& options) const override;
   at::Tensor decode(const at::Tensor& tokens_BC, std::span<DecodingState* const> states) const override;
 
-  Flops flops_per_token(int64_t length) const override;
+  Flops flops_per_token(int64_t length, bool expand_windows) const override;
   std::vector<RelevanceMap> relevance(const at::Tensor& tokens_1T, const ForwardOptions& options) const override;
   at::Tensor attention_mass(const at::Tensor& tokens_1T, int64_t first, int64_t last,
                             const ForwardOptions& options) const override;
@@ -50,7 +50,7 @@ class Stack final : public Model {
   struct Layer {
     std::unique_ptr<Mixer> mixer;
     at::Tensor mixer_norm, mlp_norm;  // [D]
-    at::Tensor gate_up;               // [2 F, D]: W_gate, W_up
+    at::Tensor gate_up;               // [2 F, D]: W_gate, W_up; without a gate [F, D]
     at::Tensor down;                  // [D, F]
   };
   /// A layer's tensors as a call wants them, in this order: mixer_norm, mlp_norm, gate_up, down, the mixer's own, and

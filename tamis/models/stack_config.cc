@@ -16,6 +16,8 @@ const std::vector<std::string> kKeys = {"model_type",
                                         "hidden_size",
                                         "num_hidden_layers",
                                         "num_attention_heads",
+                                        "mlstm_heads",
+                                        "mlp",
                                         "intermediate_size",
                                         "max_position_embeddings",
                                         "pattern",
@@ -34,6 +36,7 @@ const std::vector<std::string> kKeys = {"model_type",
                                         "value_dim",
                                         "mipe_threshold"};
 const std::array<std::string, 2> kPositions = {"rope", "none"};
+const std::array<std::string, 2> kMlps = {"swiglu", "gelu"};
 const std::array<std::string, 6> kScales = {"none", "learned", "one", "bias", "fixed", "position"};
 
 // Together they keep every product of sizes within 64 bits.
@@ -69,8 +72,10 @@ StackConfig read_stack_config(const nlohmann::json& json) {
   config.hidden_size = reader.integer("hidden_size", 1, kMostHidden);
   config.num_hidden_layers = reader.integer("num_hidden_layers", 1, kMostLayers);
   config.num_attention_heads = reader.integer("num_attention_heads", 1, kMostHeads);
-  config.intermediate_size =
-      reader.integer("intermediate_size", 1, kMostInner, std::max<int64_t>(1, 8 * config.hidden_size / 3));
+  config.mlstm_heads = reader.integer("mlstm_heads", 1, kMostHeads, config.num_attention_heads);
+  config.mlp = reader.choice("mlp", kMlps, config.mlp);
+  const int64_t width = config.mlp == "gelu" ? 4 * config.hidden_size : 8 * config.hidden_size / 3;
+  config.intermediate_size = reader.integer("intermediate_size", 1, kMostInner, std::max<int64_t>(1, width));
   config.max_position_embeddings =
       reader.integer("max_position_embeddings", 1, kMostPositions, config.max_position_embeddings);
   config.pattern = read_pattern(reader, swax ? "wm" : "a");
@@ -83,6 +88,8 @@ StackConfig read_stack_config(const nlohmann::json& json) {
   if (config.ssmax == "fixed") {
     config.ssmax_scale =
         reader.number("ssmax_scale", 0.0, 1e30, mean_logarithm_inverse(config.max_position_embeddings));
+  } else if (config.learns_scale() && reader.has("ssmax_scale")) {
+    config.ssmax_scale = reader.number("ssmax_scale", 0.0, 1e30);
   }
   config.alpha = reader.number("alpha", 0.0, 2.0, config.alpha);
   if (config.alpha < 1) fail(ExitCode::kUsage, "model: \"alpha\" must be from 1 to 2, but is {}", config.alpha);
@@ -122,6 +129,8 @@ nlohmann::json to_json(const StackConfig& config) {
                          {"value_dim", config.value_dim},
                          {"mipe_threshold", config.mipe_threshold}};
   if (config.ssmax_scale) json["ssmax_scale"] = *config.ssmax_scale;
+  if (config.mlstm_heads != config.num_attention_heads) json["mlstm_heads"] = config.mlstm_heads;
+  if (config.mlp != "swiglu") json["mlp"] = config.mlp;
   return json;
 }
 

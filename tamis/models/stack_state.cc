@@ -26,6 +26,10 @@ int64_t StackState::bytes_after(int64_t tokens) const {
   return total;
 }
 
+void StackState::reserve(int64_t tokens) {
+  for (const auto& layer : layers_) layer->reserve(tokens);
+}
+
 std::unique_ptr<DecodingState> StackState::fork() const {
   std::vector<std::unique_ptr<MixerState>> layers;
   for (const auto& layer : layers_) layers.push_back(layer->fork());

@@ -25,7 +25,7 @@ class StackState final : public DecodingState {
   int64_t position() const override { return position_; }
   int64_t bytes() const override;
   int64_t bytes_after(int64_t tokens) const override;
-  void reserve(int64_t) override {}
+  void reserve(int64_t tokens) override;
   std::unique_ptr<DecodingState> fork() const override;
   void save(std::ostream& out) const override;
   void load(std::istream& in) override;

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "tamis/base/error.h"
+#include "tamis/models/registry.h"
 #include "tamis/models/testing.h"
 
 namespace tamis::models {
@@ -61,6 +62,32 @@ TEST(Stack, HasScalableSoftmaxsParameterCounts) {
   EXPECT_EQ(parameters_of(config, true), 162'148'608 + 144);
   config["ssmax"] = "bias";
   EXPECT_EQ(parameters_of(config, true), 162'148'608 + 288);
+}
+
+/// "SWAX", table 1, 1.4B parameters. What the paper does not give is as its figures come out right: MLPs 8 D / 3 wide,
+/// 2^17 tokens, four heads of mLSTM. Its columns of xLSTM and of pure windows stand in each other's place.
+TEST(Stack, CostsWhatThePaperOfSwaxSays) {
+  const auto flops = [](const std::string& pattern, int64_t window, int64_t length) {
+    const json config = complete_config({{"model_type", "swax"},
+                                         {"vocab_size", 1 << 17},
+                                         {"hidden_size", 2048},
+                                         {"num_hidden_layers", 24},
+                                         {"num_attention_heads", 16},
+                                         {"mlstm_heads", 4},
+                                         {"pattern", pattern},
+                                         {"window", window}});
+    const auto model = find_architecture(config).make(config, {.seed = std::nullopt, .device = at::kMeta});
+    return model->flops_per_token(length).executed(/*accepted_share=*/1);
+  };
+  constexpr int64_t kEndless = int64_t{1} << 40;  // the first tokens, which see less than a window, do not count
+  for (const int64_t window : {128, 256, 512, 1024, 2048}) {
+    const double paper = 2.9910e9 + 98'304.0 * static_cast<double>(window);
+    EXPECT_NEAR(flops("wm", window, kEndless), paper, 1e-3 * paper) << window;
+  }
+  EXPECT_NEAR(flops("wm", 2048, kEndless) - flops("wm", 1024, kEndless), 98'304.0 * 1024, 1e3);
+  EXPECT_NEAR(flops("a", 1, 2 * 16384 - 1), 6.174e9, 5e5) << "every token sees 16,384 keys, on the mean";
+  EXPECT_NEAR(flops("m", 1, kEndless), 3.029e9, 5e5);
+  EXPECT_NEAR(flops("w", 128, kEndless), 2.978e9, 5e5);
 }
 
 // ---- the equations, from the checkpoint's names, query by query
@@ -128,7 +155,9 @@ Tensor paper_logits(const StackConfig& c, const Named& w, const Tensor& tokens_T
     }
     x = x + mixed.flatten(1).matmul(of("o_proj.weight").t());
     const Tensor m = rms(x, c.norm_eps) * of("mlp_norm.weight");
-    const Tensor inner = at::silu(m.matmul(of("gate_proj.weight").t())) * m.matmul(of("up_proj.weight").t());
+    const Tensor up = m.matmul(of("up_proj.weight").t());
+    const Tensor inner = c.mlp == "gelu" ? up * 0.5 * (1 + at::erf(up / std::sqrt(2.0)))
+                                         : at::silu(m.matmul(of("gate_proj.weight").t())) * up;
     x = x + inner.matmul(of("down_proj.weight").t());
   }
   x = rms(x, c.norm_eps);
@@ -155,9 +184,27 @@ INSTANTIATE_TEST_SUITE_P(Variants, Variant,
                                            json{{"rope_theta", 500.0}, {"rope_factor", 4.0}},
                                            json{{"ssmax", "learned"}}, json{{"ssmax", "one"}},
                                            json{{"ssmax", "bias"}, {"qk_norm", true}}, json{{"ssmax", "fixed"}},
-                                           json{{"ssmax", "position"}}, json{{"pattern", "w"}},
+                                           json{{"ssmax", "position"}}, json{{"pattern", "w"}}, json{{"mlp", "gelu"}},
                                            json{{"pattern", "aw"}, {"ssmax", "learned"}},
                                            json{{"tie_word_embeddings", false}, {"final_norm_weight", true}}));
+
+TEST(Stack, WhatIsLearnedOfScalableSoftmaxBeginsAsAsked) {
+  const auto scale = [](const json& change) {
+    return doubles(*make_model(small(change), 3)).at("layers.1.log_scale").min().item<double>();
+  };
+  EXPECT_EQ(scale({{"ssmax", "learned"}}), 1.0);
+  EXPECT_NEAR(scale({{"ssmax", "learned"}, {"ssmax_scale", 0.16847}}), 0.16847, 1e-7);
+}
+
+TEST(Stack, MlstmHasHeadsOfItsOwn) {
+  const json config = small({{"pattern", "wm"}, {"mlstm_heads", 2}});
+  const Named w = doubles(*make_model(config, 3));
+  EXPECT_EQ(w.at("layers.1.gates.weight").sizes(), at::IntArrayRef({2 * 2, 24}));
+  EXPECT_EQ(config["mlstm_heads"], 2);
+  EXPECT_FALSE(small({{"pattern", "wm"}}).contains("mlstm_heads")) << "as many as the others";
+  EXPECT_EQ(parameters_of(small({{"mlp", "gelu"}}), false), parameters_of(small({{"intermediate_size", 64}}), false))
+      << "4 D twice and 8 D / 3 thrice";
+}
 
 // ---- every mixer, whatever it is
 

@@ -25,7 +25,7 @@ StreamedMatrix make_matrix(int64_t rows, int64_t columns, Format format) {
 Tensor product(const StreamedMatrix& matrix, const Tensor& x_nC, int64_t first, int64_t last) {
   const kernels::WeightRows rows = *matrix.rows();
   const int64_t count = x_nC.size(0);
-  const Tensor prepared = at::empty({count, kernels::prepared_vector(rows.columns)});
+  const Tensor prepared = at::empty({kernels::prepared_vectors(rows.columns, count)});
   kernels::prepare_vectors(rows.format, rows.columns, x_nC.const_data_ptr<float>(), x_nC.stride(0), count,
                            prepared.data_ptr<float>());
   const Tensor y = at::full({count, last - first}, std::numeric_limits<float>::quiet_NaN());
@@ -39,17 +39,31 @@ TEST_P(StreamedMatrixTest, IsNearTheProductInFloat64) {
   const auto [format, shape] = GetParam();
   const auto [rows, columns] = shape;
   const StreamedMatrix matrix = make_matrix(rows, columns, format);
-  const Tensor x = random_normal({8, columns}, 2);
+  const Tensor x = random_normal({kernels::kMostVectors, columns}, 2);
   const Tensor exact = x.to(at::kDouble).matmul(matrix.dense(at::kDouble).t());
   const Tensor magnitude = x.to(at::kDouble).abs().matmul(matrix.dense(at::kDouble).abs().t());
   // Rounding of the sums, and for int8 that of x to 15 bits.
   const double share = format == Format::kInt8 ? 6e-5 : 5e-7;
   ops::testing::for_each_target([&] {
-    for (const int64_t count : {1, 2, 3, 7, 8}) {
+    for (const int64_t count : {1, 2, 3, 5, 6, 8, 16, 17, 64}) {
       const Tensor found = product(matrix, x.narrow(0, 0, count), 0, rows);
       const Tensor off = (found - exact.narrow(0, 0, count)).abs() / (magnitude.narrow(0, 0, count) + 1e-30);
       EXPECT_LT(off.max().item<double>(), share) << count;
     }
+  });
+}
+
+TEST_P(StreamedMatrixTest, ManyVectorsHaveTheSameBitsInAnyCompany) {
+  const auto [format, shape] = GetParam();
+  const auto [rows, columns] = shape;
+  const StreamedMatrix matrix = make_matrix(rows, columns, format);
+  const Tensor x = random_normal({40, columns}, 2);
+  ops::testing::for_each_target([&] {
+    const Tensor all = product(matrix, x, 0, rows);
+    for (const int64_t first : {0, 9, 34}) {
+      EXPECT_TRUE(product(matrix, x.narrow(0, first, 6), 0, rows).equal(all.narrow(0, first, 6)));
+    }
+    EXPECT_TRUE(product(matrix, x, rows / 3, rows).equal(all.slice(1, rows / 3)));
   });
 }
 

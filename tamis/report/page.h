@@ -26,13 +26,14 @@ namespace tamis::report {
 ///   version, title    text
 ///   done, jobs        trainings, so far and in all
 ///   train             {length, steps, batch_tokens, tokens}, the same for every mixer
+///   task_lengths      {TASK: tokens that it was trained at}
 ///   lr_grid, seeds    lists of numbers
 ///   recipe            text;  machine  any JSON object
 ///   mixers            [{name, model_type, config, parameters, parameters_without_embedding, chosen_lr, search, runs,
-///                     flops_per_token, state_bytes, summary}], in the order of the page:
+///                     flops_per_token, state_bytes, state_bytes_per_token, summary}], in the order of the page:
 ///     search          [{lr, loss, status, steps}], one a rate; status is done, diverged or missing
-///     runs            [{seed, lr, status, seconds, tokens_per_second, validation, by_position, curve, tasks}], one a
-///                     seed:
+///     runs            [{seed, lr, status, seconds, tokens_per_second, threads, validation, by_position, curve, tasks}],
+///                     one a seed:
 ///       validation    {SOURCE: nats a token}
 ///       by_position   {SOURCE: [{first, last, tokens, loss}]}, as to_json of tamis/eval/position_bins.h
 ///       curve         {tokens: [..], loss: [..]}

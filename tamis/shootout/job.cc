@@ -6,16 +6,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
+#include <sstream>
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
 #include "tamis/base/terminal.h"
+#include "tamis/base/version.h"
 #include "tamis/eval/position_bins.h"
 #include "tamis/eval/task_eval.h"
 #include "tamis/infer/decode.h"
 #include "tamis/infer/load.h"
 #include "tamis/infer/score.h"
-#include "tamis/report/run_data.h"
 #include "tamis/train/data_set.h"
 #include "tamis/train/train.h"
 
@@ -27,45 +29,83 @@ using nlohmann::json;
 constexpr size_t kCurvePoints = 200;
 constexpr const char* kSearchResult = "search.json";
 
-/// What was asked for: a result of another question is none.
-json question(const ShootoutRecipe& recipe, const Job& job) {
-  const EvaluationRecipe& evaluation = recipe.evaluation;
-  if (!job.final) return json::object();
-  return {{"tasks", evaluation.tasks},         {"multiples", evaluation.multiples},
-          {"instances", evaluation.instances}, {"cell_tokens", evaluation.cell_tokens},
-          {"seed", evaluation.seed},           {"expand_windows", evaluation.expand_windows}};
-}
-
 std::filesystem::path result_file(const Job& job) {
   return job.run() / (job.final ? "result.json" : kSearchResult);
 }
 
+/// An object, or nothing: a damaged file is made again.
+std::optional<json> read_object(const std::filesystem::path& file) {
+  if (!std::filesystem::exists(file)) return std::nullopt;
+  json found = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  return found.is_object() ? std::optional(std::move(found)) : std::nullopt;
+}
+
+bool is_whole(const json& result, bool final) {
+  const std::string status = result.value("status", "");
+  if (status == "diverged") return true;
+  std::vector<const char*> keys = {"seconds", "tokens", "tokens_per_second", "loss", "validation", "by_position"};
+  if (final) keys.insert(keys.end(), {"flops_per_token", "state_bytes"});
+  return status == "done" && std::ranges::all_of(keys, [&](const char* key) { return result.contains(key); });
+}
+
+/// What was asked for: a result of another question, or of another version, is measured again.
+json question(const ShootoutRecipe& recipe, const Job& job) {
+  const EvaluationRecipe& evaluation = recipe.evaluation;
+  if (!job.final) return {{"version", kVersion}};
+  return {{"version", kVersion},
+          {"tasks", evaluation.tasks},
+          {"multiples", evaluation.multiples},
+          {"instances", evaluation.instances},
+          {"cell_tokens", evaluation.cell_tokens},
+          {"seed", evaluation.seed},
+          {"expand_windows", evaluation.expand_windows}};
+}
+
+/// How a job's training differs from what was kept, as train::first_difference says it; here steps and validation
+/// matter in any case: what stands side by side has had equally much.
+std::string difference(const ShootoutRecipe& recipe, const Job& job, const json& kept) {
+  const json before = kept.value("recipe", json::object()), now = train::to_json(job.recipe);
+  for (const auto& key : {"/train/steps"_json_pointer, "/train/validate_tokens"_json_pointer}) {
+    if (before.contains(key) && before[key] == now[key]) continue;
+    return fmt::format("{} was {}, is {}", key.to_string(), before.value(key, json()).dump(), now[key].dump());
+  }
+  for (const auto& [source, checksum] : recipe.checksums) {
+    if (kept.value("checksums", json::object()).value(source, "") == checksum) continue;
+    return fmt::format("the text of data.sources.{} is another one", source);
+  }
+  return train::first_difference(before, now);
+}
+
 /// The training loss as at most kCurvePoints means.
 json curve_of(const Job& job) {
-  const json log = report::read_log(read_file(job.run() / "log.jsonl"), job.run() / "log.jsonl");
-  const json loss = log.value("/training/loss"_json_pointer, json{{"x", json::array()}, {"y", json::array()}});
-  const auto steps = loss["x"].get<std::vector<int64_t>>();
-  const auto values = loss["y"].get<std::vector<double>>();
+  std::vector<std::pair<int64_t, double>> points;  // step, loss
+  std::istringstream lines(read_file(job.run() / "log.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const json record = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object() || record.value("type", "") != "train" || !record["loss"].is_number()) continue;
+    points.emplace_back(record["step"].get<int64_t>(), record["loss"].get<double>());
+  }
   json curve = {{"tokens", json::array()}, {"loss", json::array()}};
-  const size_t each = std::max<size_t>(1, (steps.size() + kCurvePoints - 1) / kCurvePoints);
-  for (size_t first = 0; first < steps.size(); first += each) {
-    const size_t last = std::min(first + each, steps.size());
+  const size_t each = std::max<size_t>(1, (points.size() + kCurvePoints - 1) / kCurvePoints);
+  for (size_t first = 0; first < points.size(); first += each) {
+    const size_t last = std::min(first + each, points.size());
     double sum = 0;
-    for (size_t i = first; i < last; ++i) sum += values[i];
-    curve["tokens"].push_back(steps[last - 1] * job.recipe.train.batch_tokens);
+    for (size_t i = first; i < last; ++i) sum += points[i].second;
+    curve["tokens"].push_back(points[last - 1].first * job.recipe.train.batch_tokens);
     curve["loss"].push_back(sum / static_cast<double>(last - first));
   }
   return curve;
 }
 
 /// Loss of validation examples by position, counted targets only.
-json by_position(const infer::LoadedModel& loaded, const train::ValidationSet& validation,
-                 const train::TrainRecipe& train) {
+eval::PositionBins by_position(const infer::LoadedModel& loaded, const train::ValidationSet& validation,
+                               const train::TrainRecipe& train) {
   eval::PositionBins bins(train.length);
   const auto count = static_cast<int64_t>(validation.examples.size());
-  for (int64_t first = 0; first < count; first += train.batch_size) {
+  const int64_t rows = train.batch_size / train.accumulation;
+  for (int64_t first = 0; first < count; first += rows) {
     const auto begin = validation.examples.begin() + first;
-    const train::Batch batch = train::make_batch({begin, begin + std::min(train.batch_size, count - first)});
+    const train::Batch batch = train::make_batch({begin, begin + std::min(rows, count - first)});
     const at::Tensor logprobs_BT =
         infer::target_logprobs(*loaded.model, batch.tokens_BT, batch.targets_BT.clamp_min(0), {}).contiguous();
     const double* logprobs = logprobs_BT.const_data_ptr<double>();
@@ -74,118 +114,153 @@ json by_position(const infer::LoadedModel& loaded, const train::ValidationSet& v
       if (targets[i] != data::kIgnore) bins.add(i % train.length, -logprobs[i]);
     }
   }
-  return eval::to_json(bins.means());
+  return bins;
 }
 
-/// The decoding state after that many tokens.
-int64_t state_bytes(const infer::LoadedModel& loaded, int64_t length) {
-  infer::Decoder decoder(*loaded.model, /*sequences=*/1, {});
-  decoder.read(at::zeros({1, length}, at::kLong), /*chunk_tokens=*/4096, [](const at::Tensor&, int64_t) {});
-  return decoder.state_bytes();
-}
+/// A job's model, trained, and what is asked of it.
+class Measurement {
+ public:
+  Measurement(const ShootoutRecipe& recipe, const Job& job, at::Device device, std::FILE* messages,
+              const train::StopSignals& signals)
+      : recipe_(recipe), job_(job), messages_(messages), signals_(signals), loaded_(infer::load(job.run(), device)) {}
 
-/// At the training length, and at the longest that the tasks have.
-void add_costs(const ShootoutRecipe& recipe, const infer::LoadedModel& loaded, json& result) {
-  const int64_t length = loaded.model->training_length();
-  const int64_t longest = length * *std::ranges::max_element(recipe.evaluation.multiples);
-  for (const int64_t each : {length, longest}) {
-    const double flops = loaded.model->flops_per_token(each).executed(/*accepted_share=*/1);
-    result["flops_per_token"].push_back({{"length", each}, {"flops", flops}});
-    result["state_bytes"].push_back({{"length", each}, {"bytes", state_bytes(loaded, each)}});
-    if (longest == length) break;
+  void add_losses(json& result) const {
+    const train::DataSet data = train::open_data(job_.recipe, *loaded_.tokenizer);
+    double sum = 0;
+    for (const train::ValidationSet& validation : data.validation) {
+      const eval::PositionBins bins = by_position(loaded_, validation, job_.recipe.train);
+      result["validation"][validation.name] = bins.mean();
+      result["by_position"][validation.name] = eval::to_json(bins.means());
+      sum += bins.mean();
+      stop_if_asked(job_.name, signals_);
+    }
+    result["loss"] = sum / static_cast<double>(data.validation.size());
   }
-}
 
-void add_tasks(const ShootoutRecipe& recipe, const Job& job, const infer::LoadedModel& loaded, std::FILE* messages,
-               json& result) {
-  make_directories(job.run() / "eval");
-  for (const eval::TaskEvalOptions& options : recipe.tasks) {
-    ProgressLine progress(messages);
-    const auto measured = eval::evaluate_task(loaded, options, [&](double done, double total) {
-      progress.update(fmt::format("{} {} {}", job.name, options.task, progress_bar(done, total)));
+  /// At the training length, and at the longest that the tasks have; with windows as the tasks see them.
+  void add_costs(json& result) const {
+    const int64_t length = loaded_.model->training_length();
+    const int64_t longest = length * *std::ranges::max_element(recipe_.evaluation.multiples);
+    const bool expand = recipe_.evaluation.expand_windows;
+    for (const int64_t each : {length, longest}) {
+      const double flops = loaded_.model->flops_per_token(each, expand).executed(/*accepted_share=*/1);
+      result["flops_per_token"].push_back({{"length", each}, {"flops", flops}});
+      result["state_bytes"].push_back({{"length", each}, {"bytes", state_bytes(each)}});
+      if (longest == length) break;
+    }
+  }
+
+  void add_tasks(json& result) const {
+    make_directories(job_.run() / "eval");
+    for (const eval::TaskEvalOptions& options : recipe_.tasks) {
+      result["tasks"][options.task] = evaluated(options)["by_length"];
+    }
+  }
+
+ private:
+  /// The decoding state after that many tokens, for which room was made at once.
+  int64_t state_bytes(int64_t length) const {
+    infer::Decoder decoder(*loaded_.model, /*sequences=*/1, {.expand_windows = recipe_.evaluation.expand_windows});
+    const int64_t chunk = std::clamp<int64_t>(length / 2, 1, 4096);  // what is longer than a chunk is reserved
+    decoder.read(at::zeros({1, length}, at::kLong), chunk,
+                 [&](const at::Tensor&, int64_t) { stop_if_asked(job_.name, signals_); });
+    return decoder.state_bytes();
+  }
+
+  /// As `tamis eval` leaves it, in its file; what answers the same question of the same checkpoint stays.
+  json evaluated(eval::TaskEvalOptions options) const {
+    options.expand_windows = options.expand_windows && !loaded_.model->tiles().empty();
+    const std::filesystem::path file = job_.run() / "eval" / (options.task + ".json");
+    json asked = eval::to_json(eval::TaskResult{.options = options});
+    asked["checkpoint"] = loaded_.checkpoint.string();
+    for (const char* answer : {"seconds", "cells", "by_length"}) asked.erase(answer);
+    if (auto before = read_object(file); before && before->contains("by_length") && holds(*before, asked))
+      return *before;
+    ProgressLine progress(messages_);
+    json task = eval::to_json(eval::evaluate_task(loaded_, options, [&](double done, double total) {
+      stop_if_asked(job_.name, signals_);
+      progress.update(fmt::format("{} {} {}", job_.name, options.task, progress_bar(done, total)));
+    }));
+    task["checkpoint"] = loaded_.checkpoint.string();
+    write_file_atomic(file, task.dump(2) + "\n");
+    return task;
+  }
+
+  static bool holds(const json& found, const json& asked) {
+    return std::ranges::all_of(asked.items(), [&](const auto& item) {
+      return found.contains(item.key()) && found[item.key()] == item.value();
     });
-    progress.clear();
-    json task = eval::to_json(measured);
-    task["checkpoint"] = loaded.checkpoint.string();
-    write_file_atomic(job.run() / "eval" / (options.task + ".json"), task.dump(2) + "\n");
-    result["tasks"][options.task] = task["by_length"];
   }
+
+  const ShootoutRecipe& recipe_;
+  const Job& job_;
+  std::FILE* messages_;
+  const train::StopSignals& signals_;
+  const infer::LoadedModel loaded_;
+};
+
+/// What the search's run of the same recipe said of its training, if there is one.
+std::optional<json> trained_before(const ShootoutRecipe& recipe, const Job& job) {
+  if (!job.final) return std::nullopt;
+  auto search = read_object(job.run() / kSearchResult);
+  if (!search || !is_whole(*search, /*final=*/false) || (*search)["status"] != "done") return std::nullopt;
+  return difference(recipe, job, *search).empty() ? search : std::nullopt;
 }
 
-double mean_of(const json& losses) {
-  double sum = 0;
-  for (const json& loss : losses) sum += loss.get<double>();
-  return sum / static_cast<double>(losses.size());
-}
-
-json measure(const ShootoutRecipe& recipe, const Job& job, const json& trained, at::Device device,
-             std::FILE* messages) {
-  const infer::LoadedModel loaded = infer::load(job.run(), device);
-  const train::DataSet data = train::open_data(job.recipe, *loaded.tokenizer);
+json train_and_measure(const ShootoutRecipe& recipe, const Job& job, at::Device device, std::FILE* messages,
+                       const train::StopSignals& signals) {
+  const auto before = trained_before(recipe, job);
+  const json trained = before ? *before : train::train(job.recipe, device, messages);
+  stop_if_asked(job.name, signals);
   json result = {{"status", "done"},
                  {"seconds", trained["seconds"]},
                  {"tokens", trained["tokens"]},
                  {"tokens_per_second", trained["tokens"].get<double>() / trained["seconds"].get<double>()},
+                 {"threads", before ? before->value("threads", json()) : json(at::get_num_threads())},
                  {"curve", curve_of(job)}};
-  for (const train::ValidationSet& validation : data.validation) {
-    const json bins = by_position(loaded, validation, job.recipe.train);
-    double sum = 0, tokens = 0;
-    for (const json& bin : bins) {
-      sum += bin["loss"].get<double>() * bin["tokens"].get<double>();
-      tokens += bin["tokens"].get<double>();
-    }
-    result["validation"][validation.name] = sum / tokens;
-    result["by_position"][validation.name] = bins;
-  }
-  result["loss"] = mean_of(result["validation"]);
-  add_costs(recipe, loaded, result);
-  if (job.final) add_tasks(recipe, job, loaded, messages, result);
+  const Measurement measurement(recipe, job, device, messages, signals);
+  measurement.add_losses(result);
+  if (!job.final) return result;
+  measurement.add_costs(result);
+  measurement.add_tasks(result);
   return result;
-}
-
-/// What a search's run of the same recipe said of its training, if that is done.
-std::optional<json> trained_before(const Job& job) {
-  const std::filesystem::path file = job.run() / kSearchResult;
-  if (!job.final || !std::filesystem::exists(file)) return std::nullopt;
-  json search = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
-  if (!search.is_object() || search.value("status", "") != "done") return std::nullopt;
-  if (!train::first_difference(search.value("recipe", json()), train::to_json(job.recipe)).empty()) return std::nullopt;
-  return search;
-}
-
-json train_and_measure(const ShootoutRecipe& recipe, const Job& job, at::Device device, std::FILE* messages) {
-  try {
-    const auto before = trained_before(job);
-    const json trained = before ? *before : train::train(job.recipe, device, messages);
-    return measure(recipe, job, trained, device, messages);
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::kDiverged) throw;
-    return {{"status", "diverged"}, {"reason", error.what()}};
-  }
 }
 
 }  // namespace
 
-std::optional<json> finished(const ShootoutRecipe& recipe, const Job& job) {
-  if (!std::filesystem::exists(result_file(job))) return std::nullopt;
-  json result = json::parse(read_file(result_file(job)), nullptr, /*allow_exceptions=*/false);
-  if (!result.is_object() || !result.contains("recipe") || !result.contains("question")) return std::nullopt;
-  const std::string difference = train::first_difference(result["recipe"], train::to_json(job.recipe));
-  if (!difference.empty()) {
-    fail(ExitCode::kUsage, "{}: belongs to another recipe: {}; choose another shootout.dir", job.run().string(),
-         difference);
-  }
-  if (result["question"] != question(recipe, job)) return std::nullopt;
-  return result;
+void stop_if_asked(const std::string& what, const train::StopSignals& signals) {
+  const int signal = signals.received();
+  if (signal == 0) return;
+  const bool interrupted = signal == SIGINT;
+  fail(interrupted ? ExitCode::kInterrupt : ExitCode::kTerminate, "{}: stopped by {}; the same command goes on", what,
+       interrupted ? "SIGINT" : "SIGTERM");
 }
 
-json run_job(const ShootoutRecipe& recipe, const Job& job, at::Device device, std::FILE* messages) {
+std::optional<json> finished(const ShootoutRecipe& recipe, const Job& job) {
+  auto result = read_object(result_file(job));
+  if (!result || !is_whole(*result, job.final) || !result->contains("recipe")) return std::nullopt;
+  const std::string other = difference(recipe, job, *result);
+  if (!other.empty()) {
+    fail(ExitCode::kUsage, "{}: belongs to another recipe: {}; choose another shootout.dir", job.run().string(), other);
+  }
+  return result->value("question", json()) == question(recipe, job) ? result : std::nullopt;
+}
+
+json run_job(const ShootoutRecipe& recipe, const Job& job, at::Device device, std::FILE* messages,
+             const train::StopSignals& signals) {
   if (auto result = finished(recipe, job)) return *result;
-  json result = train_and_measure(recipe, job, device, messages);
+  json result;
+  try {
+    result = train_and_measure(recipe, job, device, messages, signals);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kDiverged) throw;
+    result = {{"status", "diverged"}, {"reason", error.what()}};
+  }
   result["job"] = job.name;
   result["recipe"] = train::to_json(job.recipe);
+  result["checksums"] = recipe.checksums;
   result["question"] = question(recipe, job);
-  write_file_atomic(result_file(job), result.dump(2) + "\n");
+  write_file_atomic(result_file(job), result.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
   return result;
 }
 

@@ -7,20 +7,30 @@
 #include <optional>
 
 #include "tamis/shootout/plan.h"
+#include "tamis/train/stop_signals.h"
 
 namespace tamis::shootout {
 
-/// Trains, goes on training, or finds that all is done; then measures what the job is for and keeps it as result.json
-/// in the run's directory, which is also returned:
+/// Trains, goes on training, or finds that all is done; then measures what the job is for, and keeps what it found in
+/// the run's directory, as search.json or, of final jobs, result.json. Returns it:
 ///
-///   status "done": seconds, tokens, tokens_per_second, loss (validation, the mean over the sources), validation
-///   {source: loss}, by_position {source: PositionBins}, curve {tokens, loss}, flops_per_token, state_bytes; final jobs
-///   also tasks {task: by_length of eval::to_json} status "diverged": reason
+///   status             "done" or "diverged", with a reason
+///   seconds, tokens, tokens_per_second, threads    of the training
+///   loss               of the validation, the mean over the sources
+///   validation         {source: loss};  by_position  {source: PositionBins}
+///   curve              {tokens, loss}: the training loss, thinned
 ///
-/// Throws what train() throws, but for kDiverged.
-nlohmann::json run_job(const ShootoutRecipe& recipe, const Job& job, at::Device device, std::FILE* messages);
+/// and of final jobs flops_per_token and state_bytes, by length, and tasks, {task: by_length of eval::to_json}.
+///
+/// Throws what train() throws, but for kDiverged; kInterrupt and kTerminate also when `signals` came while it measured.
+nlohmann::json run_job(const ShootoutRecipe& recipe, const Job& job, at::Device device, std::FILE* messages,
+                       const train::StopSignals& signals);
 
-/// result.json of a job that is done; nothing when it is not. Throws ExitCode::kUsage when it is another recipe's.
+/// What was kept of a job that is done; nothing when it is not, or was measured otherwise. Throws ExitCode::kUsage when
+/// it is another recipe's, or of other texts.
 std::optional<nlohmann::json> finished(const ShootoutRecipe& recipe, const Job& job);
+
+/// Throws kInterrupt or kTerminate when one of the signals came.
+void stop_if_asked(const std::string& what, const train::StopSignals& signals);
 
 }  // namespace tamis::shootout

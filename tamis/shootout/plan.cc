@@ -7,8 +7,7 @@
 namespace tamis::shootout {
 namespace {
 
-/// Runs of other steps lie elsewhere. Reports and checkpoints in between are the shootout's own business: a run that is
-/// stopped loses at most a tenth.
+/// Runs of other steps lie elsewhere, with a warm-up as much shorter.
 train::Recipe run_recipe(const ShootoutRecipe& shootout, size_t mixer, double lr, int64_t seed, int64_t steps) {
   train::Recipe recipe = shootout.mixers[mixer].recipe;
   const int64_t all_steps = recipe.train.steps;

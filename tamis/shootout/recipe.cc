@@ -9,6 +9,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
 #include "tamis/data/registry.h"
+#include "tamis/train/data_set.h"
 #include "tamis/train/recipe_fields.h"
 #include "tamis/train/table_reader.h"
 #include "tamis/train/toml.h"
@@ -22,7 +23,11 @@ using train::TableReader;
 using train::TomlDocument;
 
 /// Keys of [train] that are the shootout's: equal for all, or drawn from its lists.
-constexpr std::array kShared = {"lr", "seed", "steps", "length", "batch_size", "batch_tokens", "validate_tokens"};
+constexpr std::array kShared = {"lr",           "seed",         "steps",           "length",    "batch_size",
+                                "batch_tokens", "accumulation", "validate_tokens", "precision", "threads"};
+constexpr std::array kSharedOfModel = {"vocab_size", "max_position_embeddings"};
+
+constexpr int64_t kMostLength = int64_t{1} << 40;
 
 /// Names become directories.
 bool is_plain(const std::string& name) {
@@ -56,6 +61,8 @@ class Reader {
     check_sizes();
     check_search();
     resolve_tasks();
+    const train::Recipe& any = first();
+    recipe_.checksums = train::open_data(any, *train::open_tokenizer(any.data.tokenizer)).checksums;
     return std::move(recipe_);
   }
 
@@ -70,6 +77,7 @@ class Reader {
     const std::vector<std::string> tables = {"shootout", "evaluation", "mixers", "model", "data", "train"};
     for (const auto& [key, value] : document_.values.items()) {
       if (std::find(tables.begin(), tables.end(), key) == tables.end()) refuse(key, unknown_name("table", key, tables));
+      if (key != "mixers" && !value.is_object()) refuse(key, fmt::format("[{}] must be a table", key));
     }
   }
 
@@ -110,6 +118,9 @@ class Reader {
     reader("expand_windows", evaluation.expand_windows, Allowed{});
     reader.refuse_other_keys();
     refuse_twice("evaluation.tasks", evaluation.tasks);
+    refuse_twice("evaluation.multiples", evaluation.multiples);
+    if (evaluation.multiples.empty())
+      refuse("evaluation.multiples", "evaluation.multiples is empty; give at least one");
   }
 
   static std::vector<std::string> task_names() {
@@ -136,12 +147,14 @@ class Reader {
       if (!value.is_object()) refuse(path + "." + key, fmt::format("{}.{} must be a table", path, key));
       put_over(document, key, value, path);
     }
-    for (const char* key : kShared) {
-      if (!from.value("train", json::object()).contains(key)) continue;
-      refuse(path + ".train." + key, fmt::format("{}.train.{} must be the same for all mixers; give it in [train] or, "
-                                                 "as a list, in [shootout]",
-                                                 path, key));
-    }
+    const auto refuse_own = [&](const std::string& table, const char* key) {
+      if (!from.value(table, json::object()).contains(key)) return;
+      refuse(path + "." + table + "." + key,
+             fmt::format("{0}.{1}.{2} must be the same for all mixers; give it in [{1}] or, as a list, in [shootout]",
+                         path, table, key));
+    };
+    for (const char* key : kShared) refuse_own("train", key);
+    for (const char* key : kSharedOfModel) refuse_own("model", key);
     MixerRecipe mixer{.name = name, .recipe = {}, .parameters = {}};
     try {
       mixer.recipe = train::read_recipe(document);
@@ -186,7 +199,8 @@ class Reader {
     }
   }
 
-  /// Tasks that the models were trained on are asked with the settings of their training.
+  /// Tasks that the models were trained on are asked with the settings of their training, ABCDigits in the paper's
+  /// form.
   void resolve_tasks() {
     EvaluationRecipe& evaluation = recipe_.evaluation;
     for (const train::SourceRecipe& source : first().data.sources) {
@@ -199,11 +213,24 @@ class Reader {
       eval::TaskEvalOptions options = task_options(data::find_task(name));
       try {
         eval::check_options(options);
+        check_vocabulary(data::find_task(name), options.settings);
       } catch (const Error& error) {
         refuse("evaluation", fmt::format("{} (evaluation of {})", error.what(), name));
       }
       recipe_.tasks.push_back(std::move(options));
     }
+  }
+
+  /// A task that is not trained on has its own settings, for any vocabulary.
+  void check_vocabulary(const data::Task& task, data::Settings settings) const {
+    if (!std::holds_alternative<data::TokenTask>(task.kind)) return;
+    const int64_t ids =
+        data::check_request(task, {.length = kMostLength, .settings = std::move(settings)}).settings["vocab"];
+    const int64_t most = first().model["vocab_size"];
+    if (ids <= most) return;
+    fail(ExitCode::kUsage,
+         "{}: its {} ids are more than model.vocab_size = {}; train on it, with a vocab of at most that", task.name,
+         ids, most);
   }
 
   eval::TaskEvalOptions task_options(const data::Task& task) const {

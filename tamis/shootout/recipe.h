@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,15 +37,16 @@ struct ShootoutRecipe {
   int64_t search_steps = 0;    // of a run of the grid; default: train.steps, so that the best is the first seed's run
   std::vector<MixerRecipe> mixers;
   EvaluationRecipe evaluation;
-  std::vector<eval::TaskEvalOptions> tasks;  // [evaluation], for each of its tasks
-  std::string toml;                          // as it was read, changes included
+  std::vector<eval::TaskEvalOptions> tasks;      // [evaluation], for each of its tasks
+  std::map<std::string, std::string> checksums;  // of the texts among [data.sources]
+  std::string toml;                              // as it was read, changes included
 };
 
 /// Largest difference of two mixers' parameters, the embedding not counted, as a share of the smaller.
 inline constexpr double kMostDifference = 0.02;
 
-/// Reads a recipe and checks all of it, every mixer and every length of every task, before anything runs. Throws
-/// ExitCode::kUsage with file:line, also when mixers differ in size by more than kMostDifference.
+/// Reads a recipe and its texts, and checks all of it, every mixer and every length of every task, before anything
+/// runs. Throws ExitCode::kUsage with file:line, also when mixers differ in size by more than kMostDifference.
 ShootoutRecipe load_shootout(const std::filesystem::path& file, std::span<const std::string> overrides = {});
 
 }  // namespace tamis::shootout

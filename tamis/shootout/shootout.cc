@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
 #include <optional>
 #include <set>
 #include <thread>
@@ -34,15 +33,20 @@ class Shootout {
     if (options_.plan) return plan();
     make_directories(recipe_.dir);
     find_results();
+    signals_.emplace();
     if (!options_.only.empty()) {
       run_one(options_.only);
       return "";
     }
     const FileLock lock(recipe_.dir / ".lock");
+    write_file_atomic(workers_recipe(), read_file(options_.recipe));
     write();
     begun_ = now_seconds();
     if (options_.jobs == 1) {
-      while (const auto job = next_job()) run_here(*job);
+      while (const auto job = next_job()) {
+        run_here(*job);
+        stop_if_asked(recipe_.dir.string(), *signals_);
+      }
     } else {
       run_processes();
     }
@@ -51,8 +55,9 @@ class Shootout {
 
  private:
   std::string plan() const {
-    std::string text = fmt::format("{}: {} jobs, {} tokens each\n\n", recipe_.dir.string(), count_jobs(recipe_),
-                                   format_count(static_cast<double>(tokens())));
+    std::string text =
+        fmt::format("{}: {} jobs of {} tokens, those named lr-... of {}\n\n", recipe_.dir.string(), count_jobs(recipe_),
+                    tokens_of(recipe_.mixers.front().recipe.train.steps), tokens_of(recipe_.search_steps));
     for (size_t mixer = 0; mixer < recipe_.mixers.size(); ++mixer) {
       const MixerRecipe& each = recipe_.mixers[mixer];
       text +=
@@ -62,10 +67,12 @@ class Shootout {
     return text;
   }
 
-  int64_t tokens() const {
-    const train::TrainRecipe& train = recipe_.mixers.front().recipe.train;
-    return train.steps * train.batch_tokens;
+  std::string tokens_of(int64_t steps) const {
+    return format_count(static_cast<double>(steps * recipe_.mixers.front().recipe.train.batch_tokens));
   }
+
+  /// What processes read, whatever becomes of the recipe meanwhile.
+  std::filesystem::path workers_recipe() const { return recipe_.dir / "recipe.toml"; }
 
   /// Those of a mixer whose learning rate is not chosen yet have the first of the grid.
   std::vector<Job> all_jobs(size_t mixer) const {
@@ -123,7 +130,7 @@ class Shootout {
 
   void run_here(const Job& job) {
     announce(job);
-    done(job, run_job(recipe_, job, device_, messages_));
+    done(job, run_job(recipe_, job, device_, messages_, *signals_));
   }
 
   void done(const Job& job, nlohmann::json result) {
@@ -142,10 +149,11 @@ class Shootout {
         known.push_back(job.name);
         if (job.name != name) continue;
         if (job.final && !choose_lr(recipe_, mixer, results_)) {
-          fail(ExitCode::kUsage, "{}: its learning rate is chosen when the runs {}/lr-... are done; run these first",
-               name, recipe_.mixers[mixer].name);
+          const bool diverged = searched(recipe_, mixer, results_);
+          fail(ExitCode::kUsage, "{}: its learning rate is chosen when the runs {}/lr-... are done; {}", name,
+               recipe_.mixers[mixer].name, diverged ? "but all of them diverged" : "run these first");
         }
-        run_job(recipe_, job, device_, messages_);
+        run_job(recipe_, job, device_, messages_, *signals_);
         return;
       }
     }
@@ -154,10 +162,9 @@ class Shootout {
 
   /// As many jobs at a time as asked for, with the processor's threads shared among them.
   void run_processes() {
-    const train::StopSignals signals;
     Workers workers;
     while (true) {
-      while (signals.received() == 0 && workers.running() < static_cast<size_t>(options_.jobs)) {
+      while (signals_->received() == 0 && workers.running() < static_cast<size_t>(options_.jobs)) {
         const auto job = next_job();
         if (!job) break;
         announce(*job);
@@ -165,24 +172,23 @@ class Shootout {
         workers.start(job->name, arguments(*job), job->run().string() + ".out");
       }
       if (workers.running() == 0) break;
-      const Workers::Ended ended = workers.wait([&] { return signals.received(); });
+      const Workers::Ended ended = workers.wait([&] { return signals_->received(); });
       const Job job = running_.extract(ended.name).mapped();
       if (auto result = ended.status == 0 ? finished(recipe_, job) : std::nullopt) {
         done(job, std::move(*result));
-      } else if (signals.received() == 0) {
-        throw Error(static_cast<ExitCode>(ended.status), fmt::format("{}: {}", job.name, ended.last_words));
+      } else if (signals_->received() == 0) {
+        const auto code = ended.status == 0 ? ExitCode::kRuntime : static_cast<ExitCode>(ended.status);
+        throw Error(code, fmt::format("{}: ended without a result: {}", job.name, ended.last_words));
       }
     }
-    if (signals.received() != 0) {
-      fail(signals.received() == SIGINT ? ExitCode::kInterrupt : ExitCode::kTerminate,
-           "{}: stopped, and saved what ran; the same command goes on", recipe_.dir.string());
-    }
+    stop_if_asked(recipe_.dir.string(), *signals_);
   }
 
   std::vector<std::string> arguments(const Job& job) const {
     const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-    std::vector<std::string> words = {"shootout", options_.recipe.string(), "--only", job.name};
+    std::vector<std::string> words = {"shootout", workers_recipe().string(), "--only", job.name};
     for (const std::string& assignment : options_.overrides) words.insert(words.end(), {"--set", assignment});
+    words.insert(words.end(), {"--set", "shootout.dir=" + recipe_.dir.string()});
     const int64_t given = recipe_.mixers[job.mixer].recipe.train.threads;
     const int64_t threads = std::max<int64_t>(1, (given > 0 ? given : cores) / options_.jobs);
     words.insert(words.end(), {"--threads", std::to_string(threads), "--device", device_.is_cuda() ? "cuda" : "cpu"});
@@ -191,7 +197,8 @@ class Shootout {
 
   nlohmann::json write() const {
     nlohmann::json summary = summarise(recipe_, results_);
-    write_file_atomic(recipe_.dir / "shootout.json", summary.dump(2) + "\n");
+    write_file_atomic(recipe_.dir / "shootout.json",
+                      summary.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     write_file_atomic(recipe_.dir / "table.md", to_markdown(summary));
     write_file_atomic(recipe_.dir / "report.html", report::make_page("shootout.html", summary));
     return summary;
@@ -201,6 +208,7 @@ class Shootout {
   const ShootoutRecipe recipe_;
   const at::Device device_;
   std::FILE* messages_;
+  std::optional<train::StopSignals> signals_;
   Results results_;
   std::map<std::string, Job> running_;
   double begun_ = 0;

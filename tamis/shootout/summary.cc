@@ -65,7 +65,7 @@ json run_of(const Job& job, const json* result) {
   json run = {{"seed", job.recipe.train.seed}, {"lr", job.recipe.train.lr}, {"status", "missing"}};
   if (result == nullptr) return run;
   for (const char* key :
-       {"status", "reason", "seconds", "tokens_per_second", "validation", "by_position", "curve", "tasks"}) {
+       {"status", "reason", "seconds", "tokens_per_second", "threads", "validation", "by_position", "curve", "tasks"}) {
     if (result->contains(key)) run[key] = (*result)[key];
   }
   return run;
@@ -76,6 +76,13 @@ json search_of(const Job& job, const json* result) {
           {"steps", job.recipe.train.steps},
           {"status", result == nullptr ? "missing" : result->value("status", "missing")},
           {"loss", result != nullptr && is_done(*result) ? (*result)["loss"] : json()}};
+}
+
+/// Bytes that a token more costs, from the first to the last length; null for one length alone.
+json bytes_per_token(const json& states) {
+  const double tokens = states.back()["length"].get<double>() - states.front()["length"].get<double>();
+  if (tokens <= 0) return {};
+  return (states.back()["bytes"].get<double>() - states.front()["bytes"].get<double>()) / tokens;
 }
 
 json mixer_of(const ShootoutRecipe& recipe, size_t index, const Results& results) {
@@ -99,6 +106,7 @@ json mixer_of(const ShootoutRecipe& recipe, size_t index, const Results& results
   }
   if (done.empty()) return entry;
   for (const char* key : {"flops_per_token", "state_bytes"}) entry[key] = (*done.front())[key];
+  entry["state_bytes_per_token"] = bytes_per_token(entry["state_bytes"]);
   entry["summary"] = summary_of(done);
   return entry;
 }
@@ -135,20 +143,32 @@ const json* last_of(const json& mixer, const char* key) {
   return mixer.contains(key) && !mixer[key].empty() ? &mixer[key].back() : nullptr;
 }
 
-/// Bytes that a token more costs, from the first to the last length.
-std::string state_per_token(const json& mixer) {
-  const json* last = last_of(mixer, "state_bytes");
-  if (last == nullptr) return "-";
-  const json& first = mixer["state_bytes"].front();
-  const double tokens = (*last)["length"].get<double>() - first["length"].get<double>();
-  if (tokens <= 0) return "-";
-  return fmt::format("{:.0f}", ((*last)["bytes"].get<double>() - first["bytes"].get<double>()) / tokens);
+/// The learning rate, and what became of runs that did not end.
+std::string status_of(const json& mixer) {
+  const auto count = [](const json& runs, const char* status) {
+    return std::ranges::count_if(runs, [&](const json& run) { return run["status"] == status; });
+  };
+  if (!mixer["chosen_lr"].is_number()) return count(mixer["search"], "missing") > 0 ? "..." : "diverged";
+  std::string status = fmt::format("{}", mixer["chosen_lr"].get<double>());
+  for (const char* what : {"diverged", "missing"}) {
+    const auto runs = count(mixer["runs"], what);
+    if (runs > 0) status += fmt::format(" ({} of {} {})", runs, mixer["runs"].size(), what);
+  }
+  return status;
 }
 
-std::string status_of(const json& mixer) {
-  if (mixer["chosen_lr"].is_number()) return fmt::format("{}", mixer["chosen_lr"].get<double>());
-  const bool waiting = std::ranges::any_of(mixer["search"], [](const json& run) { return run["status"] == "missing"; });
-  return waiting ? "..." : "diverged";
+/// True when runs had different numbers of threads: their speeds cannot be compared.
+bool threads_differ(const json& summary) {
+  json first;
+  for (const json& mixer : summary["mixers"]) {
+    for (const json& run : mixer["runs"]) {
+      const json threads = run.value("threads", json());
+      if (threads.is_null()) continue;
+      if (!first.is_null() && first != threads) return true;
+      first = threads;
+    }
+  }
+  return false;
 }
 
 std::string losses_and_costs(const json& summary) {
@@ -161,8 +181,8 @@ std::string losses_and_costs(const json& summary) {
   }
   std::vector<std::string> head = {"mixer", "lr", "parameters"};
   for (const std::string& source : sources) head.push_back("loss " + source);
-  for (const char* cost : {"tokens/s", "MFLOP/token", "state bytes/token", "state at the longest"})
-    head.push_back(cost);
+  head.push_back(threads_differ(summary) ? "tokens/s (threads differ)" : "tokens/s");
+  for (const char* cost : {"MFLOP/token", "state bytes/token", "state at the longest"}) head.push_back(cost);
   std::vector<std::vector<std::string>> rows = {head};
   for (const json& mixer : summary["mixers"]) {
     const json means = mixer.value("summary", json::object());
@@ -176,7 +196,8 @@ std::string losses_and_costs(const json& summary) {
     row.push_back(mixer.contains("flops_per_token")
                       ? fmt::format("{:.3f}", mixer["flops_per_token"].front()["flops"].get<double>() / 1e6)
                       : "-");
-    row.push_back(state_per_token(mixer));
+    const json each = mixer.value("state_bytes_per_token", json());
+    row.push_back(each.is_number() ? fmt::format("{:.0f}", each.get<double>()) : "-");
     row.push_back(state == nullptr ? "-" : format_bytes((*state)["bytes"].get<double>()));
     rows.push_back(std::move(row));
   }
@@ -228,11 +249,15 @@ json summarise(const ShootoutRecipe& recipe, const Results& results) {
                     {"steps", train.steps},
                     {"batch_tokens", train.batch_tokens},
                     {"tokens", train.steps * train.batch_tokens}}},
+                  {"task_lengths", json::object()},
                   {"lr_grid", recipe.lr},
                   {"seeds", recipe.seeds},
                   {"machine", train::describe_machine()},
                   {"recipe", recipe.toml},
                   {"mixers", json::array()}};
+  for (const eval::TaskEvalOptions& options : recipe.tasks) {
+    summary["task_lengths"][options.task] = options.lengths.front() / recipe.evaluation.multiples.front();
+  }
   for (size_t i = 0; i < recipe.mixers.size(); ++i) summary["mixers"].push_back(mixer_of(recipe, i, results));
   return summary;
 }

@@ -1,19 +1,20 @@
 #include "tamis/shootout/worker.h"
 
 #include <fcntl.h>
-#include <spawn.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
-
-extern char** environ;  // NOLINT(readability-redundant-declaration)
 
 namespace tamis::shootout {
 namespace {
@@ -38,44 +39,54 @@ void Workers::start(const std::string& name, const std::vector<std::string>& arg
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   make_directories(output.parent_path());
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addopen(&files, 2, output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  pid_t pid = 0;
-  const int error = posix_spawn(&pid, program.c_str(), &files, &attributes, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&files);
-  posix_spawnattr_destroy(&attributes);
-  if (error != 0) fail(ExitCode::kRuntime, "{}: cannot start {}: {}", name, program, std::strerror(error));
+  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+  const int words = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (words < 0) fail(ExitCode::kStorage, "{}: cannot be written: {}", output.string(), std::strerror(errno));
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {  // nothing but system calls from here on: other threads may hold locks
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(1);
+    dup2(nothing, 0);
+    dup2(nothing, 1);
+    dup2(words, 2);
+    execv(program.c_str(), argv.data());
+    _exit(1);
+  }
+  close(nothing);
+  close(words);
+  if (pid < 0) fail(ExitCode::kRuntime, "{}: cannot start {}: {}", name, program, std::strerror(errno));
   running_[pid] = {name, output};
 }
 
+/// How a process ended: its status as waitpid gives it.
+Workers::Ended Workers::ended(const Worker& worker, int status) {
+  if (WIFEXITED(status)) return {worker.name, WEXITSTATUS(status), last_line(worker.output)};
+  return {worker.name, static_cast<int>(ExitCode::kRuntime),
+          fmt::format("killed by signal {}{}; {} has what it said", WTERMSIG(status),
+                      WTERMSIG(status) == SIGKILL ? " (out of memory?)" : "", worker.output.string())};
+}
+
 Workers::Ended Workers::wait(const std::function<int()>& signal_received) {
-  bool asked = false;
   while (true) {
     for (const auto& [pid, worker] : running_) {
       int status = 0;
-      if (waitpid(pid, &status, WNOHANG) != pid) continue;
-      Ended ended{.name = worker.name,
-                  .status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-                  .last_words = last_line(worker.output)};
+      const pid_t found = waitpid(pid, &status, WNOHANG);
+      if (found == 0 || (found < 0 && errno == EINTR)) continue;
+      Ended result = found == pid ? ended(worker, status) : Ended{worker.name, 1, "was waited for by somebody else"};
       running_.erase(pid);
-      return ended;
+      return result;
     }
-    if (const int signal = signal_received(); signal != 0 && !asked) {
-      stop_all(signal);
-      asked = true;
-    }
+    if (const int signal = signal_received(); signal != 0) stop_all(signal);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
 }
 
-void Workers::stop_all(int signal) const {
-  for (const auto& [pid, worker] : running_) kill(pid, signal);
+void Workers::stop_all(int signal) {
+  for (auto& [pid, worker] : running_) {
+    if (!std::exchange(worker.asked, true)) kill(pid, signal);
+  }
 }
 
 }  // namespace tamis::shootout

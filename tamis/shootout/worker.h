@@ -11,7 +11,8 @@
 namespace tamis::shootout {
 
 /// Jobs that run as processes of their own: the same program with other arguments. Each belongs to a process group of
-/// its own, so that a signal from the terminal reaches it through this one alone.
+/// its own, so that a signal from the terminal reaches it through this one alone, and is asked to stop when this one
+/// dies.
 class Workers {
  public:
   Workers() = default;
@@ -24,10 +25,10 @@ class Workers {
 
   struct Ended {
     std::string name;
-    int status;              // exit code, or 128 and the signal
-    std::string last_words;  // the last line of its output
+    int status;              // exit code; kRuntime when a signal killed it
+    std::string last_words;  // the last line of its output, or how it was killed
   };
-  /// Waits for the next one to end, or for a signal: then asks all to stop, once, and goes on waiting.
+  /// Waits for the next one to end. After a signal it asks each to stop, once, and goes on waiting.
   Ended wait(const std::function<int()>& signal_received);
 
   size_t running() const { return running_.size(); }
@@ -36,8 +37,10 @@ class Workers {
   struct Worker {
     std::string name;
     std::filesystem::path output;
+    bool asked = false;  // to stop: a second time would be to kill it
   };
-  void stop_all(int signal) const;
+  void stop_all(int signal);
+  static Ended ended(const Worker& worker, int status);
 
   std::map<pid_t, Worker> running_;
 };

@@ -83,8 +83,7 @@ class Opener {
     const int64_t most = recipe_.model.value("vocab_size", tokenizer_.vocab_size());
     if (ids <= most) return;
     fail(ExitCode::kUsage,
-         "data.sources.{0}: {1} has {2} ids, but model.vocab_size is {3}; set data.sources.{0}.vocab to at most {3}, "
-         "or model.vocab_size to {2}",
+         "data.sources.{0}: {1} has {2} ids, but model.vocab_size is {3}; set data.sources.{0}.vocab to at most {3}",
          source.name, source.kind, ids, most);
   }
 

@@ -125,7 +125,7 @@ class RecipeReader {
                          "model.window; choose 0 for none",
                          train.window_short));
     }
-    if (recipe_.model["vocab_size"] < vocab_size) {
+    if (recipe_.model["vocab_size"] != vocab_size) {
       refuse("model.vocab_size", fmt::format("model.vocab_size is {}, but the tokenizer has {} tokens",
                                              recipe_.model["vocab_size"].dump(), vocab_size));
     }

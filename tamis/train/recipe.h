@@ -53,6 +53,7 @@ struct TrainRecipe {
   int64_t window_short = 0;                   // stochastic window (SWAX): keys that sliding windows see in some steps
   double window_short_share = 0.5;            // probability that a step is one of them; else model.window
   double window_long_last = 0.1;              // share of the steps, the last ones, that always see model.window
+  std::string start_from = "";                // checkpoint or run whose weights the run begins with; empty: drawn
   int64_t seed = 1;                           // of the initial weights and of the data
   int64_t threads = 0;                        // of the processor; 0: all
   int64_t save_every = 500;                   // steps between checkpoints

@@ -86,6 +86,7 @@ void visit_fields(TrainRecipe& train, Visitor&& visit) {
   visit("window_short", train.window_short, Allowed{.least = 0, .most = kMostTokens});
   visit("window_short_share", train.window_short_share, Allowed{.least = 0.0, .most = 1.0});
   visit("window_long_last", train.window_long_last, Allowed{.least = 0.0, .most = 1.0});
+  visit("start_from", train.start_from, Allowed{});
   visit("seed", train.seed, Allowed{.least = 0});
   visit("threads", train.threads, Allowed{.least = 0, .most = 4096});
   visit("save_every", train.save_every, Allowed{.least = 1, .most = kMostSteps});

@@ -7,6 +7,7 @@ namespace {
 
 volatile std::sig_atomic_t noted_signal = 0;
 struct sigaction before_interrupt, before_terminate;
+int alive = 0;
 
 void note_signal(int signal) {
   noted_signal = signal;
@@ -15,6 +16,7 @@ void note_signal(int signal) {
 }  // namespace
 
 StopSignals::StopSignals() {
+  if (alive++ > 0) return;
   noted_signal = 0;
   struct sigaction action {};
   action.sa_handler = note_signal;
@@ -25,6 +27,7 @@ StopSignals::StopSignals() {
 }
 
 StopSignals::~StopSignals() {
+  if (--alive > 0) return;
   sigaction(SIGINT, &before_interrupt, nullptr);
   sigaction(SIGTERM, &before_terminate, nullptr);
 }

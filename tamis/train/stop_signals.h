@@ -3,7 +3,7 @@
 namespace tamis::train {
 
 /// While it lives, the first SIGINT or SIGTERM is only noted, so that the work at hand can end cleanly; a second one
-/// ends the process at once, as always. One object at a time.
+/// ends the process at once, as always. Objects may lie within each other's lifetimes: they are as one.
 class StopSignals {
  public:
   StopSignals();

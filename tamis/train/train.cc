@@ -1,6 +1,7 @@
 #include "tamis/train/train.h"
 
 #include <ATen/Parallel.h>
+#include <fmt/ranges.h>
 
 #include <csignal>
 #include <memory>
@@ -106,10 +107,21 @@ class Run {
         say("{}: kept as {}", recipe_.run.dir, directory_->set_aside(step).string());
       }
     } else {
-      make_trainer(models::make_model(recipe_.model, recipe_.train.seed));
+      make_trainer(new_model());
     }
     state_.recipe = to_json(recipe_);
     state_.checksums = data_.checksums;
+  }
+
+  /// Drawn anew, or with the weights of another run where the recipe names one.
+  std::unique_ptr<models::Model> new_model() {
+    auto model = models::make_model(recipe_.model, recipe_.train.seed);
+    if (recipe_.train.start_from.empty()) return model;
+    const std::filesystem::path from = models::resolve_checkpoint(recipe_.train.start_from);
+    const std::vector<std::string> kept = models::copy_parameters(*model, from);
+    say("{}: starts from {}{}", recipe_.run.dir, from.string(),
+        kept.empty() ? "" : fmt::format("; new: {}", fmt::join(kept, ", ")));
+    return model;
   }
 
   void resume(const std::filesystem::path& checkpoint) {

@@ -19,6 +19,7 @@ struct AttentionState final : MixerState {
   explicit AttentionState(KeyValueCache cache) : cache(std::move(cache)) {}
   int64_t bytes() const override { return cache.bytes(); }
   int64_t bytes_after(int64_t tokens) const override { return cache.bytes_after(tokens); }
+  void reserve(int64_t tokens) override { cache.reserve(tokens); }
   std::unique_ptr<MixerState> fork() const override { return std::make_unique<AttentionState>(cache.fork()); }
   void save(std::ostream& out) const override { cache.save(out); }
   void load(std::istream& in) override { cache.load(in); }
@@ -38,8 +39,8 @@ AttentionMixer::AttentionMixer(const StackConfig& config, const AttentionKind& k
     q_norm_ = at::empty({d}, options);
     k_norm_ = at::empty({d}, options);
   }
-  if (kind.scalable && learns_scale(config)) log_scale_ = at::empty({H}, options);
-  if (kind.scalable && learns_bias(config)) log_bias_ = at::empty({H}, options);
+  if (kind.scalable && config.learns_scale()) log_scale_ = at::empty({H}, options);
+  if (kind.scalable && config.learns_bias()) log_bias_ = at::empty({H}, options);
 }
 
 std::vector<Parameter> AttentionMixer::parameters() const {
@@ -57,7 +58,7 @@ void AttentionMixer::initialise(Initialiser& initialiser) const {
   for (const Tensor& norm : {q_norm_, k_norm_}) {
     if (norm.defined()) norm.fill_(1);
   }
-  if (log_scale_.defined()) log_scale_.fill_(1);
+  if (log_scale_.defined()) log_scale_.fill_(config_.ssmax_scale.value_or(1));
   if (log_bias_.defined()) log_bias_.fill_(0);
 }
 

@@ -57,8 +57,4 @@ class AttentionMixer final : public Mixer {
 void check_attention_sizes(const StackConfig& config);
 void check_rotary_sizes(const StackConfig& config);
 
-/// What Scalable-Softmax learns, as config.ssmax says.
-bool learns_scale(const StackConfig& config);
-bool learns_bias(const StackConfig& config);
-
 }  // namespace tamis::models

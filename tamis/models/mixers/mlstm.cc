@@ -54,9 +54,9 @@ class MlstmMixer final : public Mixer {
  public:
   MlstmMixer(const StackConfig& config, at::Device device)
       : config_(config),
-        H_(config.num_attention_heads),
-        K_(config.hidden_size / (2 * config.num_attention_heads)),
-        V_(config.hidden_size / config.num_attention_heads) {
+        H_(config.mlstm_heads),
+        K_(config.hidden_size / (2 * config.mlstm_heads)),
+        V_(config.hidden_size / config.mlstm_heads) {
     const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
     const int64_t D = config.hidden_size;
     projection_ = at::empty({2 * H_ * K_ + 2 * H_ * V_, D}, options);
@@ -107,10 +107,10 @@ class MlstmMixer final : public Mixer {
     return put_out(h, p, call);
   }
 
-  /// Writing and reading the memory; it does not depend on the length.
+  /// The memory fades, is written and is read, a multiply-add each; it does not depend on the length.
   MixerFlops flops(int64_t) const override {
     const auto memory = static_cast<double>(H_ * K_ * V_);
-    return {.similarities = 4 * memory, .values = 0};
+    return {.similarities = 6 * memory, .values = 0};
   }
 
   ValuePath value_path(const Tensor& x_1TD, const MixerCall& call) const override {
@@ -155,9 +155,12 @@ class MlstmMixer final : public Mixer {
 }  // namespace
 
 void check_mlstm_sizes(const StackConfig& config) {
-  if (config.hidden_size % (2 * config.num_attention_heads) != 0) {
-    fail(ExitCode::kUsage, "model: for mLSTM twice \"num_attention_heads\" must divide \"hidden_size\" {}, but is {}",
-         config.hidden_size, 2 * config.num_attention_heads);
+  if (config.hidden_size % (2 * config.mlstm_heads) != 0) {
+    fail(ExitCode::kUsage,
+         "model: for mLSTM twice \"num_attention_heads\", or \"mlstm_heads\" if it is given, must divide "
+         "\"hidden_size\" "
+         "{}, but is {}",
+         config.hidden_size, 2 * config.mlstm_heads);
   }
 }
 

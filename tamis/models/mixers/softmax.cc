@@ -10,14 +10,6 @@ namespace tamis::models {
 
 using at::Tensor;
 
-bool learns_scale(const StackConfig& config) {
-  return config.ssmax == "learned" || config.ssmax == "bias" || config.ssmax == "position";
-}
-
-bool learns_bias(const StackConfig& config) {
-  return config.ssmax == "bias" || config.ssmax == "position";
-}
-
 namespace {
 
 std::unique_ptr<Mixer> make_softmax(const StackConfig& config, std::optional<int64_t> window, at::Device device) {
@@ -27,8 +19,8 @@ std::unique_ptr<Mixer> make_softmax(const StackConfig& config, std::optional<int
     if (window && call.window) options.window = *call.window;
     const size_t norms = config.qk_norm ? 2 : 0;
     const auto per_head = [&](double value) { return at::full({q.size(2)}, value, q.options().dtype(at::kFloat)); };
-    if (learns_scale(config)) options.log_scale = call[2 + norms];
-    if (learns_bias(config)) options.log_bias = call[3 + norms];
+    if (config.learns_scale()) options.log_scale = call[2 + norms];
+    if (config.learns_bias()) options.log_bias = call[3 + norms];
     if (config.ssmax == "position") options.position_scale = call.position_scale;
     if (config.ssmax == "one") options.log_scale = per_head(1);
     if (config.ssmax == "fixed") options.log_scale = per_head(*config.ssmax_scale);
