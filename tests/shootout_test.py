@@ -122,7 +122,10 @@ def check_files_and_tables():
             total = sum(each["tokens"] * each["loss"] for each in bins) / sum(each["tokens"] for each in bins)
             expect(math.isclose(total, first["validation"][source], rel_tol=1e-9), "positions add up to the loss")
         states = [each["bytes"] for each in mixer["state_bytes"]]
-        expect(states[1] > states[0] if mixer["name"] == "rope" else states[1] <= 2 * states[0], states)
+        if mixer["name"] == "rope":  # keys and values of 2 layers, D 16, float32, of at least 64 tokens
+            expect(states == [2 * 2 * 16 * 4 * max(64, length) for length in (32, 64)], states)
+        else:
+            expect(states[0] == states[1], states)
     log = [json.loads(line) for line in (run / "rope/lr-0.001-seed-1/log.jsonl").read_text().splitlines()]
     validation = {each["source"]: each["loss"] for each in log if each["type"] == "validation" and each["step"] == 8}
     for source, loss in validation.items():

@@ -21,7 +21,7 @@ struct WeightRows {
 };
 
 inline constexpr int64_t kMostVectors = 64;  // that one call multiplies
-inline constexpr int64_t kFewVectors = 5;    // at most; more have a lane each
+inline constexpr int64_t kFewVectors = 8;    // at most; more have a lane each
 inline constexpr int64_t kLaneVectors = 16;  // that stand side by side then
 
 /// Numbers that a vector takes once it is prepared.

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "tamis/base/error.h"
-#include "tamis/kernels/matvec.h"
 #include "tamis/models/multiscreen.h"
 #include "tamis/models/multiscreen_token.h"
 #include "tamis/nn/rows.h"
@@ -104,9 +103,9 @@ at::Tensor Multiscreen::decode(const at::Tensor& tokens_BC, std::span<DecodingSt
   }
   const at::Tensor x_B1D = embedded_token(tokens_BC);
   float* x = x_B1D.data_ptr<float>();
-  constexpr auto kMost = static_cast<size_t>(kernels::kMostVectors);
-  for (size_t b = 0; b < sequences.size(); b += kMost) {
-    decode_token(config_, std::span(sequences).subspan(b, std::min(kMost, sequences.size() - b)),
+  const size_t together = token_together(*sequences.front()->weights());
+  for (size_t b = 0; b < sequences.size(); b += together) {
+    decode_token(config_, std::span(sequences).subspan(b, std::min(together, sequences.size() - b)),
                  x + b * static_cast<size_t>(config_.hidden_size));
   }
   const float scale = std::exp(s_F_.item<float>());

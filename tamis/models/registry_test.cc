@@ -85,7 +85,7 @@ TEST(CompleteConfig, NamesWhatIsWrong) {
   EXPECT_THAT(with({{"key_dim", 1}}), testing::HasSubstr("\"key_dim\" must be a whole number from 2 to"));
   EXPECT_THAT(with({{"key_dim", 16.0}}), testing::HasSubstr("but is 16.0"));
   EXPECT_THAT(with({{"num_hidden_layers", 18446744073709551615u}}), testing::HasSubstr("18446744073709551615"));
-  EXPECT_THAT(with({{"position", "rope"}}), testing::HasSubstr("unknown position \"rope\""));
+  EXPECT_THAT(with({{"position", "rotary"}}), testing::HasSubstr("unknown position \"rotary\""));
   EXPECT_THAT(with({{"fixed_r", 0}}), testing::HasSubstr("\"fixed_r\" must be a number above 0 and at most 1"));
   EXPECT_THAT(with({{"tanh_norm", 1}}), testing::HasSubstr("\"tanh_norm\" must be true or false, but is 1"));
   EXPECT_EQ(refusal({{"vocab_size", 300}}), "model: \"hidden_size\" is missing");

@@ -45,7 +45,7 @@ TEST_P(StreamedMatrixTest, IsNearTheProductInFloat64) {
   // Rounding of the sums, and for int8 that of x to 15 bits.
   const double share = format == Format::kInt8 ? 6e-5 : 5e-7;
   ops::testing::for_each_target([&] {
-    for (const int64_t count : {1, 2, 3, 5, 6, 8, 16, 17, 64}) {
+    for (const int64_t count : {1, 2, 3, 7, 8, 9, 16, 17, 64}) {
       const Tensor found = product(matrix, x.narrow(0, 0, count), 0, rows);
       const Tensor off = (found - exact.narrow(0, 0, count)).abs() / (magnitude.narrow(0, 0, count) + 1e-30);
       EXPECT_LT(off.max().item<double>(), share) << count;
@@ -60,8 +60,8 @@ TEST_P(StreamedMatrixTest, ManyVectorsHaveTheSameBitsInAnyCompany) {
   const Tensor x = random_normal({40, columns}, 2);
   ops::testing::for_each_target([&] {
     const Tensor all = product(matrix, x, 0, rows);
-    for (const int64_t first : {0, 9, 34}) {
-      EXPECT_TRUE(product(matrix, x.narrow(0, first, 6), 0, rows).equal(all.narrow(0, first, 6)));
+    for (const int64_t first : {0, 9, 31}) {
+      EXPECT_TRUE(product(matrix, x.narrow(0, first, 9), 0, rows).equal(all.narrow(0, first, 9)));
     }
     EXPECT_TRUE(product(matrix, x, rows / 3, rows).equal(all.slice(1, rows / 3)));
   });
