@@ -11,9 +11,9 @@ import sys
 import tempfile
 
 COMMANDS = (
-    "train", "eval", "eval abc_digits", "eval loss", "score", "generate", "inspect", "report",
+    "train", "eval", "eval abc_digits", "eval mqrar", "eval loss", "score", "generate", "inspect", "report",
     "data", "data generate", "data generate passkey", "data generate niah_single_2", "data generate mqar",
-    "bench", "bench train", "bench forward", "bench decode", "bench ops", "bench head",
+    "shootout", "bench", "bench train", "bench forward", "bench decode", "bench ops", "bench head",
 )  # fmt: skip
 REFUSED = {
     "": "required",
