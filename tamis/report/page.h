@@ -32,8 +32,8 @@ namespace tamis::report {
 ///   mixers            [{name, model_type, config, parameters, parameters_without_embedding, chosen_lr, search, runs,
 ///                     flops_per_token, state_bytes, state_bytes_per_token, summary}], in the order of the page:
 ///     search          [{lr, loss, status, steps}], one a rate; status is done, diverged or missing
-///     runs            [{seed, lr, status, seconds, tokens_per_second, threads, validation, by_position, curve, tasks}],
-///                     one a seed:
+///     runs            [{seed, lr, status, seconds, tokens_per_second, threads, validation, by_position, curve,
+///                     tasks}], one a seed:
 ///       validation    {SOURCE: nats a token}
 ///       by_position   {SOURCE: [{first, last, tokens, loss}]}, as to_json of tamis/eval/position_bins.h
 ///       curve         {tokens: [..], loss: [..]}
