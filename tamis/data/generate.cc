@@ -12,7 +12,7 @@ using Json = nlohmann::ordered_json;
 void add(Json& json, const TextTask& task, const TextInstance& instance) {
   json["prompt_tokens"] = instance.prompt.size();
   if (instance.depth) json["depth"] = *instance.depth;
-  json["max_new_tokens"] = task.max_new_tokens;
+  json["max_new_tokens"] = said_bytes(task, instance);
   json["prompt"] = instance.prompt;
   json["answers"] = instance.answers;
   json["answer_spans"] = Json::array();

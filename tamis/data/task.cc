@@ -1,5 +1,7 @@
 #include "tamis/data/task.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -61,6 +63,14 @@ Instance make_instance(const Task& task, const TaskRequest& request, uint64_t in
   check_haystack(task, request.haystack != nullptr);
   if (task.takes_depth && !checked.depth) checked.depth = instance_random(kTaskDepth, checked, index).uniform();
   return std::visit([&](const auto& kind) -> Instance { return kind.instance(checked, index); }, task.kind);
+}
+
+std::string right_answer(const TextTask& task, const TextInstance& instance) {
+  return fmt::format("{}{}", task.before_answers, fmt::join(instance.answers, std::string(task.between_answers)));
+}
+
+int64_t said_bytes(const TextTask& task, const TextInstance& instance) {
+  return std::max(task.max_new_tokens, static_cast<int64_t>(right_answer(task, instance).size()));
 }
 
 Random instance_random(Stream stream, const TaskRequest& request, uint64_t index) {

@@ -64,9 +64,9 @@ struct TextTask {
   std::vector<std::string> (*solve)(std::string_view prompt);
   /// The score of what a model says after the prompt, in [0, 1].
   double (*score)(std::string_view said, std::span<const std::string> answers);
-  int64_t max_new_tokens;  // a model may say, of the byte tokenizer
-  /// What training shows after the prompt: this, then the answers with that between them. It scores 1, and has as many
-  /// bytes in every instance of the same settings.
+  int64_t max_new_tokens;  // a model may say, of the byte tokenizer; more where the right answer is longer
+  /// The right answer is this, then the answers with that between them. It scores 1, and has as many bytes in every
+  /// instance of the same settings.
   std::string_view before_answers = " ";
   std::string_view between_answers = ", ";
 };
@@ -78,6 +78,12 @@ struct TokenTask {
 };
 
 enum class HaystackUse { kNone, kOptional, kRequired };
+
+/// What training shows after the prompt.
+std::string right_answer(const TextTask& task, const TextInstance& instance);
+/// Bytes that a model may say after the prompt: enough for the right answer. As many in every instance of the same
+/// settings.
+int64_t said_bytes(const TextTask& task, const TextInstance& instance);
 
 /// One line of the registry. `instance` and `min_length` get requests that check_request has passed.
 struct Task {

@@ -1,7 +1,5 @@
 #include "tamis/data/task_source.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -21,8 +19,7 @@ int64_t byte(char c) {
 
 /// The ids are bytes; all that is to be said after the prompt is asked for.
 TokenInstance in_bytes(const TextTask& task, const TextInstance& text) {
-  const std::string said =
-      fmt::format("{}{}\n", task.before_answers, fmt::join(text.answers, std::string(task.between_answers)));
+  const std::string said = right_answer(task, text) + "\n";
   TokenInstance instance;
   for (const char c : text.prompt) instance.ids.push_back(byte(c));
   for (const char c : said) {

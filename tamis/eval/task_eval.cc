@@ -71,10 +71,11 @@ std::string text_of(const text::Tokenizer& tokenizer, std::span<const int64_t> i
 /// The likeliest continuations, a token at a time: no token is less than a byte, so that these are bytes enough.
 Marks mark(const data::TextTask& task, const infer::LoadedModel& loaded, std::span<const Question> questions,
            const TaskEvalOptions& options) {
+  const int64_t most = data::said_bytes(task, std::get<data::TextInstance>(questions[0].instance));
   infer::Decoder decoder = decoder_for(loaded, questions, options);
   at::Tensor next_B1 = prompts_of(loaded, questions);
   std::vector<at::Tensor> steps;
-  for (int64_t step = 0; step < task.max_new_tokens; ++step) {
+  for (int64_t step = 0; step < most; ++step) {
     next_B1 = decoder.logits_after(next_B1, options.chunk_tokens).argmax(-1, /*keepdim=*/true);
     steps.push_back(next_B1.cpu());
   }
@@ -82,8 +83,8 @@ Marks mark(const data::TextTask& task, const infer::LoadedModel& loaded, std::sp
   Marks marks{.scores = {}, .state_bytes = decoder.state_bytes()};
   for (size_t b = 0; b < questions.size(); ++b) {
     const std::span<const int64_t> ids(ids_BS[static_cast<int64_t>(b)].const_data_ptr<int64_t>(), steps.size());
-    marks.scores.push_back(task.score(text_of(*loaded.tokenizer, ids, task.max_new_tokens),
-                                      std::get<data::TextInstance>(questions[b].instance).answers));
+    marks.scores.push_back(
+        task.score(text_of(*loaded.tokenizer, ids, most), std::get<data::TextInstance>(questions[b].instance).answers));
   }
   return marks;
 }

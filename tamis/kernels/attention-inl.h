@@ -59,8 +59,6 @@ struct TilePart {
   bool whole;  // every query of the block sees every key of it
 };
 
-inline constexpr TilePart kWholeTile = {0, kKeyTile, true};
-
 HWY_INLINE TilePart VisiblePart(const Visibility& visibility, const QueryBlock& block, int64_t first_key,
                                 int64_t end_key, int64_t tile) {
   TilePart part;

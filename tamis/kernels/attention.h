@@ -19,10 +19,11 @@ constexpr int64_t whole_tiles(int64_t keys) {
   return (keys + kKeyTile - 1) / kKeyTile * kKeyTile;
 }
 
-/// Keys and values of a sequence and head in float32, row by row, zeros around: whole tiles of padded rows.
+/// Keys and values of a sequence and head in float32, padded row after padded row. Only rows of keys that a query sees
+/// are read.
 struct PackedKeys {
-  const float* keys = nullptr;    // [whole_tiles(T_k)][padded(key_dim)]
-  const float* values = nullptr;  // [whole_tiles(T_k)][padded(value_dim)]
+  const float* keys = nullptr;    // [T_k][padded(key_dim)]
+  const float* values = nullptr;  // [T_k][padded(value_dim)]
   int64_t key_dim = 0;
   int64_t value_dim = 0;
 
@@ -50,7 +51,7 @@ struct QueryBlock {
   int64_t first = 0;
   int64_t count = 0;
 
-  int64_t lanes() const { return padded(count); }
+  constexpr int64_t lanes() const { return padded(count); }
   int64_t first_key(const Visibility& visibility) const {
     int64_t key = visibility.first_key(first);
     if (visibility.document_start != nullptr) {

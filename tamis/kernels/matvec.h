@@ -24,6 +24,12 @@ inline constexpr int64_t kMostVectors = 64;  // that one call multiplies
 inline constexpr int64_t kFewVectors = 8;    // at most; more have a lane each
 inline constexpr int64_t kLaneVectors = 16;  // that stand side by side then
 
+/// Vectors to give to one call for the most products per second: float32 weights are worth reading once for all, of
+/// smaller formats a few vectors are multiplied faster than many (docs/performance.md).
+constexpr int64_t vectors_together(WeightFormat format) {
+  return format == WeightFormat::kFloat32 ? kMostVectors : kFewVectors;
+}
+
 /// Numbers that a vector takes once it is prepared.
 constexpr int64_t prepared_vector(int64_t columns) {
   constexpr int64_t kChunk = 64;  // at least the columns that one step of any format takes

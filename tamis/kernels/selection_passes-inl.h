@@ -38,7 +38,7 @@ HWY_INLINE void SelectionForwardPass(const Mechanism& mechanism, const Selection
   float* out = scores + kKeyTile * kQueryBlock;
   float* lists_memory = out + kQueryBlock * value_width;
   const int64_t stride = selection_list(work.keys);
-  KeyLists lists{.position = reinterpret_cast<int32_t*>(lists_memory + kQueryBlock * stride),
+  KeyLists lists{.position = reinterpret_cast<int32_t*>(lists_memory + block.lanes() * stride),
                  .score = lists_memory,
                  .weight = lists_memory,
                  .gradient = nullptr,
@@ -69,11 +69,12 @@ HWY_INLINE void SelectionForwardPass(const Mechanism& mechanism, const Selection
 }
 
 /// gradient of each weight: the product of the value and the gradient of the result.
-HWY_INLINE void WeightGradients(const KeyLists& lists, const TileEntries& entries, int64_t queries,
+HWY_INLINE void WeightGradients(const KeyLists& lists, const TileEntries& entries, int64_t queries, int64_t end_key,
                                 const PackedKeys& packed, const BlockRows& grad, float* products) {
   const int64_t width = padded(packed.value_dim);
   const bool dense = entries.count >= kDenseTile;
-  if (dense) TileTimesBlock(packed.value(entries.tile), width, kWholeTile, grad, padded(queries), products);
+  const TilePart part = {0, std::min(kKeyTile, end_key - entries.tile), true};
+  if (dense) TileTimesBlock(packed.value(entries.tile), width, part, grad, padded(queries), products);
   for (int64_t lane = 0; lane < queries; ++lane) {
     const int64_t end = lane * lists.stride + entries.last[lane];
     for (int64_t i = lane * lists.stride + entries.first[lane]; i < end; ++i) {
@@ -156,7 +157,7 @@ HWY_INLINE void SelectionBackwardOfBlock(const Mechanism& mechanism, const Selec
   }
   const int64_t end_key = block.end_key(work.visibility);
   ForEachTile(lists, block.count, end_key, [&](const TileEntries& entries) HWY_ATTR {
-    WeightGradients(lists, entries, block.count, packed, grad, tiles);
+    WeightGradients(lists, entries, block.count, end_key, packed, grad, tiles);
   });
   for (int64_t lane = 0; lane < block.count; ++lane) {
     const int64_t at = lane * stride;

@@ -85,6 +85,29 @@ void fill(const fs::path& directory, const nn::SafetensorsFile& file, const std:
        directory.string(), name);
 }
 
+/// Name and shape of every tensor that a checkpoint of this configuration has; nothing is allocated.
+std::vector<nn::NamedTensor> shapes_of(const nlohmann::json& complete_config) {
+  const auto model =
+      find_architecture(complete_config).make(complete_config, {.seed = std::nullopt, .device = at::kMeta});
+  return model->checkpoint_tensors(tensors_of(*model));
+}
+
+/// The configuration with what --set-model says. Throws ExitCode::kUsage where the trained tensors would not fit.
+nlohmann::json changed(const nlohmann::json& config, const nlohmann::json& changes) {
+  nlohmann::json result = config;
+  result.update(changes);
+  result = complete_config(result);
+  const std::vector<nn::NamedTensor> trained = shapes_of(config), wanted = shapes_of(result);
+  const auto same = [](const nn::NamedTensor& a, const nn::NamedTensor& b) {
+    return a.name == b.name && a.tensor.sizes() == b.tensor.sizes();
+  };
+  if (std::equal(trained.begin(), trained.end(), wanted.begin(), wanted.end(), same)) return result;
+  std::string keys;
+  for (const auto& change : changes.items()) keys += (keys.empty() ? "\"" : ", \"") + change.key() + "\"";
+  fail(ExitCode::kUsage, "--set-model: with this {} the model would have other tensors than those that were trained",
+       keys);
+}
+
 bool is_checkpoint(const fs::path& path) {
   return fs::is_regular_file(path / kConfig) && fs::is_regular_file(path / kTensors);
 }
@@ -143,15 +166,12 @@ std::unique_ptr<Model> load_model(const fs::path& directory, const nlohmann::jso
       if (!changes.contains(size)) continue;
       fail(ExitCode::kUsage, "--set-model: \"{}\" is what the model was trained with and cannot be changed", size);
     }
-    config.update(changes);
-    config = complete_config(config);
+    config = changed(config, changes);
   }
   const nn::SafetensorsFile file(directory / kTensors);
-  const Architecture& architecture = find_architecture(config);
-  const auto shapes = architecture.make(config, {.seed = std::nullopt, .device = at::kMeta});
-  check_tensors(directory, file, shapes->checkpoint_tensors(tensors_of(*shapes)));
+  check_tensors(directory, file, shapes_of(config));
 
-  auto model = architecture.make(config, {});
+  auto model = find_architecture(config).make(config, {});
   for (const auto& [name, tensor] : model->checkpoint_tensors(tensors_of(*model))) fill(directory, file, name, tensor);
   return model;
 }

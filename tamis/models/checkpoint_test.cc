@@ -161,6 +161,24 @@ TEST_F(Checkpoint, SaysWhatIsWrongWithTheConfiguration) {
   EXPECT_THAT(with(huge.dump()), HasSubstr("embed.weight is [37, 24] but config.json makes it [2147483648, 1048576]"));
 }
 
+TEST_F(Checkpoint, ChangesThatNeedOtherTensorsAreRefused) {
+  const auto directory = save(*make_model(complete_config({{"model_type", "transformer"},
+                                                           {"vocab_size", 37},
+                                                           {"hidden_size", 24},
+                                                           {"num_hidden_layers", 2},
+                                                           {"num_attention_heads", 4}}),
+                                          3));
+  EXPECT_EQ(load_model(directory, read_changes(std::vector<std::string>{"rope_factor=4"}))->config()["rope_factor"], 4);
+  for (const char* change : {"pattern=m", "ssmax=learned", "hidden_size=48", "rope_factor=0", "pattern=x"}) {
+    try {
+      load_model(directory, read_changes(std::vector<std::string>{change}));
+      ADD_FAILURE() << change;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage) << error.what();
+    }
+  }
+}
+
 TEST_F(Checkpoint, SurvivesDamage) {
   const auto directory = save(*make_model(small_config({{"num_hidden_layers", 1}}), 3));
   const std::string whole = read_file(directory / "model.safetensors");

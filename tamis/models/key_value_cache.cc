@@ -8,6 +8,7 @@
 #include <ostream>
 
 #include "tamis/base/error.h"
+#include "tamis/kernels/rows.h"
 
 namespace tamis::models {
 
@@ -19,8 +20,16 @@ KeyValueCache::KeyValueCache(int64_t heads, int64_t key_dim, int64_t value_dim, 
       key_dim_(key_dim),
       value_dim_(value_dim),
       window_(window),
-      k_(at::empty({1, 0, heads, key_dim}, at::TensorOptions(device).dtype(dtype))),
-      v_(at::empty({1, 0, heads, value_dim}, at::TensorOptions(device).dtype(dtype))) {}
+      k_(rows(0, key_dim, at::TensorOptions(device).dtype(dtype))),
+      v_(rows(0, value_dim, at::TensorOptions(device).dtype(dtype))) {}
+
+/// Room for so many rows of every head: [1, count, H, dim].
+Tensor KeyValueCache::rows(int64_t count, int64_t dim, const at::TensorOptions& options) const {
+  const int64_t width = kernels::padded(dim);
+  const Tensor all = at::empty({1, heads_, count, width}, options);
+  if (width > dim) all.narrow(3, dim, width - dim).zero_();
+  return all.narrow(3, 0, dim).transpose(1, 2);
+}
 
 /// Keys that are still wanted before `tokens` more come: the newest of those sees window - 1 keys before its own.
 int64_t KeyValueCache::kept_after(int64_t tokens) const {
@@ -52,7 +61,7 @@ void KeyValueCache::make_room(int64_t tokens) {
 void KeyValueCache::move_to(int64_t rows) {
   const int64_t kept = end_ - first_;
   const auto moved = [&](const Tensor& old, const Tensor& used) {
-    const Tensor other = at::empty({1, rows, heads_, old.size(3)}, old.options());
+    const Tensor other = this->rows(rows, old.size(3), old.options());
     other.narrow(1, 0, kept).copy_(used);
     return other;
   };
@@ -85,6 +94,22 @@ KeyValueCache::Seen KeyValueCache::append(const Tensor& k, const Tensor& v) {
   return {keys(), values(), position_ - (end_ - first_)};
 }
 
+void KeyValueCache::begin_token() {
+  make_room(1);
+}
+
+KeyValueCache::Head KeyValueCache::head(int64_t head) const {
+  const auto row = [&](const Tensor& x, int64_t at) {
+    return x.mutable_data_ptr<float>() + head * x.stride(2) + at * x.stride(1);
+  };
+  return {row(k_, end_), row(v_, end_), row(k_, first_), row(v_, first_), end_ - first_};
+}
+
+void KeyValueCache::end_token() {
+  ++end_;
+  ++position_;
+}
+
 /// A chunk longer than the room that a window is given: it is seen whole once, and its end is kept.
 KeyValueCache::Seen KeyValueCache::append_long(const Tensor& k, const Tensor& v) {
   const int64_t kept = kept_after(0), last = std::min(kept + k.size(1), *window_ - 1);
@@ -92,9 +117,9 @@ KeyValueCache::Seen KeyValueCache::append_long(const Tensor& k, const Tensor& v)
     return at::cat({old.narrow(1, old.size(1) - kept, kept), added.to(old.scalar_type())}, 1);
   };
   const Seen seen = {whole(keys(), k), whole(values(), v), position_ - kept};
-  const auto ends = [&](const Tensor& old, const Tensor& rows) {
-    const Tensor buffer = at::empty({1, rows_for(*window_), heads_, old.size(3)}, old.options());
-    buffer.narrow(1, 0, last).copy_(rows.narrow(1, rows.size(1) - last, last));
+  const auto ends = [&](const Tensor& old, const Tensor& seen_rows) {
+    const Tensor buffer = this->rows(rows_for(*window_), old.size(3), old.options());
+    buffer.narrow(1, 0, last).copy_(seen_rows.narrow(1, seen_rows.size(1) - last, last));
     return buffer;
   };
   k_ = ends(k_, seen.k);
@@ -105,21 +130,21 @@ KeyValueCache::Seen KeyValueCache::append_long(const Tensor& k, const Tensor& v)
   return seen;
 }
 
+int64_t KeyValueCache::bytes_of_key() const {
+  return heads_ * (kernels::padded(key_dim_) + kernels::padded(value_dim_)) * static_cast<int64_t>(k_.element_size());
+}
+
 int64_t KeyValueCache::bytes() const {
-  return static_cast<int64_t>(k_.nbytes() + v_.nbytes());
+  return k_.size(1) * bytes_of_key();
 }
 
 int64_t KeyValueCache::bytes_after(int64_t tokens) const {
-  const int64_t bytes_of_key = heads_ * (key_dim_ + value_dim_) * static_cast<int64_t>(k_.element_size());
-  return std::max(bytes(), rows_reserved(tokens) * bytes_of_key);
+  return std::max(bytes(), rows_reserved(tokens) * bytes_of_key());
 }
 
 KeyValueCache KeyValueCache::fork() const {
   KeyValueCache copy = *this;
-  copy.k_ = keys().clone();
-  copy.v_ = values().clone();
-  copy.first_ = 0;
-  copy.end_ = end_ - first_;
+  copy.move_to(end_ - first_);
   return copy;
 }
 
@@ -133,20 +158,23 @@ void KeyValueCache::save(std::ostream& out) const {
   }
 }
 
-void KeyValueCache::load(std::istream& in) {
+void KeyValueCache::load(std::istream& in, int64_t expected_position) {
   std::array<int64_t, 2> numbers{};
   in.read(reinterpret_cast<char*>(numbers.data()), sizeof(numbers));
   const auto [position, kept] = numbers;
   constexpr int64_t kMostPositions = int64_t{1} << 40;
-  if (!in || position < 0 || position > kMostPositions ||
+  if (!in || position != expected_position || position > kMostPositions ||
       kept != (window_ ? std::min(position, *window_ - 1) : position)) {
-    fail(ExitCode::kInput, "decoding state: its keys are damaged: it has {} of {} tokens", kept, position);
+    fail(ExitCode::kInput, "decoding state: its keys are damaged: it has {} of {} tokens, after {}", kept, position,
+         expected_position);
   }
   const auto read = [&](const Tensor& like) {
     const Tensor x = at::empty({1, kept, heads_, like.size(3)}, like.options().device(at::kCPU));
     in.read(static_cast<char*>(x.mutable_data_ptr()), static_cast<std::streamsize>(x.nbytes()));
     if (!in) fail(ExitCode::kInput, "decoding state: ends in the middle of its keys");
-    return x.to(like.device());
+    const Tensor own = rows(kept, like.size(3), like.options());
+    own.copy_(x);
+    return own;
   };
   k_ = read(k_);
   v_ = read(v_);

@@ -8,8 +8,9 @@
 
 namespace tamis::models {
 
-/// Keys and values of one sequence that later queries can still see, position-encoded already. With a window it has
-/// room for at most twice the window (at least kLeastRows), and moves what it keeps together when that is full.
+/// Keys and values of one sequence that later queries can still see, position-encoded already: head by head, rows
+/// padded with zeros to whole vectors (kernels::padded), as the kernels read them. With a window it has room for at
+/// most twice the window (at least kLeastRows), and moves what it keeps together when that is full.
 class KeyValueCache {
  public:
   /// H heads of `key_dim` and `value_dim` numbers in `dtype`; `window`: how many keys a query sees, its own included.
@@ -26,6 +27,17 @@ class KeyValueCache {
   /// Adds the keys and values of the next tokens, [1, C, H, key_dim] and [1, C, H, value_dim].
   Seen append(const at::Tensor& k_1CHK, const at::Tensor& v_1CHV);
 
+  /// One token, head by head: begin_token makes room, the heads write their rows, end_token counts them. On the CPU in
+  /// float32.
+  void begin_token();
+  struct Head {
+    float *k, *v;                // of the new token, to be written
+    const float *keys, *values;  // of what it sees, oldest first, the new ones last
+    int64_t before;              // keys without the new one
+  };
+  Head head(int64_t head) const;
+  void end_token();
+
   int64_t position() const { return position_; }  // tokens seen
   int64_t bytes() const;
   int64_t bytes_after(int64_t tokens) const;  // with room for so many more made at once
@@ -34,11 +46,14 @@ class KeyValueCache {
 
   KeyValueCache fork() const;
   void save(std::ostream& out) const;
-  void load(std::istream& in);  // throws ExitCode::kInput
+  /// What was saved after so many tokens; throws ExitCode::kInput when the bytes do not fit.
+  void load(std::istream& in, int64_t position);
 
  private:
+  at::Tensor rows(int64_t count, int64_t dim, const at::TensorOptions& options) const;
   at::Tensor keys() const { return k_.narrow(1, first_, end_ - first_); }
   at::Tensor values() const { return v_.narrow(1, first_, end_ - first_); }
+  int64_t bytes_of_key() const;
   int64_t kept_after(int64_t tokens) const;
   int64_t rows_for(int64_t keys) const;
   int64_t rows_reserved(int64_t tokens) const;
@@ -48,7 +63,7 @@ class KeyValueCache {
 
   int64_t heads_, key_dim_, value_dim_;
   std::optional<int64_t> window_;
-  at::Tensor k_, v_;             // [1, capacity, H, ...]
+  at::Tensor k_, v_;             // [1, capacity, H, ...], views of [1, H, capacity, padded(...)]
   int64_t first_ = 0, end_ = 0;  // rows in use
   int64_t position_ = 0;
 };

@@ -51,14 +51,38 @@ class MixerState {
   virtual int64_t bytes() const = 0;                      // memory it holds
   virtual int64_t bytes_after(int64_t tokens) const = 0;  // memory after that many more tokens, reserved at once
   virtual void reserve(int64_t) {}                        // makes room for that many more tokens at once
+  virtual void begin_token() {}                           // before Mixer::step_head, of any head
+  virtual void end_token() {}                             // when all heads had the token
   virtual std::unique_ptr<MixerState> fork() const = 0;   // what changes afterwards changes one of them only
   virtual void save(std::ostream& out) const = 0;
-  virtual void load(std::istream& in) = 0;  // throws ExitCode::kInput when the bytes do not fit
+  /// What was saved after so many tokens; throws ExitCode::kInput when the bytes do not fit.
+  virtual void load(std::istream& in, int64_t position) = 0;
 };
 
 /// Floating-point operations of a token besides the products with parameters, as in Flops.
 struct MixerFlops {
   double similarities = 0, values = 0;
+};
+
+/// Rows [first, last) of one of a mixer's own matrices.
+struct MatrixRows {
+  size_t matrix;  // number in parameters()
+  int64_t first, last;
+};
+
+/// How a token of decoding goes through a mixer without tensors: head by head, each on products of the input with rows
+/// of its own; what all heads give, one after the other, is multiplied by the output matrix.
+struct TokenForm {
+  std::vector<std::vector<MatrixRows>> heads;  // as many rows for each head, in the order in which it takes them
+  int64_t head_out;                            // numbers that a head gives
+  size_t output;                               // number of the output matrix in parameters()
+
+  /// Numbers that a head takes.
+  int64_t head_rows() const {
+    int64_t rows = 0;
+    for (const MatrixRows& part : heads[0]) rows += part.last - part.first;
+    return rows;
+  }
 };
 
 class Mixer {
@@ -76,6 +100,12 @@ class Mixer {
   /// The same for a chunk of each sequence, row b after what states[b] has seen, which advances.
   virtual at::Tensor decode(const at::Tensor& x_BCD, const MixerCall& call,
                             std::span<MixerState* const> states) const = 0;
+
+  /// One token in plain memory, for many small steps (stack_token.h). Nothing: decode takes tokens, too.
+  virtual std::optional<TokenForm> token_form() const { return std::nullopt; }
+  /// A head's products with the token's input, which may be overwritten -> what it gives. Heads may come from different
+  /// threads, between begin_token and end_token of the state. Must not throw.
+  virtual void step_head(int64_t, const MixerCall&, MixerState&, float* /*projected*/, float* /*out*/) const {}
 
   /// The mean over a sequence of `length` tokens.
   virtual MixerFlops flops(int64_t length) const = 0;

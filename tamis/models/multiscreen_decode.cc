@@ -103,7 +103,8 @@ at::Tensor Multiscreen::decode(const at::Tensor& tokens_BC, std::span<DecodingSt
   }
   const at::Tensor x_B1D = embedded_token(tokens_BC);
   float* x = x_B1D.data_ptr<float>();
-  const size_t together = token_together(*sequences.front()->weights());
+  const kernels::WeightFormat format = sequences.front()->weights()->layers.front().projection.rows()->format;
+  const auto together = static_cast<size_t>(kernels::vectors_together(format));
   for (size_t b = 0; b < sequences.size(); b += together) {
     decode_token(config_, std::span(sequences).subspan(b, std::min(together, sequences.size() - b)),
                  x + b * static_cast<size_t>(config_.hidden_size));

@@ -152,11 +152,6 @@ bool token_by_token(const MultiscreenWeights& weights) {
   });
 }
 
-size_t token_together(const MultiscreenWeights& weights) {
-  const bool plain = weights.layers.front().projection.rows()->format == kernels::WeightFormat::kFloat32;
-  return static_cast<size_t>(plain ? kernels::kMostVectors : kernels::kFewVectors);
-}
-
 void decode_token(const MultiscreenConfig& config, std::span<MultiscreenState* const> states, float* x_BD) {
   for (MultiscreenState* state : states) state->reserve(1);
   const int64_t shares = ops::team_shares(config.num_attention_heads);

@@ -10,10 +10,6 @@ namespace tamis::models {
 /// Whether decode_token can take these weights: on the CPU in a format that kernels::multiply_rows knows.
 bool token_by_token(const MultiscreenWeights& weights);
 
-/// Sequences to give to one call, for the most tokens per second: float32 weights are worth reading once for all, of
-/// smaller formats a few vectors are multiplied faster than many (docs/performance.md).
-size_t token_together(const MultiscreenWeights& weights);
-
 /// One token of every state, at most kernels::kMostVectors of them, through all layers, Eq. (2) and (15)-(18), in one
 /// parallel region: x_BD holds the embedded tokens and becomes the residual stream after the last layer.
 ///

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tamis/base/error.h"
@@ -204,10 +205,37 @@ std::shared_ptr<const StackWeights> Stack::decoding_weights(at::ScalarType dtype
   SharedWeights& shared = decoding_[dtype];
   if (auto alive = shared.weights.lock(); alive && shared.source == source) return alive;
   StackWeights all;
-  for (const Layer& layer : layers_) all.push_back(layer_weights(layer, dtype));
+  for (const Layer& layer : layers_) all.layers.push_back(layer_weights(layer, dtype));
+  all.tokens = token_layers(all.layers);
   const auto made = std::make_shared<const StackWeights>(std::move(all));
   shared = {std::move(source), made};
   return made;
+}
+
+/// Nothing where a mixer has no form for tokens, or a matrix is not one that the kernels know.
+std::vector<TokenLayer> Stack::token_layers(std::span<const std::vector<Tensor>> weights) const {
+  std::vector<TokenLayer> result;
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const LayerCall call(*this, l, weights[l]);
+    auto form = call.mixer().token_form();
+    const auto gate_up = weight_rows(weights[l][2]), down = weight_rows(weights[l][3]);
+    if (!form || !gate_up || !down) return {};
+    TokenLayer layer{.mixer = &call.mixer(),
+                     .call = call.own(),
+                     .form = std::move(*form),
+                     .own = {},
+                     .gate_up = *gate_up,
+                     .down = *down,
+                     .mixer_norm = weights[l][0],
+                     .mlp_norm = weights[l][1]};
+    for (const Tensor& own : call.own().own) {
+      const auto rows = own.dim() == 2 ? weight_rows(own) : std::optional(kernels::WeightRows());
+      if (!rows) return {};
+      layer.own.push_back(*rows);
+    }
+    result.push_back(std::move(layer));
+  }
+  return result;
 }
 
 std::unique_ptr<DecodingState> Stack::new_state(const ForwardOptions& options) const {
@@ -228,10 +256,18 @@ Tensor Stack::decode(const Tensor& tokens_BC, std::span<DecodingState* const> st
     fail(ExitCode::kRuntime, "decode: the states belong to another model: {}", sequences.front()->config());
   }
   Tensor x = embedded(tokens_BC);
+  if (tokens_BC.size(1) == 1 && !weights.tokens.empty()) {
+    const auto together = static_cast<size_t>(kernels::vectors_together(weights.tokens.front().gate_up.format));
+    for (size_t b = 0; b < sequences.size(); b += together) {
+      decode_token(config_, weights.tokens, std::span(sequences).subspan(b, std::min(together, sequences.size() - b)),
+                   x.data_ptr<float>() + b * static_cast<size_t>(config_.hidden_size));
+    }
+    return final_norm(x);
+  }
   std::vector<MixerState*> own(sequences.size());
   for (size_t l = 0; l < layers_.size(); ++l) {
     for (size_t b = 0; b < sequences.size(); ++b) own[b] = &sequences[b]->layer(l);
-    const LayerCall call(*this, l, weights[l]);
+    const LayerCall call(*this, l, weights.layers[l]);
     x = call.finish(x, call.mixer().decode(call.mixer_input(x), call.own(), own));
   }
   for (StackState* sequence : sequences) sequence->advance(tokens_BC.size(1));

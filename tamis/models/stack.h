@@ -60,6 +60,7 @@ class Stack final : public Model {
   std::shared_ptr<const StackWeights> decoding_weights(at::ScalarType dtype) const;
 
   void initialise(uint64_t seed);
+  std::vector<TokenLayer> token_layers(std::span<const std::vector<at::Tensor>> weights) const;
   at::Tensor embedded(const at::Tensor& tokens_BT) const;
   at::Tensor final_norm(const at::Tensor& x_BTD) const;
 

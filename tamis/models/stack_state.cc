@@ -30,6 +30,20 @@ void StackState::reserve(int64_t tokens) {
   for (const auto& layer : layers_) layer->reserve(tokens);
 }
 
+void StackState::begin_token() {
+  for (const auto& layer : layers_) layer->begin_token();
+}
+
+void StackState::end_token() {
+  for (const auto& layer : layers_) layer->end_token();
+  advance(1);
+}
+
+float* StackState::scratch(int64_t numbers) {
+  if (!scratch_.defined() || scratch_.numel() < numbers) scratch_ = at::empty({numbers}, at::kFloat);
+  return scratch_.data_ptr<float>();
+}
+
 std::unique_ptr<DecodingState> StackState::fork() const {
   std::vector<std::unique_ptr<MixerState>> layers;
   for (const auto& layer : layers_) layers.push_back(layer->fork());
@@ -60,7 +74,7 @@ void StackState::load(std::istream& in) {
   }
   std::vector<std::unique_ptr<MixerState>> layers;
   for (const auto& layer : layers_) layers.push_back(layer->fork());
-  for (const auto& layer : layers) layer->load(in);
+  for (const auto& layer : layers) layer->load(in, position);
   layers_ = std::move(layers);
   position_ = position;
 }

@@ -9,11 +9,15 @@
 
 #include "tamis/models/mixer.h"
 #include "tamis/models/model.h"
+#include "tamis/models/stack_token.h"
 
 namespace tamis::models {
 
 /// The tensors of every layer in the compute dtype (Stack::layer_weights), shared by the states that use them.
-using StackWeights = std::vector<std::vector<at::Tensor>>;
+struct StackWeights {
+  std::vector<std::vector<at::Tensor>> layers;
+  std::vector<TokenLayer> tokens;  // the same for decode_token; empty where a mixer or the dtype has no such form
+};
 
 /// One sequence in a Stack: what the mixer of every layer remembers.
 class StackState final : public DecodingState {
@@ -34,6 +38,10 @@ class StackState final : public DecodingState {
   const std::string& config() const { return config_; }
   MixerState& layer(size_t l) { return *layers_[l]; }
   void advance(int64_t tokens) { position_ += tokens; }
+  void begin_token();
+  void end_token();
+  /// Memory of that many numbers, kept from call to call; what it holds is not part of the state.
+  float* scratch(int64_t numbers);
 
  private:
   std::string header() const;
@@ -42,6 +50,7 @@ class StackState final : public DecodingState {
   std::shared_ptr<const StackWeights> weights_;
   std::vector<std::unique_ptr<MixerState>> layers_;
   int64_t position_ = 0;
+  at::Tensor scratch_;
 };
 
 /// The states of one call: of one model, each once, one per row of tokens. Throws ExitCode::kRuntime.

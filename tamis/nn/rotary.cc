@@ -18,4 +18,32 @@ at::Tensor rotated(const at::Tensor& x_BTHD, int64_t first, const RotaryOptions&
   return at::cat({a * cosine - b * sine, b * cosine + a * sine}, 3).to(x_BTHD.scalar_type());
 }
 
+Rotation::Rotation(int64_t dim, const RotaryOptions& options) {
+  const int64_t half = dim / 2;
+  for (int64_t d = 0; d < half; ++d) {
+    const double exponent = static_cast<double>(d) * (-std::log(options.theta) / static_cast<double>(half));
+    frequency_.push_back(std::exp(exponent) / options.factor);
+  }
+  cosine_.resize(frequency_.size());
+  sine_.resize(frequency_.size());
+  set_position(0);
+}
+
+void Rotation::set_position(int64_t position) {
+  for (size_t d = 0; d < frequency_.size(); ++d) {
+    const double angle = static_cast<double>(position) * frequency_[d];
+    cosine_[d] = static_cast<float>(std::cos(angle));
+    sine_[d] = static_cast<float>(std::sin(angle));
+  }
+}
+
+void Rotation::rotate(float* row) const {
+  float* const other = row + frequency_.size();
+  for (size_t d = 0; d < frequency_.size(); ++d) {
+    const float a = row[d], b = other[d];
+    row[d] = a * cosine_[d] - b * sine_[d];
+    other[d] = b * cosine_[d] + a * sine_[d];
+  }
+}
+
 }  // namespace tamis::nn

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace tamis::nn {
 
@@ -16,5 +17,17 @@ struct RotaryOptions {
 ///
 /// x_BTHD    rows at the positions first, first + 1, ...; D even
 at::Tensor rotated(const at::Tensor& x_BTHD, int64_t first, const RotaryOptions& options);
+
+/// The same in plain memory, for rows that stand at one position: its cosines and sines are made once.
+class Rotation {
+ public:
+  Rotation(int64_t dim, const RotaryOptions& options);
+  void set_position(int64_t position);
+  void rotate(float* row) const;
+
+ private:
+  std::vector<double> frequency_;  // [dim / 2], radians a position
+  std::vector<float> cosine_, sine_;
+};
 
 }  // namespace tamis::nn

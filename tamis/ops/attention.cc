@@ -27,6 +27,12 @@ void check_like(const char* op, const char* name, const Tensor& x, const Tensor&
                     ", but has ", x.scalar_type());
 }
 
+/// Rows of whole vectors in float32, one after the other: as a decoding cache keeps them.
+bool lies_packed(const Tensor& x_BTHD) {
+  const int64_t D = x_BTHD.size(3);
+  return x_BTHD.scalar_type() == at::kFloat && D == padded(D) && x_BTHD.stride(3) == 1 && x_BTHD.stride(1) == D;
+}
+
 }  // namespace
 
 void check_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionRange& range) {
@@ -105,7 +111,12 @@ AttentionProblem::AttentionProblem(const Tensor& q, const Tensor& k, const Tenso
     }
     first_key_.push_back(std::min(first, T_k));
   }
-  pack(with_adjacent_rows(k), with_adjacent_rows(v));
+  if (lies_packed(k) && lies_packed(v)) {
+    k_ = k;
+    v_ = v;
+  } else {
+    pack(with_adjacent_rows(k), with_adjacent_rows(v));
+  }
 }
 
 void AttentionProblem::number_documents(const Tensor& document) {
@@ -139,13 +150,12 @@ float* AttentionProblem::packed_rows(int64_t batch, int64_t head) const {
 }
 
 AttentionHead AttentionProblem::head(int64_t batch, int64_t head) const {
-  const float* keys = packed_rows(batch, head);
-  return {batch,
-          head,
-          {keys, keys + whole_tiles(T_k) * padded(K), K, V},
-          visibility(batch),
-          T_k - T_q,
-          rows_of(q_, batch, head)};
+  const auto first_row = [&](const Tensor& x) {
+    return x.const_data_ptr<float>() + batch * x.stride(0) + head * x.stride(2);
+  };
+  const float* keys = in_place() ? first_row(k_) : packed_rows(batch, head);
+  const float* values = in_place() ? first_row(v_) : keys + whole_tiles(T_k) * padded(K);
+  return {batch, head, {keys, values, K, V}, visibility(batch), T_k - T_q, rows_of(q_, batch, head)};
 }
 
 void AttentionProblem::pack(const Tensor& k, const Tensor& v) {

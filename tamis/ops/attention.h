@@ -55,7 +55,7 @@ Structure* of_head(const at::Tensor& x_BHTx, const AttentionHead& head) {
   return reinterpret_cast<Structure*>(x_BHTx.mutable_data_ptr<float>() + at * numbers_of_head);
 }
 
-/// Queries, and keys and values packed for the kernels. What no query sees is not read.
+/// Queries, and keys and values packed for the kernels, unless they lie so already. What no query sees is not read.
 class AttentionProblem {
  public:
   AttentionProblem(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
@@ -79,6 +79,7 @@ class AttentionProblem {
   void gather_key_gradients(const AddKeyGradients& work, const at::Tensor& dk_BTHK, const at::Tensor& dv_BTHV) const;
 
  private:
+  bool in_place() const { return k_.defined(); }
   void pack(const at::Tensor& k, const at::Tensor& v);
   void number_documents(const at::Tensor& document);
   kernels::Visibility visibility(int64_t batch) const;
@@ -87,7 +88,8 @@ class AttentionProblem {
 
   at::Tensor q_;  // rows adjacent
   AttentionRange range_;
-  at::Tensor packed_;                    // float32 [B, H, whole_tiles(T_k) * (padded(K) + padded(V))]
+  at::Tensor k_, v_;                     // defined where the kernels read them as they are
+  at::Tensor packed_;                    // else: float32 [B, H, whole_tiles(T_k) * (padded(K) + padded(V))]
   std::vector<float> document_;          // [B, T_k] or empty
   std::vector<int64_t> document_start_;  // [B, T_k] or empty
   std::vector<int64_t> first_key_;       // [B]: keys before it are seen by no query

@@ -80,7 +80,7 @@ json inspect(const InspectOptions& options, at::Device device) {
   tokens.resize(std::min(all, static_cast<size_t>(options.most_tokens)));
   json relevance =
       describe_relevance(*loaded.model, *loaded.tokenizer, tokens, {.expand_windows = options.expand_windows});
-  relevance["note"] = fmt::format("Which keys every query accepts, in all tiles, for {}{}.",
+  relevance["note"] = fmt::format("How much every query takes of every key, in all heads, for {}{}.",
                                   tokens.size() < all ? fmt::format("the first {} of {} tokens", tokens.size(), all)
                                                       : fmt::format("{} tokens", all),
                                   options.expand_windows ? "; windows beyond the training length are infinite" : "");

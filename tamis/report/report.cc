@@ -38,8 +38,8 @@ json describe_maps(const ReportOptions& options, const infer::LoadedModel& loade
   MapText text = map_text(options, loaded, recipe);
   text.tokens.resize(std::min(text.tokens.size(), static_cast<size_t>(options.most_tokens)));
   json relevance = describe_relevance(*loaded.model, *loaded.tokenizer, text.tokens, {});
-  relevance["note"] =
-      fmt::format("Which keys every query accepts, in all tiles: {} tokens of {}.", text.tokens.size(), text.origin);
+  relevance["note"] = fmt::format("How much every query takes of every key, in all heads: {} tokens of {}.",
+                                  text.tokens.size(), text.origin);
   return relevance;
 }
 

@@ -8,7 +8,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/nn/norm.h"
-#include "tamis/nn/rotary.h"
+#include "tamis/ops/attention.h"
 
 namespace tamis::models {
 namespace {
@@ -16,21 +16,38 @@ namespace {
 using at::Tensor;
 
 struct AttentionState final : MixerState {
-  explicit AttentionState(KeyValueCache cache) : cache(std::move(cache)) {}
+  AttentionState(KeyValueCache cache, std::optional<nn::Rotation> rotation)
+      : cache(std::move(cache)), rotation(std::move(rotation)) {}
   int64_t bytes() const override { return cache.bytes(); }
   int64_t bytes_after(int64_t tokens) const override { return cache.bytes_after(tokens); }
   void reserve(int64_t tokens) override { cache.reserve(tokens); }
-  std::unique_ptr<MixerState> fork() const override { return std::make_unique<AttentionState>(cache.fork()); }
+  void begin_token() override {
+    cache.begin_token();
+    if (rotation) rotation->set_position(cache.position());
+  }
+  void end_token() override { cache.end_token(); }
+  std::unique_ptr<MixerState> fork() const override { return std::make_unique<AttentionState>(cache.fork(), rotation); }
   void save(std::ostream& out) const override { cache.save(out); }
-  void load(std::istream& in) override { cache.load(in); }
+  void load(std::istream& in, int64_t position) override { cache.load(in, position); }
 
   KeyValueCache cache;
+  std::optional<nn::Rotation> rotation;  // of the next token
 };
+
+/// RMSNorm of a row in place.
+void normalise(float* row, int64_t dim, const at::Tensor& weight, double eps) {
+  const float* const factor = weight.const_data_ptr<float>();
+  double squared = 0;
+  for (int64_t d = 0; d < dim; ++d) squared += static_cast<double>(row[d]) * row[d];
+  const auto inverse = static_cast<float>(1 / std::sqrt(squared / static_cast<double>(dim) + eps));
+  for (int64_t d = 0; d < dim; ++d) row[d] *= inverse * factor[d];
+}
 
 }  // namespace
 
-AttentionMixer::AttentionMixer(const StackConfig& config, const AttentionKind& kind, Attend attend, at::Device device)
-    : config_(config), kind_(kind), attend_(std::move(attend)) {
+AttentionMixer::AttentionMixer(const StackConfig& config, const AttentionKind& kind, Attend attend,
+                               AttendToken attend_token, at::Device device)
+    : config_(config), kind_(kind), attend_(std::move(attend)), attend_token_(std::move(attend_token)) {
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
   const int64_t D = config.hidden_size, H = config.num_attention_heads, d = config.head_dim();
   qkv_ = at::empty({3 * H * d, D}, options);
@@ -73,11 +90,16 @@ AttentionMixer::Projected AttentionMixer::project(const Tensor& x_BTD, const Mix
   return result;
 }
 
+std::optional<nn::RotaryOptions> AttentionMixer::rotary() const {
+  if (!kind_.rotary || config_.position != "rope") return std::nullopt;
+  return nn::RotaryOptions{.theta = config_.rope_theta, .factor = config_.rope_factor};
+}
+
 void AttentionMixer::rotate(Projected& projected, int64_t position) const {
-  if (!kind_.rotary || config_.position != "rope") return;
-  const nn::RotaryOptions options{.theta = config_.rope_theta, .factor = config_.rope_factor};
-  projected.q = nn::rotated(projected.q, position, options);
-  projected.k = nn::rotated(projected.k, position, options);
+  const auto options = rotary();
+  if (!options) return;
+  projected.q = nn::rotated(projected.q, position, *options);
+  projected.k = nn::rotated(projected.k, position, *options);
 }
 
 Tensor AttentionMixer::put_out(const Tensor& mixed_BTHV, const MixerCall& call) const {
@@ -92,8 +114,10 @@ Tensor AttentionMixer::forward(const Tensor& x_BTD, const MixerCall& call) const
 
 std::unique_ptr<MixerState> AttentionMixer::new_state() const {
   const int64_t d = config_.head_dim();
+  const auto options = rotary();
   return std::make_unique<AttentionState>(
-      KeyValueCache(config_.num_attention_heads, d, d, kind_.window, at::kFloat, qkv_.device()));
+      KeyValueCache(config_.num_attention_heads, d, d, kind_.window, at::kFloat, qkv_.device()),
+      options ? std::optional(nn::Rotation(d, *options)) : std::nullopt);
 }
 
 Tensor AttentionMixer::decode(const Tensor& x_BCD, const MixerCall& call, std::span<MixerState* const> states) const {
@@ -108,6 +132,44 @@ Tensor AttentionMixer::decode(const Tensor& x_BCD, const MixerCall& call, std::s
     mixed.push_back(attend_(p.q.to(seen.k.scalar_type()), seen.k, seen.v, seen.key_start, call));
   }
   return put_out(at::cat(mixed).to(x_BCD.scalar_type()), call);
+}
+
+std::optional<TokenForm> AttentionMixer::token_form() const {
+  if (!attend_token_) return std::nullopt;
+  const int64_t H = config_.num_attention_heads, d = config_.head_dim();
+  TokenForm form{.heads = {}, .head_out = d, .output = 1};
+  for (int64_t h = 0; h < H; ++h) {
+    const auto rows = [&](int64_t which) { return MatrixRows{0, (which * H + h) * d, (which * H + h + 1) * d}; };
+    form.heads.push_back({rows(0), rows(1), rows(2)});
+  }
+  return form;
+}
+
+void AttentionMixer::step_head(int64_t head, const MixerCall& call, MixerState& state, float* projected,
+                               float* out) const {
+  const auto& own = static_cast<const AttentionState&>(state);
+  const int64_t d = config_.head_dim();
+  float *q = projected, *k = q + d, *v = k + d;
+  if (config_.qk_norm) {
+    normalise(q, d, call[2], config_.norm_eps);
+    normalise(k, d, call[3], config_.norm_eps);
+  }
+  if (own.rotation) {
+    own.rotation->rotate(q);
+    own.rotation->rotate(k);
+  }
+  const KeyValueCache::Head cached = own.cache.head(head);
+  std::copy_n(k, d, cached.k);
+  std::copy_n(v, d, cached.v);
+  attend_token_({.q = q,
+                 .keys = cached.keys,
+                 .values = cached.values,
+                 .count = cached.before + (kind_.strict ? 0 : 1),
+                 .key_dim = d,
+                 .value_dim = d,
+                 .scale = static_cast<float>(ops::score_scale(std::nullopt, d)),
+                 .out = out},
+                head, call);
 }
 
 MixerFlops AttentionMixer::flops(int64_t length) const {

@@ -11,7 +11,10 @@ std::unique_ptr<Mixer> make_entmax(const StackConfig& config, at::Device device)
                                 const MixerCall&) {
     return ops::entmax_attention(q, k, v, {.alpha = config.alpha, .key_start = key_start});
   };
-  return std::make_unique<AttentionMixer>(config, AttentionKind{.rotary = true}, attend, device);
+  const auto attend_token = [&config](const ops::AttentionToken& token, int64_t, const MixerCall&) {
+    ops::entmax_attention_token(token, config.alpha);
+  };
+  return std::make_unique<AttentionMixer>(config, AttentionKind{.rotary = true}, attend, attend_token, device);
 }
 
 }  // namespace tamis::models

@@ -30,7 +30,11 @@ struct MlstmMixerState final : MixerState {
     return static_cast<int64_t>(state.C_BHKV.nbytes() + state.n_BHK.nbytes() + state.m_BH.nbytes());
   }
   int64_t bytes_after(int64_t) const override { return bytes(); }
-  std::unique_ptr<MixerState> fork() const override { return std::make_unique<MlstmMixerState>(*this); }
+  std::unique_ptr<MixerState> fork() const override {
+    auto copy = std::make_unique<MlstmMixerState>(*this);
+    for (Tensor* x : {&copy->state.C_BHKV, &copy->state.n_BHK, &copy->state.m_BH}) *x = x->clone();
+    return copy;
+  }
 
   void save(std::ostream& out) const override {
     for (const Tensor& x : {state.C_BHKV, state.n_BHK, state.m_BH}) {
@@ -38,7 +42,7 @@ struct MlstmMixerState final : MixerState {
       out.write(static_cast<const char*>(plain.const_data_ptr()), static_cast<std::streamsize>(plain.nbytes()));
     }
   }
-  void load(std::istream& in) override {
+  void load(std::istream& in, int64_t) override {
     for (Tensor* x : {&state.C_BHKV, &state.n_BHK, &state.m_BH}) {
       const Tensor read = at::empty(x->sizes(), x->options().device(at::kCPU));
       in.read(static_cast<char*>(read.mutable_data_ptr()), static_cast<std::streamsize>(read.nbytes()));
@@ -47,7 +51,7 @@ struct MlstmMixerState final : MixerState {
     }
   }
 
-  ops::MlstmState state;  // its tensors are replaced, never written to
+  ops::MlstmState state;  // contiguous, and of nobody else
 };
 
 class MlstmMixer final : public Mixer {
@@ -105,6 +109,48 @@ class MlstmMixer final : public Mixer {
       static_cast<MlstmMixerState*>(states[b])->state = {row(C), row(n), row(m)};
     }
     return put_out(h, p, call);
+  }
+
+  std::optional<TokenForm> token_form() const override {
+    TokenForm form{.heads = {}, .head_out = V_, .output = 5};
+    for (int64_t h = 0; h < H_; ++h) {
+      const auto rows = [&](int64_t before, int64_t width) {
+        return MatrixRows{0, before + h * width, before + (h + 1) * width};
+      };
+      const int64_t keys = 2 * H_ * K_, values = H_ * V_;
+      form.heads.push_back({rows(0, K_), rows(H_ * K_, K_), rows(keys, V_), rows(keys + values, V_),
+                            MatrixRows{1, h, h + 1}, MatrixRows{1, H_ + h, H_ + h + 1}});
+    }
+    return form;
+  }
+
+  void step_head(int64_t head, const MixerCall& call, MixerState& mixer_state, float* projected,
+                 float* out) const override {
+    const ops::MlstmState& state = static_cast<MlstmMixerState&>(mixer_state).state;
+    float *q = projected, *k = q + K_, *v = k + K_, *o = v + V_, *gates = o + V_;
+    const auto capped = [&](float gate, const Tensor& bias) {
+      return static_cast<float>(kGateCap * std::tanh((gate + bias.const_data_ptr<float>()[head]) / kGateCap));
+    };
+    ops::mlstm_token({.key_dim = K_,
+                      .value_dim = V_,
+                      .q = q,
+                      .k = k,
+                      .v = v,
+                      .i = capped(gates[0], call[2]),
+                      .f = capped(gates[1], call[3]),
+                      .C = state.C_BHKV.mutable_data_ptr<float>() + head * K_ * V_,
+                      .n = state.n_BHK.mutable_data_ptr<float>() + head * K_,
+                      .m = state.m_BH.mutable_data_ptr<float>() + head,
+                      .h = out});
+    double mean = 0, squared = 0;
+    for (int64_t d = 0; d < V_; ++d) mean += out[d];
+    mean /= static_cast<double>(V_);
+    for (int64_t d = 0; d < V_; ++d) squared += (out[d] - mean) * (out[d] - mean);
+    const double inverse = 1 / std::sqrt(squared / static_cast<double>(V_) + config_.norm_eps);
+    const float* const weight = call[4].const_data_ptr<float>() + head * V_;
+    for (int64_t d = 0; d < V_; ++d) {
+      out[d] = static_cast<float>((out[d] - mean) * inverse) * weight[d] / (1 + std::exp(-o[d]));
+    }
   }
 
   /// The memory fades, is written and is read, a multiply-add each; it does not depend on the length.

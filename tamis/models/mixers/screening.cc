@@ -6,7 +6,9 @@
 #include <limits>
 #include <vector>
 
+#include "tamis/base/error.h"
 #include "tamis/models/mixers/mixers.h"
+#include "tamis/ops/scratch.h"
 #include "tamis/ops/screening/screening_projected.h"
 #include "tamis/ops/screening/screening_state.h"
 
@@ -19,9 +21,16 @@ struct ScreeningMixerState final : MixerState {
   explicit ScreeningMixerState(ops::ScreeningState state) : state(std::move(state)) {}
   int64_t bytes() const override { return state.bytes(); }
   int64_t bytes_after(int64_t tokens) const override { return state.bytes_after(tokens); }
+  void begin_token() override { state.reserve(1); }
+  void end_token() override { state.advance(); }
   std::unique_ptr<MixerState> fork() const override { return std::make_unique<ScreeningMixerState>(state.fork()); }
   void save(std::ostream& out) const override { state.save(out); }
-  void load(std::istream& in) override { state.load(in); }
+  void load(std::istream& in, int64_t position) override {
+    state.load(in);
+    if (state.position() == position) return;
+    fail(ExitCode::kInput, "decoding state: a screening layer has seen {} tokens, not {}; the bytes are damaged",
+         state.position(), position);
+  }
 
   ops::ScreeningState state;
 };
@@ -68,6 +77,25 @@ class ScreeningMixer final : public Mixer {
     // The stores live on the CPU, wherever the matrices are.
     const Tensor u = ops::ScreeningState::step(own, p.q_BTHK.cpu(), p.k_BTHK.cpu(), p.v_BTHV.cpu(), p.gate_BTHV->cpu());
     return at::linear(u.to(x_BCD.device()).flatten(2), call[1]);
+  }
+
+  std::optional<TokenForm> token_form() const override {
+    const int64_t H = layout_.heads, K = layout_.key_dim, V = layout_.value_dim;
+    TokenForm form{.heads = {}, .head_out = V, .output = 1};
+    for (int64_t h = 0; h < H; ++h) {
+      const auto rows = [&](int64_t before, int64_t width) {
+        return MatrixRows{0, before + h * width, before + (h + 1) * width};
+      };
+      form.heads.push_back({rows(0, K), rows(H * K, K), rows(2 * H * K, V), rows(2 * H * K + H * V, V)});
+    }
+    return form;
+  }
+
+  void step_head(int64_t head, const MixerCall&, MixerState& state, float* projected, float* out) const override {
+    const int64_t K = layout_.key_dim, V = layout_.value_dim;
+    float *q = projected, *k = q + K, *v = k + K, *gate = v + V;
+    float* const scratch = ops::thread_memory<float>().take(ops::ScreeningState::head_scratch(K, V));
+    static_cast<ScreeningMixerState&>(state).state.step_head(head, {q, k, v, gate, out}, scratch);
   }
 
   MixerFlops flops(int64_t length) const override {

@@ -11,7 +11,10 @@ std::unique_ptr<Mixer> make_sieve(const StackConfig& config, at::Device device) 
                                 const MixerCall&) {
     return ops::sieve_attention(q, k, v, {.alpha = config.alpha, .key_start = key_start});
   };
-  return std::make_unique<AttentionMixer>(config, AttentionKind{.rotary = false}, attend, device);
+  const auto attend_token = [&config](const ops::AttentionToken& token, int64_t, const MixerCall&) {
+    ops::sieve_attention_token(token, config.alpha);
+  };
+  return std::make_unique<AttentionMixer>(config, AttentionKind{.strict = true}, attend, attend_token, device);
 }
 
 }  // namespace tamis::models

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include "tamis/models/mixers/attention_mixer.h"
 #include "tamis/models/mixers/mixers.h"
 #include "tamis/ops/softmax_attention/softmax_attention.h"
@@ -11,6 +13,17 @@ namespace tamis::models {
 using at::Tensor;
 
 namespace {
+
+/// What Scalable-Softmax multiplies the scores of a query by that sees so many keys.
+float length_factor(const StackConfig& config, const MixerCall& call, int64_t head, int64_t keys) {
+  if (config.ssmax == "none") return 1;
+  const auto logarithm = static_cast<float>(std::log(static_cast<double>(keys)));
+  if (config.ssmax == "one") return logarithm;
+  if (config.ssmax == "fixed") return static_cast<float>(*config.ssmax_scale) * logarithm;
+  const size_t norms = config.qk_norm ? 2 : 0;
+  const float scaled = call[2 + norms].const_data_ptr<float>()[head] * logarithm;
+  return config.learns_bias() ? scaled + call[3 + norms].const_data_ptr<float>()[head] : scaled;
+}
 
 std::unique_ptr<Mixer> make_softmax(const StackConfig& config, std::optional<int64_t> window, at::Device device) {
   const auto attend = [&config, window](const Tensor& q, const Tensor& k, const Tensor& v, int64_t key_start,
@@ -26,8 +39,13 @@ std::unique_ptr<Mixer> make_softmax(const StackConfig& config, std::optional<int
     if (config.ssmax == "fixed") options.log_scale = per_head(*config.ssmax_scale);
     return ops::softmax_attention(q, k, v, options);
   };
+  const auto attend_token = [&config](ops::AttentionToken token, int64_t head, const MixerCall& call) {
+    token.scale *= length_factor(config, call, head, token.count);
+    ops::softmax_attention_token(token);
+  };
   const AttentionKind kind{.rotary = true, .scalable = true, .window = window};
-  return std::make_unique<AttentionMixer>(config, kind, attend, device);
+  const bool fitted = config.ssmax == "position";  // beyond its end: that is for tensors
+  return std::make_unique<AttentionMixer>(config, kind, attend, fitted ? AttendToken() : attend_token, device);
 }
 
 }  // namespace

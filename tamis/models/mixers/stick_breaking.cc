@@ -11,7 +11,10 @@ std::unique_ptr<Mixer> make_stick_breaking(const StackConfig& config, at::Device
                          const MixerCall&) {
     return std::get<0>(ops::stick_breaking_attention(q, k, v, {.key_start = key_start}));
   };
-  return std::make_unique<AttentionMixer>(config, AttentionKind{.rotary = false}, attend, device);
+  const auto attend_token = [](const ops::AttentionToken& token, int64_t, const MixerCall&) {
+    ops::stick_breaking_attention_token(token);
+  };
+  return std::make_unique<AttentionMixer>(config, AttentionKind{.strict = true}, attend, attend_token, device);
 }
 
 }  // namespace tamis::models

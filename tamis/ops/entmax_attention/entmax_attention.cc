@@ -47,6 +47,10 @@ Tensor entmax_attention(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor
   return Operator::apply(q_BTHK, k_BTHK, v_BTHV, options);
 }
 
+void entmax_attention_token(const AttentionToken& token, double alpha) {
+  selection_token(&kernels::entmax_forward, token, alpha);
+}
+
 TORCH_LIBRARY_FRAGMENT(tamis, m) {
   m.def(
       "entmax_attention(Tensor q, Tensor k, Tensor v, *, float alpha=1.5, float? scale=None, bool strict=False, "

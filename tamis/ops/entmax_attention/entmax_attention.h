@@ -4,6 +4,8 @@
 
 #include <optional>
 
+#include "tamis/ops/attention_token.h"
+
 namespace tamis::ops {
 
 struct EntmaxAttentionOptions {
@@ -36,6 +38,9 @@ struct EntmaxAttentionOptions {
 ///           argument and both values.
 at::Tensor entmax_attention(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
                             const EntmaxAttentionOptions& options = {});
+
+/// The result for one query, as the operator's: scores are scale q . k.
+void entmax_attention_token(const AttentionToken& token, double alpha);
 
 namespace reference {
 

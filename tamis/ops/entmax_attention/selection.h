@@ -7,6 +7,7 @@
 
 #include "tamis/kernels/selection.h"
 #include "tamis/ops/attention.h"
+#include "tamis/ops/attention_token.h"
 
 // What entmax attention and Sieve, which select by the same threshold, share in front of their kernels.
 
@@ -44,6 +45,9 @@ struct SelectionKernels {
 /// kernels::SelectionStatistics.
 std::tuple<at::Tensor, at::Tensor> selection_cpu(const SelectionKernels& kernels, const at::Tensor& q,
                                                  const at::Tensor& k, const at::Tensor& v, const Selection& selection);
+
+/// One query: the kernel's forward pass.
+void selection_token(void (*forward)(const kernels::SelectionForward&), const AttentionToken& token, double alpha);
 
 /// Gradients of q, k and v.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> selection_backward_cpu(const SelectionKernels& kernels,

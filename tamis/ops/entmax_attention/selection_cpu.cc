@@ -1,8 +1,11 @@
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "tamis/ops/entmax_attention/selection.h"
 #include "tamis/ops/registration.h"
 #include "tamis/ops/rows.h"
+#include "tamis/ops/scratch.h"
 
 namespace tamis::ops {
 using at::Tensor;
@@ -28,6 +31,24 @@ std::tuple<Tensor, Tensor> selection_cpu(const SelectionKernels& kernels, const 
                          .scratch = memory.take(scratch)});
       });
   return {out, statistics};
+}
+
+void selection_token(void (*forward)(const kernels::SelectionForward&), const AttentionToken& token, double alpha) {
+  if (token.count == 0) return static_cast<void>(std::fill_n(token.out, token.value_dim, 0.0f));
+  const kernels::QueryBlock block = query_block(token);
+  kernels::SelectionStatistics statistics;
+  forward({.packed = packed_keys(token),
+           .visibility = {},
+           .block = block,
+           .q = row_of(token.q, token.key_dim),
+           .out = row_of(token.out, token.value_dim),
+           .query_origin = token.count - 1,
+           .keys = token.count,
+           .alpha = alpha,
+           .scale = token.scale,
+           .statistics = &statistics,
+           .scratch = thread_memory<float>().take(
+               kernels::selection_forward_scratch(token.count, token.key_dim, token.value_dim, block))});
 }
 
 std::tuple<Tensor, Tensor, Tensor> selection_backward_cpu(const SelectionKernels& kernels, const Tensor& grad_in,

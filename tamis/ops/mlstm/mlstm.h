@@ -43,6 +43,17 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> mlstm(const at::Tenso
                                                                  const at::Tensor& f_BTH,
                                                                  const MlstmOptions& options = {});
 
+/// One token of one head, for decoding: plain memory, no tensors, no threads; nothing is allocated but the calling
+/// thread's scratch memory, once.
+struct MlstmToken {
+  int64_t key_dim = 0, value_dim = 0;
+  float *q = nullptr, *k = nullptr, *v = nullptr;  // [K], [K], [V]
+  float i = 0, f = 0;
+  float *C = nullptr, *n = nullptr, *m = nullptr;  // state of the head, which advances
+  float* h = nullptr;                              // [V]
+};
+void mlstm_token(const MlstmToken& token);
+
 namespace reference {
 
 /// The definition, token by token, in plain torch: any dtype and device.

@@ -143,6 +143,30 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> mlstm_cpu(const Tensor& q, const Tens
   return {h, end.C_BHKV, end.n_BHK, end.m_BH};
 }
 
+void mlstm_token(const MlstmToken& token) {
+  const kernels::MlstmChunk chunk{.first = 0, .count = 1, .fresh = false};
+  const auto row = [](float* numbers, int64_t dim) { return kernels::Rows{numbers, dim, kernels::Storage::kFloat32}; };
+  float i = token.i, f = token.f;
+  const kernels::MlstmHeadState state{token.C, token.n, token.m};
+  const kernels::MlstmHead in{.key_dim = token.key_dim,
+                              .value_dim = token.value_dim,
+                              .chunks = &chunk,
+                              .chunk_count = 1,
+                              .tokens = 1,
+                              .longest = 1,
+                              .continued = 1,
+                              .q = row(token.q, token.key_dim),
+                              .k = row(token.k, token.key_dim),
+                              .v = row(token.v, token.value_dim),
+                              .i = {&i, 1},
+                              .f = {&f, 1},
+                              .start = state};
+  kernels::mlstm_forward({.in = in,
+                          .h = row(token.h, token.value_dim),
+                          .end = state,  // written once everything is read
+                          .scratch = thread_memory<float>().take(kernels::mlstm_forward_scratch(in))});
+}
+
 std::array<Tensor, 8> mlstm_backward_cpu(const MlstmOutputGradients& grad, const Tensor& q, const Tensor& k,
                                          const Tensor& v, const Tensor& i, const Tensor& f,
                                          const MlstmOptions& options) {

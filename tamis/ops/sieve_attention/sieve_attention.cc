@@ -40,6 +40,10 @@ Tensor sieve_attention(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor&
   return Operator::apply(q_BTHK, k_BTHK, v_BTHV, options);
 }
 
+void sieve_attention_token(const AttentionToken& token, double alpha) {
+  selection_token(&kernels::sieve_forward, token, alpha);
+}
+
 TORCH_LIBRARY_FRAGMENT(tamis, m) {
   m.def(
       "sieve_attention(Tensor q, Tensor k, Tensor v, *, float alpha=1.5, float? scale=None, bool strict=True, "

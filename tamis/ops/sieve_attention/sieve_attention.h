@@ -4,6 +4,8 @@
 
 #include <optional>
 
+#include "tamis/ops/attention_token.h"
+
 namespace tamis::ops {
 
 struct SieveAttentionOptions {
@@ -39,6 +41,9 @@ struct SieveAttentionOptions {
 ///           argument and both values.
 at::Tensor sieve_attention(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
                            const SieveAttentionOptions& options = {});
+
+/// The result for one query, as the operator's: scores are scale q . k.
+void sieve_attention_token(const AttentionToken& token, double alpha);
 
 namespace reference {
 

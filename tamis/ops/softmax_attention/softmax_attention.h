@@ -4,6 +4,8 @@
 
 #include <optional>
 
+#include "tamis/ops/attention_token.h"
+
 namespace tamis::ops {
 
 struct SoftmaxAttentionOptions {
@@ -38,6 +40,9 @@ struct SoftmaxAttentionOptions {
 /// Throws    c10::ValueError when shapes, dtypes or devices disagree; the text names the argument and both values.
 at::Tensor softmax_attention(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
                              const SoftmaxAttentionOptions& options = {});
+
+/// The result for one query, as the operator's: scores are scale q . k.
+void softmax_attention_token(const AttentionToken& token);
 
 namespace reference {
 

@@ -2,8 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "tamis/ops/registration.h"
 #include "tamis/ops/rows.h"
+#include "tamis/ops/scratch.h"
+#include "tamis/ops/softmax_attention/softmax_attention.h"
 #include "tamis/ops/softmax_attention/softmax_attention_kernel.h"
 
 namespace tamis::ops {
@@ -43,6 +47,21 @@ std::tuple<Tensor, Tensor, Tensor> softmax_attention_cpu(const Tensor& q, const 
       });
   if (v.scalar_type() == at::kFloat) return {out, at::empty({0}, out.options()), statistics};
   return {out.to(v.scalar_type()), out, statistics};
+}
+
+void softmax_attention_token(const AttentionToken& token) {
+  if (token.count == 0) return static_cast<void>(std::fill_n(token.out, token.value_dim, 0.0f));
+  kernels::SoftmaxStatistics statistics;
+  kernels::softmax_forward(
+      {.packed = packed_keys(token),
+       .visibility = {},
+       .block = query_block(token),
+       .q = row_of(token.q, token.key_dim),
+       .out = row_of(token.out, token.value_dim),
+       .query_origin = token.count - 1,
+       .scale = token.scale,
+       .statistics = &statistics,
+       .scratch = thread_memory<float>().take(kernels::softmax_forward_scratch(token.key_dim, token.value_dim))});
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> softmax_attention_backward_cpu(const Tensor& grad_in, const Tensor& q,

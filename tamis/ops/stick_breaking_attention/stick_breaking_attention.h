@@ -6,6 +6,8 @@
 #include <optional>
 #include <tuple>
 
+#include "tamis/ops/attention_token.h"
+
 namespace tamis::ops {
 
 struct StickBreakingOptions {
@@ -38,6 +40,9 @@ struct StickBreakingOptions {
 std::tuple<at::Tensor, at::Tensor> stick_breaking_attention(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK,
                                                             const at::Tensor& v_BTHV,
                                                             const StickBreakingOptions& options = {});
+
+/// The result for one query, as the operator's: scores are scale q . k.
+void stick_breaking_attention_token(const AttentionToken& token);
 
 namespace reference {
 

@@ -2,8 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "tamis/ops/registration.h"
 #include "tamis/ops/rows.h"
+#include "tamis/ops/scratch.h"
 #include "tamis/ops/stick_breaking_attention/stick_breaking_attention_kernel.h"
 
 namespace tamis::ops {
@@ -45,6 +48,21 @@ std::tuple<Tensor, Tensor> stick_breaking_attention_cpu(const Tensor& q, const T
   };
   problem.for_each_block(answer);
   return {out, remainder};
+}
+
+void stick_breaking_attention_token(const AttentionToken& token) {
+  if (token.count == 0) return static_cast<void>(std::fill_n(token.out, token.value_dim, 0.0f));
+  float remainder = 0;
+  kernels::stick_breaking_forward({.packed = packed_keys(token),
+                                   .visibility = {},
+                                   .block = query_block(token),
+                                   .q = row_of(token.q, token.key_dim),
+                                   .out = row_of(token.out, token.value_dim),
+                                   .remainder = {&remainder, 1},
+                                   .query_origin = token.count - 1,
+                                   .scale = token.scale,
+                                   .scratch = thread_memory<float>().take(
+                                       kernels::stick_breaking_forward_scratch(token.key_dim, token.value_dim))});
 }
 
 std::tuple<Tensor, Tensor, Tensor> stick_breaking_attention_backward_cpu(

@@ -1,0 +1,191 @@
+#include "tamis/models/stack_token.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tamis/models/stack_state.h"
+#include "tamis/nn/streamed_matrix.h"
+#include "tamis/ops/team.h"
+
+namespace tamis::models {
+namespace {
+
+using kernels::padded;
+using kernels::WeightRows;
+
+constexpr int64_t kItemRows = 32;  // of a product at a time
+
+/// Memory of one thread, and where in it what stands.
+struct ShareScratch {
+  float* normalised;  // [B][D]
+  float* prepared;    // prepared_vectors(most columns, B)
+  float* products;    // [B][most rows of an item]
+};
+
+float gelu(float x) {
+  return 0.5f * x * (1 + std::erf(x * static_cast<float>(M_SQRT1_2)));
+}
+
+float silu(float x) {
+  return x / (1 + std::exp(-x));
+}
+
+/// Decoding one token of B sequences. D, F as in stack.h.
+class TokenPass {
+ public:
+  TokenPass(const StackConfig& config, std::span<const TokenLayer> layers, std::span<StackState* const> states,
+            float* x_BD, int64_t shares)
+      : layers_(layers),
+        states_(states),
+        x_BD_(x_BD),
+        shares_(shares),
+        B_(static_cast<int64_t>(states.size())),
+        D_(config.hidden_size),
+        F_(config.intermediate_size),
+        eps_(config.norm_eps),
+        gated_(config.mlp != "gelu") {
+    for (const TokenLayer& layer : layers) {
+      mixed_ = std::max(mixed_, mixed_width(layer));
+      most_rows_ = std::max(most_rows_, layer.form.head_rows());
+    }
+    most_columns_ = std::max({D_, F_, mixed_});
+    share_floats_ =
+        padded(B_ * D_) + padded(kernels::prepared_vectors(most_columns_, B_)) + padded(B_ * most_rows_);
+    between_ = states.front()->scratch(padded(B_ * std::max(mixed_, F_)) + shares_ * share_floats_);
+  }
+
+  void run(ops::TeamMember& member) const {
+    const ShareScratch scratch = scratch_of(member.share());
+    for (size_t layer = 0; layer < layers_.size(); ++layer) {
+      const TokenLayer& of = layers_[layer];
+      const auto heads = static_cast<int64_t>(of.form.heads.size());
+      const WeightRows& first = of.own[of.form.heads[0][0].matrix];
+      phase(member, heads, [&] { prepare_normalised(of.mixer_norm, first.format, scratch); },
+            [&](int64_t head) { mix_head(layer, head, scratch); });
+      add_product(member, of.own[of.form.output], mixed_width(of), scratch);
+      phase(member, items(F_), [&] { prepare_normalised(of.mlp_norm, of.gate_up.format, scratch); },
+            [&](int64_t item) { inner_rows(of, item * kItemRows, scratch); });
+      add_product(member, of.down, F_, scratch);
+    }
+  }
+
+ private:
+  static int64_t items(int64_t rows) { return (rows + kItemRows - 1) / kItemRows; }
+  static int64_t mixed_width(const TokenLayer& layer) {
+    return static_cast<int64_t>(layer.form.heads.size()) * layer.form.head_out;
+  }
+
+  ShareScratch scratch_of(int64_t share) const {
+    ShareScratch scratch;
+    scratch.normalised = between_ + padded(B_ * std::max(mixed_, F_)) + share * share_floats_;
+    scratch.prepared = scratch.normalised + padded(B_ * D_);
+    scratch.products = scratch.prepared + padded(kernels::prepared_vectors(most_columns_, B_));
+    return scratch;
+  }
+
+  /// Items in equal shares; `prepare` before the first that a thread gets: earlier, others may be far ahead.
+  template <typename Prepare, typename Work>
+  void phase(ops::TeamMember& member, int64_t count, const Prepare& prepare, const Work& work) const {
+    bool prepared = false;
+    member.phase([&](int64_t share) { return count * share / shares_; },
+                 [&](int64_t item) {
+                   if (!prepared) prepare();
+                   prepared = true;
+                   work(item);
+                 });
+  }
+
+  /// RMSNorm of the residual stream, as the input of a product.
+  void prepare_normalised(const at::Tensor& weight, kernels::WeightFormat format, const ShareScratch& scratch) const {
+    const float* const factor = weight.const_data_ptr<float>();
+    for (int64_t b = 0; b < B_; ++b) {
+      const float* const x = x_BD_ + b * D_;
+      float* const y = scratch.normalised + b * D_;
+      double squared = 0;
+      for (int64_t d = 0; d < D_; ++d) squared += static_cast<double>(x[d]) * x[d];
+      const auto inverse = static_cast<float>(1 / std::sqrt(squared / static_cast<double>(D_) + eps_));
+      for (int64_t d = 0; d < D_; ++d) y[d] = x[d] * inverse * factor[d];
+    }
+    kernels::prepare_vectors(format, D_, scratch.normalised, D_, B_, scratch.prepared);
+  }
+
+  void mix_head(size_t layer, int64_t head, const ShareScratch& scratch) const {
+    const TokenLayer& of = layers_[layer];
+    const int64_t rows = of.form.head_rows(), width = mixed_width(of), out = of.form.head_out;
+    int64_t at = 0;
+    for (const MatrixRows& part : of.form.heads[head]) {
+      kernels::multiply_rows(of.own[part.matrix], part.first, part.last, scratch.prepared, B_, scratch.products + at,
+                             rows);
+      at += part.last - part.first;
+    }
+    for (int64_t b = 0; b < B_; ++b) {
+      of.mixer->step_head(head, of.call, states_[b]->layer(layer), scratch.products + b * rows,
+                          between_ + b * width + head * out);
+    }
+  }
+
+  /// Act(gate) * up of rows of the MLP, or act(up) without a gate.
+  void inner_rows(const TokenLayer& of, int64_t first, const ShareScratch& scratch) const {
+    const int64_t last = std::min(F_, first + kItemRows), count = last - first;
+    float* const gate = scratch.products;
+    float* const up = gate + (gated_ ? count : 0);
+    const int64_t stride = (gated_ ? 2 : 1) * count, up_at = gated_ ? F_ : 0;
+    if (gated_) kernels::multiply_rows(of.gate_up, first, last, scratch.prepared, B_, gate, stride);
+    kernels::multiply_rows(of.gate_up, up_at + first, up_at + last, scratch.prepared, B_, up, stride);
+    for (int64_t b = 0; b < B_; ++b) {
+      float* const inner = between_ + b * F_ + first;
+      for (int64_t f = 0; f < count; ++f) {
+        const float x = up[b * stride + f];
+        inner[f] = gated_ ? silu(gate[b * stride + f]) * x : gelu(x);
+      }
+    }
+  }
+
+  /// x += W y, y of `columns` numbers a sequence from the phase before.
+  void add_product(ops::TeamMember& member, const WeightRows& weights, int64_t columns,
+                   const ShareScratch& scratch) const {
+    phase(member, items(D_),
+          [&] { kernels::prepare_vectors(weights.format, columns, between_, columns, B_, scratch.prepared); },
+          [&](int64_t item) {
+            const int64_t first = item * kItemRows, last = std::min(D_, first + kItemRows);
+            kernels::multiply_rows(weights, first, last, scratch.prepared, B_, scratch.products, kItemRows);
+            for (int64_t b = 0; b < B_; ++b) {
+              for (int64_t row = first; row < last; ++row) {
+                x_BD_[b * D_ + row] += scratch.products[b * kItemRows + row - first];
+              }
+            }
+          });
+  }
+
+  std::span<const TokenLayer> layers_;
+  std::span<StackState* const> states_;
+  float* x_BD_;
+  int64_t shares_, B_, D_, F_;
+  double eps_;
+  bool gated_;
+  int64_t mixed_ = 0;                  // most numbers that the heads of a layer give
+  int64_t most_rows_ = 2 * kItemRows;  // of a head, or of an item of a product
+  int64_t most_columns_ = 0;
+  int64_t share_floats_;
+  float* between_;  // what one phase leaves to the next: [B][heads' numbers], then [B][F]
+};
+
+}  // namespace
+
+std::optional<WeightRows> weight_rows(const at::Tensor& matrix) {
+  if (!matrix.is_contiguous()) return std::nullopt;  // a copy would not outlive this call
+  return nn::StreamedMatrix(matrix, /*int8=*/false).rows();
+}
+
+void decode_token(const StackConfig& config, std::span<const TokenLayer> layers, std::span<StackState* const> states,
+                  float* x_BD) {
+  for (StackState* state : states) state->begin_token();
+  const int64_t shares = ops::team_shares(config.num_attention_heads);
+  const TokenPass pass(config, layers, states, x_BD, shares);
+  ops::parallel_team(shares, [&](ops::TeamMember& member) { pass.run(member); });
+  for (StackState* state : states) state->end_token();
+}
+
+}  // namespace tamis::models
