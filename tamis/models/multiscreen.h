@@ -1,11 +1,9 @@
 #pragma once
 
-#include <map>
 #include <memory>
-#include <mutex>
-#include <utility>
 #include <vector>
 
+#include "tamis/models/decoding.h"
 #include "tamis/models/model.h"
 #include "tamis/models/multiscreen_config.h"
 #include "tamis/models/multiscreen_layer.h"
@@ -62,7 +60,6 @@ class Multiscreen final : public Model {
   void initialise(uint64_t seed);
   TileWeights tile_weights(const Layer& layer, at::ScalarType dtype) const;
   at::Tensor embedded(const at::Tensor& tokens_BT) const;
-  std::shared_ptr<const MultiscreenWeights> decoding_weights(const ForwardOptions& options) const;
   DecodingTile decoding_tile(const Layer& layer, const ForwardOptions& options) const;
   at::Tensor embedded_token(const at::Tensor& tokens_B1) const;
   at::Tensor decode_chunk(const at::Tensor& tokens_BC, std::span<MultiscreenState* const> states) const;
@@ -73,13 +70,7 @@ class Multiscreen final : public Model {
   at::Tensor s_E_, s_F_;  // []
   std::vector<Layer> layers_;
 
-  /// What the living states share, with the parameters' storage and version when they were cast.
-  struct SharedWeights {
-    std::vector<std::pair<const void*, int64_t>> source;
-    std::weak_ptr<const MultiscreenWeights> weights;
-  };
-  mutable std::mutex decoding_mutex_;
-  mutable std::map<std::pair<at::ScalarType, bool>, SharedWeights> decoding_;  // by compute dtype and int8
+  mutable SharedWeights<MultiscreenWeights> decoding_;
 };
 
 }  // namespace tamis::models

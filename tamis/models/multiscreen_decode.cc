@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tamis/base/error.h"
 #include "tamis/models/multiscreen.h"
 #include "tamis/models/multiscreen_token.h"
 #include "tamis/nn/rows.h"
@@ -58,46 +57,18 @@ DecodingTile Multiscreen::decoding_tile(const Layer& layer, const ForwardOptions
           nn::StreamedMatrix(tile.output, options.int8_weights), tile.s_w.cpu(), tile.s_r.cpu()};
 }
 
-std::shared_ptr<const MultiscreenWeights> Multiscreen::decoding_weights(const ForwardOptions& options) const {
-  std::vector<std::pair<const void*, int64_t>> source;
-  for (const Parameter& parameter : parameters()) {
-    source.emplace_back(parameter.tensor.const_data_ptr(), parameter.tensor._version());
-  }
-  const std::lock_guard lock(decoding_mutex_);
-  SharedWeights& shared = decoding_[{options.compute_dtype, options.int8_weights}];
-  if (auto alive = shared.weights.lock(); alive && shared.source == source) return alive;
-  MultiscreenWeights all{.compute_dtype = options.compute_dtype, .layers = {}};
-  for (const Layer& layer : layers_) all.layers.push_back(decoding_tile(layer, options));
-  const auto made = std::make_shared<const MultiscreenWeights>(std::move(all));
-  shared = {std::move(source), made};
-  return made;
-}
-
 std::unique_ptr<DecodingState> Multiscreen::new_state(const ForwardOptions& options) const {
   const at::NoGradGuard no_grad;
-  return std::make_unique<MultiscreenState>(config_, options, decoding_weights(options));
+  return std::make_unique<MultiscreenState>(config_, options, decoding_.get(parameters(), options, [&] {
+    MultiscreenWeights all{.compute_dtype = options.compute_dtype, .layers = {}};
+    for (const Layer& layer : layers_) all.layers.push_back(decoding_tile(layer, options));
+    return all;
+  }));
 }
 
 at::Tensor Multiscreen::decode(const at::Tensor& tokens_BC, std::span<DecodingState* const> states) const {
   const at::NoGradGuard no_grad;
-  std::vector<MultiscreenState*> sequences;
-  for (DecodingState* state : states) {
-    sequences.push_back(dynamic_cast<MultiscreenState*>(state));
-    if (sequences.back() == nullptr || sequences.back()->weights() != sequences.front()->weights()) {
-      fail(ExitCode::kRuntime,
-           "multiscreen: the states of one call must come from one model, format of weights and training step");
-    }
-  }
-  for (size_t b = 1; b < sequences.size(); ++b) {
-    if (std::find(sequences.begin(), sequences.begin() + static_cast<ptrdiff_t>(b), sequences[b]) !=
-        sequences.begin() + static_cast<ptrdiff_t>(b)) {
-      fail(ExitCode::kRuntime, "multiscreen: a state may stand only once in a call, but state {} came before", b);
-    }
-  }
-  if (sequences.empty() || tokens_BC.dim() != 2 || tokens_BC.size(0) != static_cast<int64_t>(sequences.size())) {
-    fail(ExitCode::kRuntime, "multiscreen: tokens must have one row per state, but have shape {} for {} states",
-         c10::str(tokens_BC.sizes()), sequences.size());
-  }
+  const std::vector<MultiscreenState*> sequences = sequences_of<MultiscreenState>(tokens_BC, states);
   if (tokens_BC.size(1) != 1 || config_.position == "rope" || !token_by_token(*sequences.front()->weights())) {
     return decode_chunk(tokens_BC, sequences);
   }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tamis/base/error.h"
 #include "tamis/models/stack_state.h"
 #include "tamis/models/token_ids.h"
 #include "tamis/nn/initialise.h"
@@ -196,68 +195,64 @@ Tensor Stack::hidden(const Tensor& tokens_BT, const ForwardOptions& options) con
   return x;
 }
 
-std::shared_ptr<const StackWeights> Stack::decoding_weights(at::ScalarType dtype) const {
-  std::vector<std::pair<const void*, int64_t>> source;
-  for (const Parameter& parameter : parameters()) {
-    source.emplace_back(parameter.tensor.const_data_ptr(), parameter.tensor._version());
+/// A layer for decode_token; nothing where its mixer has no form for tokens, or the kernels do not know its matrices.
+std::optional<TokenLayer> Stack::token_layer(size_t layer, std::span<const Tensor> weights, bool int8) const {
+  const LayerCall call(*this, layer, weights);
+  auto form = call.mixer().token_form();
+  if (!form) return std::nullopt;
+  TokenLayer result{.mixer = &call.mixer(),
+                    .call = call.own(),
+                    .form = std::move(*form),
+                    .own = {},
+                    .gate_up = nn::StreamedMatrix(weights[2], int8),
+                    .down = nn::StreamedMatrix(weights[3], int8),
+                    .mixer_norm = weights[0],
+                    .mlp_norm = weights[1]};
+  bool known = result.gate_up.rows() && result.down.rows();
+  for (const Tensor& own : call.own().own) {
+    const bool matrix = own.dim() > 1;
+    result.own.push_back(matrix ? std::optional(nn::StreamedMatrix(own, int8)) : std::nullopt);
+    known = known && (!matrix || result.own.back()->rows());
   }
-  const std::lock_guard lock(decoding_mutex_);
-  SharedWeights& shared = decoding_[dtype];
-  if (auto alive = shared.weights.lock(); alive && shared.source == source) return alive;
-  StackWeights all;
-  for (const Layer& layer : layers_) all.layers.push_back(layer_weights(layer, dtype));
-  all.tokens = token_layers(all.layers);
-  const auto made = std::make_shared<const StackWeights>(std::move(all));
-  shared = {std::move(source), made};
-  return made;
+  return known ? std::optional(std::move(result)) : std::nullopt;
 }
 
-/// Nothing where a mixer has no form for tokens, or a matrix is not one that the kernels know.
-std::vector<TokenLayer> Stack::token_layers(std::span<const std::vector<Tensor>> weights) const {
-  std::vector<TokenLayer> result;
+StackWeights Stack::decoding_weights(const ForwardOptions& options) const {
+  StackWeights all;
   for (size_t l = 0; l < layers_.size(); ++l) {
-    const LayerCall call(*this, l, weights[l]);
-    auto form = call.mixer().token_form();
-    const auto gate_up = weight_rows(weights[l][2]), down = weight_rows(weights[l][3]);
-    if (!form || !gate_up || !down) return {};
-    TokenLayer layer{.mixer = &call.mixer(),
-                     .call = call.own(),
-                     .form = std::move(*form),
-                     .own = {},
-                     .gate_up = *gate_up,
-                     .down = *down,
-                     .mixer_norm = weights[l][0],
-                     .mlp_norm = weights[l][1]};
-    for (const Tensor& own : call.own().own) {
-      const auto rows = own.dim() == 2 ? weight_rows(own) : std::optional(kernels::WeightRows());
-      if (!rows) return {};
-      layer.own.push_back(*rows);
+    // int8 is rounded to once, from the weights themselves.
+    std::vector<Tensor> weights = layer_weights(layers_[l], options.int8_weights ? at::kFloat : options.compute_dtype);
+    auto token = token_layer(l, weights, options.int8_weights);
+    if (token && all.tokens.size() == l) all.tokens.push_back(std::move(*token));
+    if (options.int8_weights) {  // chunks are multiplied with what tokens are
+      for (Tensor& matrix : weights) {
+        if (matrix.dim() > 1) matrix = nn::StreamedMatrix(matrix, /*int8=*/true).dense(options.compute_dtype);
+      }
     }
-    result.push_back(std::move(layer));
+    all.layers.push_back(std::move(weights));
   }
-  return result;
+  if (all.tokens.size() < layers_.size()) all.tokens.clear();
+  return all;
 }
 
 std::unique_ptr<DecodingState> Stack::new_state(const ForwardOptions& options) const {
   const at::NoGradGuard no_grad;
-  if (options.int8_weights) {
-    fail(ExitCode::kUsage, "--weights int8: {} has no int8 form; use float32 or bfloat16", config_.model_type);
-  }
   std::vector<std::unique_ptr<MixerState>> states;
   for (const Layer& layer : layers_) states.push_back(layer.mixer->new_state());
-  return std::make_unique<StackState>(json_.dump(), decoding_weights(options.compute_dtype), std::move(states));
+  return std::make_unique<StackState>(
+      json_.dump(), decoding_.get(parameters(), options, [&] { return decoding_weights(options); }), std::move(states));
 }
 
 Tensor Stack::decode(const Tensor& tokens_BC, std::span<DecodingState* const> states) const {
   const at::NoGradGuard no_grad;
-  const std::vector<StackState*> sequences = stack_states(tokens_BC, states);
+  const std::vector<StackState*> sequences = sequences_of<StackState>(tokens_BC, states);
   const StackWeights& weights = *sequences.front()->weights();
   if (sequences.front()->config() != json_.dump()) {
     fail(ExitCode::kRuntime, "decode: the states belong to another model: {}", sequences.front()->config());
   }
   Tensor x = embedded(tokens_BC);
   if (tokens_BC.size(1) == 1 && !weights.tokens.empty()) {
-    const auto together = static_cast<size_t>(kernels::vectors_together(weights.tokens.front().gate_up.format));
+    const auto together = static_cast<size_t>(kernels::vectors_together(weights.tokens.front().gate_up.rows()->format));
     for (size_t b = 0; b < sequences.size(); b += together) {
       decode_token(config_, weights.tokens, std::span(sequences).subspan(b, std::min(together, sequences.size() - b)),
                    x.data_ptr<float>() + b * static_cast<size_t>(config_.hidden_size));

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <map>
 #include <memory>
-#include <mutex>
-#include <utility>
+#include <optional>
+#include <span>
 #include <vector>
 
+#include "tamis/models/decoding.h"
 #include "tamis/models/mixer.h"
 #include "tamis/models/model.h"
 #include "tamis/models/registry.h"
@@ -57,10 +57,9 @@ class Stack final : public Model {
   /// the shared position scale where there is one.
   std::vector<at::Tensor> layer_weights(const Layer& layer, at::ScalarType dtype) const;
   class LayerCall;
-  std::shared_ptr<const StackWeights> decoding_weights(at::ScalarType dtype) const;
-
   void initialise(uint64_t seed);
-  std::vector<TokenLayer> token_layers(std::span<const std::vector<at::Tensor>> weights) const;
+  StackWeights decoding_weights(const ForwardOptions& options) const;
+  std::optional<TokenLayer> token_layer(size_t layer, std::span<const at::Tensor> weights, bool int8) const;
   at::Tensor embedded(const at::Tensor& tokens_BT) const;
   at::Tensor final_norm(const at::Tensor& x_BTD) const;
 
@@ -72,13 +71,7 @@ class Stack final : public Model {
   at::Tensor position_scale_;  // [T_train]; undefined unless it is learned
   std::vector<Layer> layers_;
 
-  /// What the living states share, with the parameters' storage and version when they were cast.
-  struct SharedWeights {
-    std::vector<std::pair<const void*, int64_t>> source;
-    std::weak_ptr<const StackWeights> weights;
-  };
-  mutable std::mutex decoding_mutex_;
-  mutable std::map<at::ScalarType, SharedWeights> decoding_;
+  mutable SharedWeights<StackWeights> decoding_;
 };
 
 }  // namespace tamis::models

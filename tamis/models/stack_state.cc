@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <istream>
 #include <ostream>
 
@@ -77,27 +76,6 @@ void StackState::load(std::istream& in) {
   for (const auto& layer : layers) layer->load(in, position);
   layers_ = std::move(layers);
   position_ = position;
-}
-
-std::vector<StackState*> stack_states(const at::Tensor& tokens_BC, std::span<DecodingState* const> states) {
-  std::vector<StackState*> sequences;
-  for (DecodingState* state : states) {
-    auto* const own = dynamic_cast<StackState*>(state);
-    if (own == nullptr || (!sequences.empty() && own->weights() != sequences.front()->weights())) {
-      fail(ExitCode::kRuntime,
-           "decode: the states of one call must come from one model, format of weights and training step");
-    }
-    if (std::find(sequences.begin(), sequences.end(), own) != sequences.end()) {
-      fail(ExitCode::kRuntime, "decode: a state may stand only once in a call, but state {} came before",
-           sequences.size());
-    }
-    sequences.push_back(own);
-  }
-  if (sequences.empty() || tokens_BC.dim() != 2 || tokens_BC.size(0) != static_cast<int64_t>(sequences.size())) {
-    fail(ExitCode::kRuntime, "decode: tokens must have one row per state, but have shape {} for {} states",
-         c10::str(tokens_BC.sizes()), sequences.size());
-  }
-  return sequences;
 }
 
 }  // namespace tamis::models

@@ -53,7 +53,4 @@ class StackState final : public DecodingState {
   at::Tensor scratch_;
 };
 
-/// The states of one call: of one model, each once, one per row of tokens. Throws ExitCode::kRuntime.
-std::vector<StackState*> stack_states(const at::Tensor& tokens_BC, std::span<DecodingState* const> states);
-
 }  // namespace tamis::models

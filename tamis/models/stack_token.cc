@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tamis/kernels/matvec.h"
 #include "tamis/models/stack_state.h"
-#include "tamis/nn/streamed_matrix.h"
 #include "tamis/ops/team.h"
 
 namespace tamis::models {
@@ -51,8 +51,7 @@ class TokenPass {
       most_rows_ = std::max(most_rows_, layer.form.head_rows());
     }
     most_columns_ = std::max({D_, F_, mixed_});
-    share_floats_ =
-        padded(B_ * D_) + padded(kernels::prepared_vectors(most_columns_, B_)) + padded(B_ * most_rows_);
+    share_floats_ = padded(B_ * D_) + padded(kernels::prepared_vectors(most_columns_, B_)) + padded(B_ * most_rows_);
     between_ = states.front()->scratch(padded(B_ * std::max(mixed_, F_)) + shares_ * share_floats_);
   }
 
@@ -61,18 +60,21 @@ class TokenPass {
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
       const TokenLayer& of = layers_[layer];
       const auto heads = static_cast<int64_t>(of.form.heads.size());
-      const WeightRows& first = of.own[of.form.heads[0][0].matrix];
-      phase(member, heads, [&] { prepare_normalised(of.mixer_norm, first.format, scratch); },
-            [&](int64_t head) { mix_head(layer, head, scratch); });
-      add_product(member, of.own[of.form.output], mixed_width(of), scratch);
-      phase(member, items(F_), [&] { prepare_normalised(of.mlp_norm, of.gate_up.format, scratch); },
-            [&](int64_t item) { inner_rows(of, item * kItemRows, scratch); });
-      add_product(member, of.down, F_, scratch);
+      const WeightRows first = own_rows(of, of.form.heads[0][0].matrix);
+      phase(
+          member, heads, [&] { prepare_normalised(of.mixer_norm, first.format, scratch); },
+          [&](int64_t head) { mix_head(layer, head, scratch); });
+      add_product(member, own_rows(of, of.form.output), mixed_width(of), scratch);
+      phase(
+          member, items(F_), [&] { prepare_normalised(of.mlp_norm, of.gate_up.rows()->format, scratch); },
+          [&](int64_t item) { inner_rows(of, item * kItemRows, scratch); });
+      add_product(member, *of.down.rows(), F_, scratch);
     }
   }
 
  private:
   static int64_t items(int64_t rows) { return (rows + kItemRows - 1) / kItemRows; }
+  static WeightRows own_rows(const TokenLayer& layer, size_t matrix) { return *layer.own[matrix]->rows(); }
   static int64_t mixed_width(const TokenLayer& layer) {
     return static_cast<int64_t>(layer.form.heads.size()) * layer.form.head_out;
   }
@@ -116,8 +118,8 @@ class TokenPass {
     const int64_t rows = of.form.head_rows(), width = mixed_width(of), out = of.form.head_out;
     int64_t at = 0;
     for (const MatrixRows& part : of.form.heads[head]) {
-      kernels::multiply_rows(of.own[part.matrix], part.first, part.last, scratch.prepared, B_, scratch.products + at,
-                             rows);
+      kernels::multiply_rows(own_rows(of, part.matrix), part.first, part.last, scratch.prepared, B_,
+                             scratch.products + at, rows);
       at += part.last - part.first;
     }
     for (int64_t b = 0; b < B_; ++b) {
@@ -132,8 +134,9 @@ class TokenPass {
     float* const gate = scratch.products;
     float* const up = gate + (gated_ ? count : 0);
     const int64_t stride = (gated_ ? 2 : 1) * count, up_at = gated_ ? F_ : 0;
-    if (gated_) kernels::multiply_rows(of.gate_up, first, last, scratch.prepared, B_, gate, stride);
-    kernels::multiply_rows(of.gate_up, up_at + first, up_at + last, scratch.prepared, B_, up, stride);
+    const WeightRows rows = *of.gate_up.rows();
+    if (gated_) kernels::multiply_rows(rows, first, last, scratch.prepared, B_, gate, stride);
+    kernels::multiply_rows(rows, up_at + first, up_at + last, scratch.prepared, B_, up, stride);
     for (int64_t b = 0; b < B_; ++b) {
       float* const inner = between_ + b * F_ + first;
       for (int64_t f = 0; f < count; ++f) {
@@ -146,17 +149,18 @@ class TokenPass {
   /// x += W y, y of `columns` numbers a sequence from the phase before.
   void add_product(ops::TeamMember& member, const WeightRows& weights, int64_t columns,
                    const ShareScratch& scratch) const {
-    phase(member, items(D_),
-          [&] { kernels::prepare_vectors(weights.format, columns, between_, columns, B_, scratch.prepared); },
-          [&](int64_t item) {
-            const int64_t first = item * kItemRows, last = std::min(D_, first + kItemRows);
-            kernels::multiply_rows(weights, first, last, scratch.prepared, B_, scratch.products, kItemRows);
-            for (int64_t b = 0; b < B_; ++b) {
-              for (int64_t row = first; row < last; ++row) {
-                x_BD_[b * D_ + row] += scratch.products[b * kItemRows + row - first];
-              }
+    phase(
+        member, items(D_),
+        [&] { kernels::prepare_vectors(weights.format, columns, between_, columns, B_, scratch.prepared); },
+        [&](int64_t item) {
+          const int64_t first = item * kItemRows, last = std::min(D_, first + kItemRows);
+          kernels::multiply_rows(weights, first, last, scratch.prepared, B_, scratch.products, kItemRows);
+          for (int64_t b = 0; b < B_; ++b) {
+            for (int64_t row = first; row < last; ++row) {
+              x_BD_[b * D_ + row] += scratch.products[b * kItemRows + row - first];
             }
-          });
+          }
+        });
   }
 
   std::span<const TokenLayer> layers_;
@@ -173,11 +177,6 @@ class TokenPass {
 };
 
 }  // namespace
-
-std::optional<WeightRows> weight_rows(const at::Tensor& matrix) {
-  if (!matrix.is_contiguous()) return std::nullopt;  // a copy would not outlive this call
-  return nn::StreamedMatrix(matrix, /*int8=*/false).rows();
-}
 
 void decode_token(const StackConfig& config, std::span<const TokenLayer> layers, std::span<StackState* const> states,
                   float* x_BD) {

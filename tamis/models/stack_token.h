@@ -5,26 +5,23 @@
 #include <span>
 #include <vector>
 
-#include "tamis/kernels/matvec.h"
 #include "tamis/models/mixer.h"
 #include "tamis/models/stack_config.h"
+#include "tamis/nn/streamed_matrix.h"
 
 namespace tamis::models {
 
 class StackState;
 
-/// A layer of a Stack as decode_token wants it: rows of memory, which the tensors of `call` and of the layer hold.
+/// A layer of a Stack as decode_token wants it: every matrix has rows().
 struct TokenLayer {
   const Mixer* mixer;
   MixerCall call;
   TokenForm form;
-  std::vector<kernels::WeightRows> own;  // of the mixer's matrices, by their number
-  kernels::WeightRows gate_up, down;
+  std::vector<std::optional<nn::StreamedMatrix>> own;  // of the mixer, by their number; nothing for what is no matrix
+  nn::StreamedMatrix gate_up, down;
   at::Tensor mixer_norm, mlp_norm;
 };
-
-/// A matrix as kernels::multiply_rows takes it; nothing where it knows neither device nor dtype.
-std::optional<kernels::WeightRows> weight_rows(const at::Tensor& matrix);
 
 /// One token of every state, at most kernels::kMostVectors of them, through all layers in one parallel region: x_BD
 /// holds the embedded tokens and becomes the residual stream after the last layer.
