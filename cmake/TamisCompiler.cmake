@@ -14,9 +14,9 @@ if(TAMIS_ASSERTIONS)
   target_compile_definitions(tamis_flags INTERFACE TAMIS_ASSERTIONS)
 endif()
 if(TAMIS_SANITIZE)
-  # Line numbers and light optimisation; of the kernels the scalar form and the widest: they are one source, and
+  # Line numbers alone; of the kernels the scalar form and the widest: they are one source, and
   # each costs minutes of compiling.
-  target_compile_options(tamis_flags INTERFACE -O1 -g1 -fsanitize=${TAMIS_SANITIZE} -fno-omit-frame-pointer
+  target_compile_options(tamis_flags INTERFACE -g1 -fsanitize=${TAMIS_SANITIZE} -fno-omit-frame-pointer
                                                -fno-sanitize-recover=undefined)
   target_compile_definitions(tamis_flags INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX2)")
   target_link_options(tamis_flags INTERFACE -fsanitize=${TAMIS_SANITIZE})
