@@ -105,6 +105,16 @@ TEST(VariableTracking, OtherChainsHaveOtherAnswers) {
   }
 }
 
+TEST(VariableTracking, EveryChainMayBeSaidInFull) {
+  for (const int64_t hops : {1, 4, 12}) {
+    const TaskRequest request = {.length = 6000, .settings = {{"hops", hops}}};
+    const auto instance = text_instance("variable_tracking", request, 0);
+    const TextTask& task = testing::text_task("variable_tracking");
+    EXPECT_EQ(said_bytes(task, instance), std::max<int64_t>(30, 6 * (hops + 1)));
+    EXPECT_EQ(task.score(right_answer(task, instance), instance.answers), 1);
+  }
+}
+
 TEST(VariableTracking, SolverFollowsTheChains) {
   const auto solve = testing::text_task("variable_tracking").solve;
   const std::string problem = std::string(kOpening) + "VAR C = VAR B  x. VAR B = VAR A  VAR D = 2 y. VAR A = 1 z." +

@@ -71,7 +71,10 @@ std::string text_of(const text::Tokenizer& tokenizer, std::span<const int64_t> i
 /// The likeliest continuations, a token at a time: no token is less than a byte, so that these are bytes enough.
 Marks mark(const data::TextTask& task, const infer::LoadedModel& loaded, std::span<const Question> questions,
            const TaskEvalOptions& options) {
-  const int64_t most = data::said_bytes(task, std::get<data::TextInstance>(questions[0].instance));
+  int64_t most = 0;
+  for (const Question& question : questions) {
+    most = std::max(most, data::said_bytes(task, std::get<data::TextInstance>(question.instance)));
+  }
   infer::Decoder decoder = decoder_for(loaded, questions, options);
   at::Tensor next_B1 = prompts_of(loaded, questions);
   std::vector<at::Tensor> steps;

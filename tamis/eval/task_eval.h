@@ -32,7 +32,7 @@ struct TaskResult {
   TaskCell total(int64_t length) const;
 };
 
-/// How well a model does a task of data/registry.h. Text: the prompt is continued greedily by the task's max_new_tokens
+/// How well a model does a task of data/registry.h. Text: the prompt is continued greedily by data::said_bytes
 /// bytes, up to an end-of-text token, and scored by the task. Token ids: the sequence is read once, and the score is
 /// the share of the answers that are the likeliest id at their positions. Prompts of equally many tokens are read
 /// together, in chunks, as many as `state_bytes` allows: those read before tell how much one needs. Throws

@@ -51,7 +51,7 @@ struct QueryBlock {
   int64_t first = 0;
   int64_t count = 0;
 
-  constexpr int64_t lanes() const { return padded(count); }
+  int64_t lanes() const { return padded(count); }
   int64_t first_key(const Visibility& visibility) const {
     int64_t key = visibility.first_key(first);
     if (visibility.document_start != nullptr) {

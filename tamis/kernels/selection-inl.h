@@ -50,11 +50,13 @@ HWY_INLINE uint64_t BitsOf(Mask mask) {
 }
 
 /// Notes the pairs of a tile that pass, the newest key first. A NaN passes: it shall show in the result.
-HWY_INLINE void NoteKeys(int64_t tile, const TilePart& part, int64_t lanes, const float* HWY_RESTRICT scores,
+HWY_INLINE void NoteKeys(int64_t tile, const TilePart& part, int64_t queries, const float* HWY_RESTRICT scores,
                          const Bounds& bounds, KeyLists& lists) {
   const LaneTag<float> d;
-  int64_t end[kQueryBlock];  // of each lane's list
-  for (int64_t lane = 0; lane < lanes; ++lane) end[lane] = lane * lists.stride + lists.count[lane];
+  const int64_t lanes = padded(queries);
+  const uint64_t with_query = ~uint64_t{0} >> (kQueryBlock - queries);  // of the others even a NaN has no list
+  int64_t end[kQueryBlock];                                             // of each lane's list
+  for (int64_t lane = 0; lane < queries; ++lane) end[lane] = lane * lists.stride + lists.count[lane];
   for (int64_t row = part.end - 1; row >= part.begin; --row) {
     const float* HWY_RESTRICT row_scores = scores + row * kQueryBlock;
     uint64_t passed = 0;
@@ -62,14 +64,14 @@ HWY_INLINE void NoteKeys(int64_t tile, const TilePart& part, int64_t lanes, cons
       const auto excess = hn::Sub(hn::LoadU(d, row_scores + lane), hn::Load(d, bounds.offset + lane));
       passed |= BitsOf(hn::Not(hn::Le(excess, hn::Load(d, bounds.bound + lane)))) << lane;
     }
-    for (; passed != 0; passed &= passed - 1) {
+    for (passed &= with_query; passed != 0; passed &= passed - 1) {
       const int lane = std::countr_zero(passed);
       const int64_t at = end[lane]++;
       lists.score[at] = row_scores[lane];
       lists.position[at] = static_cast<int32_t>(tile + row);
     }
   }
-  for (int64_t lane = 0; lane < lanes; ++lane) lists.count[lane] = end[lane] - lane * lists.stride;
+  for (int64_t lane = 0; lane < queries; ++lane) lists.count[lane] = end[lane] - lane * lists.stride;
 }
 
 /// Leaves of a list the keys with score - offset > bound, in their order; returns how many. Scores are padded again.
@@ -158,7 +160,7 @@ HWY_INLINE void NoteTiles(const PackedKeys& packed, const Visibility& visibility
     const TilePart part = VisiblePart(visibility, block, first_key, end_key, tile);
     TileTimesBlock(packed.key(tile), padded(packed.key_dim), part, q, block.lanes(), scores);
     if (!part.whole) HidePairs(visibility, block, tile, part, document, -HUGE_VALF, scores);
-    NoteKeys(tile, part, block.lanes(), scores, bounds, lists);
+    NoteKeys(tile, part, block.count, scores, bounds, lists);
     tile_done();
   }
 }

@@ -38,7 +38,7 @@ struct SelectionForward {
 constexpr int64_t selection_forward_scratch(int64_t keys, int64_t key_dim, int64_t value_dim,
                                             const QueryBlock& block = {0, kQueryBlock}) {
   return query_scratch(key_dim) + kKeyTile * kQueryBlock + kQueryBlock * padded(value_dim) +
-         2 * block.lanes() * selection_list(keys);
+         2 * block.count * selection_list(keys);
 }
 
 /// Gradients from the queries [first, last) of a head. dq is written; dk and dv, rows as packed, are added to.

@@ -38,7 +38,7 @@ HWY_INLINE void SelectionForwardPass(const Mechanism& mechanism, const Selection
   float* out = scores + kKeyTile * kQueryBlock;
   float* lists_memory = out + kQueryBlock * value_width;
   const int64_t stride = selection_list(work.keys);
-  KeyLists lists{.position = reinterpret_cast<int32_t*>(lists_memory + block.lanes() * stride),
+  KeyLists lists{.position = reinterpret_cast<int32_t*>(lists_memory + block.count * stride),
                  .score = lists_memory,
                  .weight = lists_memory,
                  .gradient = nullptr,
@@ -69,11 +69,13 @@ HWY_INLINE void SelectionForwardPass(const Mechanism& mechanism, const Selection
 }
 
 /// gradient of each weight: the product of the value and the gradient of the result.
-HWY_INLINE void WeightGradients(const KeyLists& lists, const TileEntries& entries, int64_t queries, int64_t end_key,
-                                const PackedKeys& packed, const BlockRows& grad, float* products) {
-  const int64_t width = padded(packed.value_dim);
+HWY_INLINE void WeightGradients(const KeyLists& lists, const TileEntries& entries, const QueryBlock& block,
+                                const Visibility& visibility, const PackedKeys& packed, const BlockRows& grad,
+                                float* products) {
+  const int64_t width = padded(packed.value_dim), queries = block.count;
   const bool dense = entries.count >= kDenseTile;
-  const TilePart part = {0, std::min(kKeyTile, end_key - entries.tile), true};
+  const TilePart part =
+      VisiblePart(visibility, block, block.first_key(visibility), block.end_key(visibility), entries.tile);
   if (dense) TileTimesBlock(packed.value(entries.tile), width, part, grad, padded(queries), products);
   for (int64_t lane = 0; lane < queries; ++lane) {
     const int64_t end = lane * lists.stride + entries.last[lane];
@@ -157,7 +159,7 @@ HWY_INLINE void SelectionBackwardOfBlock(const Mechanism& mechanism, const Selec
   }
   const int64_t end_key = block.end_key(work.visibility);
   ForEachTile(lists, block.count, end_key, [&](const TileEntries& entries) HWY_ATTR {
-    WeightGradients(lists, entries, block.count, end_key, packed, grad, tiles);
+    WeightGradients(lists, entries, block, work.visibility, packed, grad, tiles);
   });
   for (int64_t lane = 0; lane < block.count; ++lane) {
     const int64_t at = lane * stride;

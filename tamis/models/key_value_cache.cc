@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstring>
 #include <istream>
 #include <ostream>
+#include <vector>
 
 #include "tamis/base/error.h"
 #include "tamis/kernels/rows.h"
@@ -48,12 +51,26 @@ void KeyValueCache::make_room(int64_t tokens) {
   const int64_t capacity = k_.size(1), kept = end_ - first_;
   if (end_ + tokens <= capacity) return;
   if (kept + tokens <= capacity && first_ >= kept) {  // the two stretches do not overlap
-    k_.narrow(1, 0, kept).copy_(keys());
-    v_.narrow(1, 0, kept).copy_(values());
+    move_down(k_);
+    move_down(v_);
     first_ = 0;
     end_ = kept;
   } else {
     move_to(rows_for(kept + tokens));
+  }
+}
+
+/// What is kept to the front of every head's rows.
+void KeyValueCache::move_down(const Tensor& x) const {
+  const int64_t kept = end_ - first_;
+  if (!x.is_cpu()) {
+    x.narrow(1, 0, kept).copy_(x.narrow(1, first_, kept));
+    return;
+  }
+  const auto row_bytes = x.stride(1) * static_cast<int64_t>(x.element_size());
+  for (int64_t head = 0; head < heads_; ++head) {
+    auto* const rows = static_cast<std::byte*>(x.mutable_data_ptr()) + head * x.stride(2) * x.element_size();
+    std::memcpy(rows, rows + first_ * row_bytes, static_cast<size_t>(kept * row_bytes));
   }
 }
 
@@ -162,18 +179,25 @@ void KeyValueCache::load(std::istream& in, int64_t expected_position) {
   std::array<int64_t, 2> numbers{};
   in.read(reinterpret_cast<char*>(numbers.data()), sizeof(numbers));
   const auto [position, kept] = numbers;
-  constexpr int64_t kMostPositions = int64_t{1} << 40;
-  if (!in || position != expected_position || position > kMostPositions ||
-      kept != (window_ ? std::min(position, *window_ - 1) : position)) {
+  if (!in || position != expected_position || kept != (window_ ? std::min(position, *window_ - 1) : position)) {
     fail(ExitCode::kInput, "decoding state: its keys are damaged: it has {} of {} tokens, after {}", kept, position,
          expected_position);
   }
   const auto read = [&](const Tensor& like) {
-    const Tensor x = at::empty({1, kept, heads_, like.size(3)}, like.options().device(at::kCPU));
-    in.read(static_cast<char*>(x.mutable_data_ptr()), static_cast<std::streamsize>(x.nbytes()));
-    if (!in) fail(ExitCode::kInput, "decoding state: ends in the middle of its keys");
+    // In pieces: memory is made for what is there, not for what a damaged number says.
+    constexpr int64_t kPiece = 4096;
+    std::vector<Tensor> pieces;
+    for (int64_t first = 0; first < kept; first += kPiece) {
+      const Tensor piece =
+          at::empty({1, std::min(kPiece, kept - first), heads_, like.size(3)}, like.options().device(at::kCPU));
+      in.read(static_cast<char*>(piece.mutable_data_ptr()), static_cast<std::streamsize>(piece.nbytes()));
+      if (!in) fail(ExitCode::kInput, "decoding state: ends in the middle of its keys");
+      pieces.push_back(piece);
+    }
     const Tensor own = rows(kept, like.size(3), like.options());
-    own.copy_(x);
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      own.narrow(1, static_cast<int64_t>(i) * kPiece, pieces[i].size(1)).copy_(pieces[i]);
+    }
     return own;
   };
   k_ = read(k_);

@@ -58,6 +58,7 @@ class KeyValueCache {
   int64_t rows_for(int64_t keys) const;
   int64_t rows_reserved(int64_t tokens) const;
   void make_room(int64_t tokens);
+  void move_down(const at::Tensor& x) const;
   void move_to(int64_t rows);
   Seen append_long(const at::Tensor& k, const at::Tensor& v);
 

@@ -51,8 +51,8 @@ class MixerState {
   virtual int64_t bytes() const = 0;                      // memory it holds
   virtual int64_t bytes_after(int64_t tokens) const = 0;  // memory after that many more tokens, reserved at once
   virtual void reserve(int64_t) {}                        // makes room for that many more tokens at once
-  virtual void begin_token() {}                           // before Mixer::step_head, of any head
-  virtual void end_token() {}                             // when all heads had the token
+  virtual void begin_token() {}                           // room for a token; may come again, may come to nothing
+  virtual void end_token() {}                             // every head had its Mixer::step_head
   virtual std::unique_ptr<MixerState> fork() const = 0;   // what changes afterwards changes one of them only
   virtual void save(std::ostream& out) const = 0;
   /// What was saved after so many tokens; throws ExitCode::kInput when the bytes do not fit.
@@ -103,9 +103,10 @@ class Mixer {
 
   /// One token in plain memory, for many small steps (stack_token.h). Nothing: decode takes tokens, too.
   virtual std::optional<TokenForm> token_form() const { return std::nullopt; }
-  /// A head's products with the token's input, which may be overwritten -> what it gives. Heads may come from different
-  /// threads, between begin_token and end_token of the state. Must not throw.
-  virtual void step_head(int64_t, const MixerCall&, MixerState&, float* /*projected*/, float* /*out*/) const {}
+  /// A head's products with the token's input, which may be overwritten -> what it gives. Of `call` only what is no
+  /// matrix is there. Heads may come from different threads, between begin_token and end_token of the state. Must not
+  /// throw; asked of mixers with a token_form.
+  virtual void step_head(int64_t head, const MixerCall& call, MixerState& state, float* projected, float* out) const;
 
   /// The mean over a sequence of `length` tokens.
   virtual MixerFlops flops(int64_t length) const = 0;

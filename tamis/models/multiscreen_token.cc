@@ -43,18 +43,11 @@ class TokenPass {
   void run(ops::TeamMember& member) const {
     const ShareScratch scratch = scratch_of(member.share());
     for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
-      bool prepared = false;  // by the first item that this thread gets: before that, others may be far ahead
-      member.phase([&](int64_t share) { return first_head(layer, share); },
-                   [&](int64_t head) {
-                     if (!prepared) prepare_input(layer, scratch);
-                     prepared = true;
-                     screen_head(layer, head, scratch);
-                   });
-      prepared = false;
+      member.phase([&](int64_t share) { return first_head(layer, share); }, [&] { prepare_input(layer, scratch); },
+                   [&](int64_t head) { screen_head(layer, head, scratch); });
       member.phase([&](int64_t share) { return output_items() * share / shares_; },
+                   [&] { prepare_output(layer, scratch); },
                    [&](int64_t item) {
-                     if (!prepared) prepare_output(layer, scratch);
-                     prepared = true;
                      add_output(layer, item * kOutputRows, std::min(D_, (item + 1) * kOutputRows), scratch);
                    });
     }

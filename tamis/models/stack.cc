@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tamis/base/error.h"
 #include "tamis/models/stack_state.h"
 #include "tamis/models/token_ids.h"
 #include "tamis/nn/initialise.h"
@@ -14,6 +15,12 @@
 namespace tamis::models {
 
 using at::Tensor;
+
+namespace {
+
+constexpr size_t kBeforeOwn = 4;  // of layer_weights, before those of the mixer
+
+}  // namespace
 
 nlohmann::json complete_stack(const nlohmann::json& config) {
   return to_json(read_stack_config(config));
@@ -124,10 +131,9 @@ class Stack::LayerCall {
         eps_(stack.config_.norm_eps),
         gated_(stack.config_.mlp != "gelu"),
         weights_(weights) {
-    constexpr size_t kOthers = 4;
     const size_t shared = stack.position_scale_.defined() ? 1 : 0;
     own_.window = window;
-    own_.own.assign(weights.begin() + kOthers, weights.end() - static_cast<ptrdiff_t>(shared));
+    own_.own.assign(weights.begin() + kBeforeOwn, weights.end() - static_cast<ptrdiff_t>(shared));
     if (shared > 0) own_.position_scale = weights.back();
   }
 
@@ -195,44 +201,40 @@ Tensor Stack::hidden(const Tensor& tokens_BT, const ForwardOptions& options) con
   return x;
 }
 
-/// A layer for decode_token; nothing where its mixer has no form for tokens, or the kernels do not know its matrices.
-std::optional<TokenLayer> Stack::token_layer(size_t layer, std::span<const Tensor> weights, bool int8) const {
-  const LayerCall call(*this, layer, weights);
-  auto form = call.mixer().token_form();
-  if (!form) return std::nullopt;
-  TokenLayer result{.mixer = &call.mixer(),
-                    .call = call.own(),
-                    .form = std::move(*form),
-                    .own = {},
-                    .gate_up = nn::StreamedMatrix(weights[2], int8),
-                    .down = nn::StreamedMatrix(weights[3], int8),
-                    .mixer_norm = weights[0],
-                    .mlp_norm = weights[1]};
-  bool known = result.gate_up.rows() && result.down.rows();
-  for (const Tensor& own : call.own().own) {
-    const bool matrix = own.dim() > 1;
-    result.own.push_back(matrix ? std::optional(nn::StreamedMatrix(own, int8)) : std::nullopt);
+DecodingLayer Stack::decoding_layer(const Layer& layer, const ForwardOptions& options) const {
+  // int8 is rounded to once, from the weights themselves.
+  const std::vector<Tensor> weights = layer_weights(layer, options.int8_weights ? at::kFloat : options.compute_dtype);
+  DecodingLayer result{.mixer = layer.mixer.get(), .mixer_norm = weights[0], .mlp_norm = weights[1]};
+  const auto streamed = [&](const Tensor& matrix) { return nn::StreamedMatrix(matrix, options.int8_weights); };
+  result.mlp = {streamed(weights[2]), streamed(weights[3])};
+  bool known = result.mlp[0].rows() && result.mlp[1].rows();
+  for (size_t own = 0; own < layer.mixer->parameters().size(); ++own) {
+    const Tensor& tensor = weights[kBeforeOwn + own];
+    const bool matrix = tensor.dim() > 1;
+    result.own.push_back(matrix ? std::optional(streamed(tensor)) : std::nullopt);
+    result.call.own.push_back(matrix ? Tensor() : tensor);
     known = known && (!matrix || result.own.back()->rows());
   }
-  return known ? std::optional(std::move(result)) : std::nullopt;
+  if (known) result.form = layer.mixer->token_form();
+  return result;
 }
 
 StackWeights Stack::decoding_weights(const ForwardOptions& options) const {
-  StackWeights all;
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    // int8 is rounded to once, from the weights themselves.
-    std::vector<Tensor> weights = layer_weights(layers_[l], options.int8_weights ? at::kFloat : options.compute_dtype);
-    auto token = token_layer(l, weights, options.int8_weights);
-    if (token && all.tokens.size() == l) all.tokens.push_back(std::move(*token));
-    if (options.int8_weights) {  // chunks are multiplied with what tokens are
-      for (Tensor& matrix : weights) {
-        if (matrix.dim() > 1) matrix = nn::StreamedMatrix(matrix, /*int8=*/true).dense(options.compute_dtype);
-      }
-    }
-    all.layers.push_back(std::move(weights));
-  }
-  if (all.tokens.size() < layers_.size()) all.tokens.clear();
+  StackWeights all{.owner = this, .compute_dtype = options.compute_dtype, .position_scale = {}, .layers = {}};
+  if (position_scale_.defined()) all.position_scale = position_scale_;
+  for (const Layer& layer : layers_) all.layers.push_back(decoding_layer(layer, options));
   return all;
+}
+
+/// What layer_weights gave, in the compute dtype again: of int8 the rounded matrices.
+static std::vector<Tensor> dense_weights(const StackWeights& weights, const DecodingLayer& layer) {
+  const auto dense = [&](const nn::StreamedMatrix& matrix) { return matrix.dense(weights.compute_dtype); };
+  std::vector<Tensor> result = {layer.mixer_norm, layer.mlp_norm, dense(layer.mlp[0]), dense(layer.mlp[1])};
+  for (size_t own = 0; own < layer.own.size(); ++own) {
+    result.push_back(layer.own[own] ? dense(*layer.own[own]) : layer.call.own[own]);
+  }
+  if (weights.position_scale) result.push_back(*weights.position_scale);
+  return result;
 }
 
 std::unique_ptr<DecodingState> Stack::new_state(const ForwardOptions& options) const {
@@ -247,22 +249,19 @@ Tensor Stack::decode(const Tensor& tokens_BC, std::span<DecodingState* const> st
   const at::NoGradGuard no_grad;
   const std::vector<StackState*> sequences = sequences_of<StackState>(tokens_BC, states);
   const StackWeights& weights = *sequences.front()->weights();
-  if (sequences.front()->config() != json_.dump()) {
-    fail(ExitCode::kRuntime, "decode: the states belong to another model: {}", sequences.front()->config());
+  if (weights.owner != this) {
+    fail(ExitCode::kRuntime, "decode: the states belong to another {} than the one that decodes", config_.model_type);
   }
   Tensor x = embedded(tokens_BC);
-  if (tokens_BC.size(1) == 1 && !weights.tokens.empty()) {
-    const auto together = static_cast<size_t>(kernels::vectors_together(weights.tokens.front().gate_up.rows()->format));
-    for (size_t b = 0; b < sequences.size(); b += together) {
-      decode_token(config_, weights.tokens, std::span(sequences).subspan(b, std::min(together, sequences.size() - b)),
-                   x.data_ptr<float>() + b * static_cast<size_t>(config_.hidden_size));
-    }
+  if (tokens_BC.size(1) == 1 && weights.token_by_token()) {
+    decode_token(config_, weights.layers, sequences, x.data_ptr<float>());
     return final_norm(x);
   }
   std::vector<MixerState*> own(sequences.size());
   for (size_t l = 0; l < layers_.size(); ++l) {
     for (size_t b = 0; b < sequences.size(); ++b) own[b] = &sequences[b]->layer(l);
-    const LayerCall call(*this, l, weights.layers[l]);
+    const std::vector<Tensor> dense = dense_weights(weights, weights.layers[l]);
+    const LayerCall call(*this, l, dense);
     x = call.finish(x, call.mixer().decode(call.mixer_input(x), call.own(), own));
   }
   for (StackState* sequence : sequences) sequence->advance(tokens_BC.size(1));

@@ -59,7 +59,7 @@ class Stack final : public Model {
   class LayerCall;
   void initialise(uint64_t seed);
   StackWeights decoding_weights(const ForwardOptions& options) const;
-  std::optional<TokenLayer> token_layer(size_t layer, std::span<const at::Tensor> weights, bool int8) const;
+  DecodingLayer decoding_layer(const Layer& layer, const ForwardOptions& options) const;
   at::Tensor embedded(const at::Tensor& tokens_BT) const;
   at::Tensor final_norm(const at::Tensor& x_BTD) const;
 

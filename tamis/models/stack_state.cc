@@ -2,12 +2,17 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <istream>
 #include <ostream>
 
 #include "tamis/base/error.h"
 
 namespace tamis::models {
+
+bool StackWeights::token_by_token() const {
+  return std::ranges::all_of(layers, [](const DecodingLayer& layer) { return layer.form.has_value(); });
+}
 
 StackState::StackState(std::string config, std::shared_ptr<const StackWeights> weights,
                        std::vector<std::unique_ptr<MixerState>> layers)
@@ -68,7 +73,8 @@ void StackState::load(std::istream& in) {
   in.read(found.data(), static_cast<std::streamsize>(found.size()));
   int64_t position = 0;
   in.read(reinterpret_cast<char*>(&position), sizeof(position));
-  if (found != expected || !in || position < 0) {
+  constexpr int64_t kMostPositions = int64_t{1} << 40;
+  if (found != expected || !in || position < 0 || position > kMostPositions) {
     fail(ExitCode::kInput, "decoding state: expected one of this model ({}), but the bytes begin otherwise", header());
   }
   std::vector<std::unique_ptr<MixerState>> layers;

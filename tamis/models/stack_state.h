@@ -3,7 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,10 +13,17 @@
 
 namespace tamis::models {
 
-/// The tensors of every layer in the compute dtype (Stack::layer_weights), shared by the states that use them.
+class Stack;
+
+/// All layers in one format, read only, shared by the states that use them.
 struct StackWeights {
-  std::vector<std::vector<at::Tensor>> layers;
-  std::vector<TokenLayer> tokens;  // the same for decode_token; empty where a mixer or the dtype has no such form
+  const Stack* owner = nullptr;               // whose mixers these are
+  at::ScalarType compute_dtype = at::kFloat;  // of products with many vectors
+  std::optional<at::Tensor> position_scale;   // of Scalable-Softmax, shared by all layers
+  std::vector<DecodingLayer> layers;
+
+  /// Tokens go through decode_token.
+  bool token_by_token() const;
 };
 
 /// One sequence in a Stack: what the mixer of every layer remembers.
@@ -35,7 +42,6 @@ class StackState final : public DecodingState {
   void load(std::istream& in) override;
 
   const std::shared_ptr<const StackWeights>& weights() const { return weights_; }
-  const std::string& config() const { return config_; }
   MixerState& layer(size_t l) { return *layers_[l]; }
   void advance(int64_t tokens) { position_ += tokens; }
   void begin_token();

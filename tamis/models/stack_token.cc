@@ -7,6 +7,7 @@
 
 #include "tamis/kernels/matvec.h"
 #include "tamis/models/stack_state.h"
+#include "tamis/nn/norm.h"
 #include "tamis/ops/team.h"
 
 namespace tamis::models {
@@ -35,89 +36,85 @@ float silu(float x) {
 /// Decoding one token of B sequences. D, F as in stack.h.
 class TokenPass {
  public:
-  TokenPass(const StackConfig& config, std::span<const TokenLayer> layers, std::span<StackState* const> states,
-            float* x_BD, int64_t shares)
+  TokenPass(const StackConfig& config, std::span<const DecodingLayer> layers, std::span<StackState* const> states,
+            float* x_BD)
       : layers_(layers),
         states_(states),
         x_BD_(x_BD),
-        shares_(shares),
         B_(static_cast<int64_t>(states.size())),
         D_(config.hidden_size),
         F_(config.intermediate_size),
         eps_(config.norm_eps),
         gated_(config.mlp != "gelu") {
-    for (const TokenLayer& layer : layers) {
+    int64_t heads = 0;
+    for (const DecodingLayer& layer : layers) {
+      heads = std::max(heads, heads_of(layer));
       mixed_ = std::max(mixed_, mixed_width(layer));
-      most_rows_ = std::max(most_rows_, layer.form.head_rows());
+      most_rows_ = std::max(most_rows_, layer.form->head_rows());
     }
+    shares_ = ops::team_shares(std::max({heads, items(D_), items(F_)}));
     most_columns_ = std::max({D_, F_, mixed_});
     share_floats_ = padded(B_ * D_) + padded(kernels::prepared_vectors(most_columns_, B_)) + padded(B_ * most_rows_);
-    between_ = states.front()->scratch(padded(B_ * std::max(mixed_, F_)) + shares_ * share_floats_);
   }
 
-  void run(ops::TeamMember& member) const {
-    const ShareScratch scratch = scratch_of(member.share());
-    for (size_t layer = 0; layer < layers_.size(); ++layer) {
-      const TokenLayer& of = layers_[layer];
-      const auto heads = static_cast<int64_t>(of.form.heads.size());
-      const WeightRows first = own_rows(of, of.form.heads[0][0].matrix);
-      phase(
-          member, heads, [&] { prepare_normalised(of.mixer_norm, first.format, scratch); },
-          [&](int64_t head) { mix_head(layer, head, scratch); });
-      add_product(member, own_rows(of, of.form.output), mixed_width(of), scratch);
-      phase(
-          member, items(F_), [&] { prepare_normalised(of.mlp_norm, of.gate_up.rows()->format, scratch); },
-          [&](int64_t item) { inner_rows(of, item * kItemRows, scratch); });
-      add_product(member, *of.down.rows(), F_, scratch);
-    }
+  int64_t scratch_numbers() const { return padded(between_numbers()) + shares_ * share_floats_; }
+
+  void run(float* scratch) {
+    between_ = scratch;
+    ops::parallel_team(shares_, [&](ops::TeamMember& member) { run(member); });
   }
 
  private:
-  static int64_t items(int64_t rows) { return (rows + kItemRows - 1) / kItemRows; }
-  static WeightRows own_rows(const TokenLayer& layer, size_t matrix) { return *layer.own[matrix]->rows(); }
-  static int64_t mixed_width(const TokenLayer& layer) {
-    return static_cast<int64_t>(layer.form.heads.size()) * layer.form.head_out;
+  void run(ops::TeamMember& member) const {
+    const ShareScratch scratch = scratch_of(member.share());
+    for (size_t layer = 0; layer < layers_.size(); ++layer) {
+      const DecodingLayer& of = layers_[layer];
+      const WeightRows first = own_rows(of, of.form->heads[0][0].matrix);
+      phase(
+          member, heads_of(of), [&] { prepare_normalised(of.mixer_norm, first.format, scratch); },
+          [&](int64_t head) { mix_head(layer, head, scratch); });
+      add_product(member, own_rows(of, of.form->output), mixed_width(of), scratch);
+      phase(
+          member, items(F_), [&] { prepare_normalised(of.mlp_norm, of.mlp[0].rows()->format, scratch); },
+          [&](int64_t item) { inner_rows(of, item * kItemRows, scratch); });
+      add_product(member, *of.mlp[1].rows(), F_, scratch);
+    }
   }
+
+  static int64_t items(int64_t rows) { return (rows + kItemRows - 1) / kItemRows; }
+  static WeightRows own_rows(const DecodingLayer& layer, size_t matrix) { return *layer.own[matrix]->rows(); }
+  static int64_t heads_of(const DecodingLayer& layer) { return static_cast<int64_t>(layer.form->heads.size()); }
+  static int64_t mixed_width(const DecodingLayer& layer) { return heads_of(layer) * layer.form->head_out; }
+
+  int64_t between_numbers() const { return B_ * std::max(mixed_, F_); }
 
   ShareScratch scratch_of(int64_t share) const {
     ShareScratch scratch;
-    scratch.normalised = between_ + padded(B_ * std::max(mixed_, F_)) + share * share_floats_;
+    scratch.normalised = between_ + padded(between_numbers()) + share * share_floats_;
     scratch.prepared = scratch.normalised + padded(B_ * D_);
     scratch.products = scratch.prepared + padded(kernels::prepared_vectors(most_columns_, B_));
     return scratch;
   }
 
-  /// Items in equal shares; `prepare` before the first that a thread gets: earlier, others may be far ahead.
+  /// Items in equal shares.
   template <typename Prepare, typename Work>
   void phase(ops::TeamMember& member, int64_t count, const Prepare& prepare, const Work& work) const {
-    bool prepared = false;
-    member.phase([&](int64_t share) { return count * share / shares_; },
-                 [&](int64_t item) {
-                   if (!prepared) prepare();
-                   prepared = true;
-                   work(item);
-                 });
+    member.phase([&](int64_t share) { return count * share / shares_; }, prepare, work);
   }
 
   /// RMSNorm of the residual stream, as the input of a product.
   void prepare_normalised(const at::Tensor& weight, kernels::WeightFormat format, const ShareScratch& scratch) const {
-    const float* const factor = weight.const_data_ptr<float>();
     for (int64_t b = 0; b < B_; ++b) {
-      const float* const x = x_BD_ + b * D_;
-      float* const y = scratch.normalised + b * D_;
-      double squared = 0;
-      for (int64_t d = 0; d < D_; ++d) squared += static_cast<double>(x[d]) * x[d];
-      const auto inverse = static_cast<float>(1 / std::sqrt(squared / static_cast<double>(D_) + eps_));
-      for (int64_t d = 0; d < D_; ++d) y[d] = x[d] * inverse * factor[d];
+      nn::rms_norm_row(x_BD_ + b * D_, weight.const_data_ptr<float>(), D_, eps_, scratch.normalised + b * D_);
     }
     kernels::prepare_vectors(format, D_, scratch.normalised, D_, B_, scratch.prepared);
   }
 
   void mix_head(size_t layer, int64_t head, const ShareScratch& scratch) const {
-    const TokenLayer& of = layers_[layer];
-    const int64_t rows = of.form.head_rows(), width = mixed_width(of), out = of.form.head_out;
+    const DecodingLayer& of = layers_[layer];
+    const int64_t rows = of.form->head_rows(), width = mixed_width(of), out = of.form->head_out;
     int64_t at = 0;
-    for (const MatrixRows& part : of.form.heads[head]) {
+    for (const MatrixRows& part : of.form->heads[head]) {
       kernels::multiply_rows(own_rows(of, part.matrix), part.first, part.last, scratch.prepared, B_,
                              scratch.products + at, rows);
       at += part.last - part.first;
@@ -129,12 +126,12 @@ class TokenPass {
   }
 
   /// Act(gate) * up of rows of the MLP, or act(up) without a gate.
-  void inner_rows(const TokenLayer& of, int64_t first, const ShareScratch& scratch) const {
+  void inner_rows(const DecodingLayer& of, int64_t first, const ShareScratch& scratch) const {
     const int64_t last = std::min(F_, first + kItemRows), count = last - first;
     float* const gate = scratch.products;
     float* const up = gate + (gated_ ? count : 0);
     const int64_t stride = (gated_ ? 2 : 1) * count, up_at = gated_ ? F_ : 0;
-    const WeightRows rows = *of.gate_up.rows();
+    const WeightRows rows = *of.mlp[0].rows();
     if (gated_) kernels::multiply_rows(rows, first, last, scratch.prepared, B_, gate, stride);
     kernels::multiply_rows(rows, up_at + first, up_at + last, scratch.prepared, B_, up, stride);
     for (int64_t b = 0; b < B_; ++b) {
@@ -163,27 +160,33 @@ class TokenPass {
         });
   }
 
-  std::span<const TokenLayer> layers_;
+  std::span<const DecodingLayer> layers_;
   std::span<StackState* const> states_;
   float* x_BD_;
-  int64_t shares_, B_, D_, F_;
+  int64_t B_, D_, F_;
   double eps_;
   bool gated_;
   int64_t mixed_ = 0;                  // most numbers that the heads of a layer give
   int64_t most_rows_ = 2 * kItemRows;  // of a head, or of an item of a product
   int64_t most_columns_ = 0;
+  int64_t shares_ = 1;
   int64_t share_floats_;
-  float* between_;  // what one phase leaves to the next: [B][heads' numbers], then [B][F]
+  float* between_ = nullptr;  // what one phase leaves to the next: [B][heads' numbers], then [B][F]
 };
 
 }  // namespace
 
-void decode_token(const StackConfig& config, std::span<const TokenLayer> layers, std::span<StackState* const> states,
+void decode_token(const StackConfig& config, std::span<const DecodingLayer> layers, std::span<StackState* const> states,
                   float* x_BD) {
   for (StackState* state : states) state->begin_token();
-  const int64_t shares = ops::team_shares(config.num_attention_heads);
-  const TokenPass pass(config, layers, states, x_BD, shares);
-  ops::parallel_team(shares, [&](ops::TeamMember& member) { pass.run(member); });
+  const auto together = static_cast<size_t>(kernels::vectors_together(layers.front().mlp[0].rows()->format));
+  float* scratch = nullptr;  // of the first group, which is the largest
+  for (size_t b = 0; b < states.size(); b += together) {
+    TokenPass pass(config, layers, states.subspan(b, std::min(together, states.size() - b)),
+                   x_BD + static_cast<int64_t>(b) * config.hidden_size);
+    if (scratch == nullptr) scratch = states.front()->scratch(pass.scratch_numbers());
+    pass.run(scratch);
+  }
   for (StackState* state : states) state->end_token();
 }
 

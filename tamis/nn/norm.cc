@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <cmath>
+
 #include "tamis/ops/attention.h"
 
 namespace tamis::nn {
@@ -59,6 +61,13 @@ Tensor rms_norm(const Tensor& x, const std::optional<Tensor>& weight, double eps
 
 Tensor layer_norm(const Tensor& x, const std::optional<Tensor>& weight, double eps) {
   return Normalised::apply(x, weight, eps, /*centred=*/true);
+}
+
+void rms_norm_row(const float* x, const float* weight, int64_t dim, double eps, float* out) {
+  double squared = 0;
+  for (int64_t d = 0; d < dim; ++d) squared += static_cast<double>(x[d]) * x[d];
+  const auto inverse = static_cast<float>(1 / std::sqrt(squared / static_cast<double>(dim) + eps));
+  for (int64_t d = 0; d < dim; ++d) out[d] = x[d] * inverse * weight[d];
 }
 
 }  // namespace tamis::nn

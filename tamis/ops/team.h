@@ -100,6 +100,17 @@ class TeamMember {
     team_.wait(items_);
   }
 
+  /// The same after `prepare()`, once for each member that gets an item: when it has none, others may be far ahead.
+  template <typename FirstItem, typename Prepare, typename Work>
+  void phase(const FirstItem& first_item, const Prepare& prepare, const Work& work) {
+    bool prepared = false;
+    phase(first_item, [&](int64_t item) {
+      if (!prepared) prepare();
+      prepared = true;
+      work(item);
+    });
+  }
+
  private:
   TeamWork& team_;
   int64_t share_;

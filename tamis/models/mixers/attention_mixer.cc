@@ -34,15 +34,6 @@ struct AttentionState final : MixerState {
   std::optional<nn::Rotation> rotation;  // of the next token
 };
 
-/// RMSNorm of a row in place.
-void normalise(float* row, int64_t dim, const at::Tensor& weight, double eps) {
-  const float* const factor = weight.const_data_ptr<float>();
-  double squared = 0;
-  for (int64_t d = 0; d < dim; ++d) squared += static_cast<double>(row[d]) * row[d];
-  const auto inverse = static_cast<float>(1 / std::sqrt(squared / static_cast<double>(dim) + eps));
-  for (int64_t d = 0; d < dim; ++d) row[d] *= inverse * factor[d];
-}
-
 }  // namespace
 
 AttentionMixer::AttentionMixer(const StackConfig& config, const AttentionKind& kind, Attend attend,
@@ -151,8 +142,8 @@ void AttentionMixer::step_head(int64_t head, const MixerCall& call, MixerState& 
   const int64_t d = config_.head_dim();
   float *q = projected, *k = q + d, *v = k + d;
   if (config_.qk_norm) {
-    normalise(q, d, call[2], config_.norm_eps);
-    normalise(k, d, call[3], config_.norm_eps);
+    nn::rms_norm_row(q, call[2].const_data_ptr<float>(), d, config_.norm_eps, q);
+    nn::rms_norm_row(k, call[3].const_data_ptr<float>(), d, config_.norm_eps, k);
   }
   if (own.rotation) {
     own.rotation->rotate(q);

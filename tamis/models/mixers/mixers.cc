@@ -24,6 +24,10 @@ const std::array kMixers = {
 
 }  // namespace
 
+void Mixer::step_head(int64_t, const MixerCall&, MixerState&, float*, float*) const {
+  TORCH_INTERNAL_ASSERT(false, "a mixer with a token_form takes tokens");
+}
+
 std::span<const MixerKind> known_mixers() {
   return kMixers;
 }

@@ -21,6 +21,7 @@ struct ScreeningMixerState final : MixerState {
   explicit ScreeningMixerState(ops::ScreeningState state) : state(std::move(state)) {}
   int64_t bytes() const override { return state.bytes(); }
   int64_t bytes_after(int64_t tokens) const override { return state.bytes_after(tokens); }
+  void reserve(int64_t tokens) override { state.reserve(tokens); }
   void begin_token() override { state.reserve(1); }
   void end_token() override { state.advance(); }
   std::unique_ptr<MixerState> fork() const override { return std::make_unique<ScreeningMixerState>(state.fork()); }
