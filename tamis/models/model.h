@@ -110,6 +110,8 @@ class Model {
     double window, accept;
   };
   virtual std::vector<Tile> tiles() const = 0;
+  /// Maps [T, T] that relevance() makes, of all layers and heads.
+  virtual int64_t relevance_maps() const = 0;
 };
 
 /// Parameters of a configuration without making the model.

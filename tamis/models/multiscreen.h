@@ -49,6 +49,7 @@ class Multiscreen final : public Model {
   at::Tensor attention_mass(const at::Tensor& tokens_1T, int64_t first, int64_t last,
                             const ForwardOptions& options) const override;
   std::vector<Tile> tiles() const override;
+  int64_t relevance_maps() const override { return config_.num_hidden_layers * config_.num_attention_heads; }
 
  private:
   struct Layer {

@@ -177,7 +177,15 @@ Tensor Stack::head_weight() const {
   return head_.defined() ? head_ : embed_;
 }
 
+/// Screening layers of a stack keep their windows: what they are at test time is compared with other mixers.
+void Stack::check_options(const ForwardOptions& options) const {
+  if (!options.expand_windows) return;
+  fail(ExitCode::kUsage, "--expand-windows: is for a multiscreen; the windows of a {} stay as they are",
+       config_.model_type);
+}
+
 Tensor Stack::hidden(const Tensor& tokens_BT, const ForwardOptions& options) const {
+  check_options(options);
   Tensor x = embedded(tokens_BT);
   if (options.observe) options.observe("embedding", x);
   const bool may_recompute = !options.observe && at::GradMode::is_enabled();
@@ -238,6 +246,7 @@ static std::vector<Tensor> dense_weights(const StackWeights& weights, const Deco
 }
 
 std::unique_ptr<DecodingState> Stack::new_state(const ForwardOptions& options) const {
+  check_options(options);
   const at::NoGradGuard no_grad;
   std::vector<std::unique_ptr<MixerState>> states;
   for (const Layer& layer : layers_) states.push_back(layer.mixer->new_state());
@@ -282,7 +291,14 @@ Flops Stack::flops_per_token(int64_t length, bool /*expand_windows*/) const {
   return flops;
 }
 
+int64_t Stack::relevance_maps() const {
+  int64_t maps = 0;
+  for (const Layer& layer : layers_) maps += static_cast<int64_t>(layer.mixer->windows().size());
+  return maps;
+}
+
 std::vector<RelevanceMap> Stack::relevance(const Tensor& tokens_1T, const ForwardOptions& options) const {
+  check_options(options);
   const at::NoGradGuard no_grad;
   std::vector<RelevanceMap> maps;
   Tensor x = embedded(tokens_1T);
@@ -301,6 +317,7 @@ std::vector<RelevanceMap> Stack::relevance(const Tensor& tokens_1T, const Forwar
 
 Tensor Stack::attention_mass(const Tensor& tokens_1T, int64_t first, int64_t last,
                              const ForwardOptions& options) const {
+  check_options(options);
   const at::NoGradGuard no_grad;
   std::vector<Tensor> masses;
   Tensor x = embedded(tokens_1T);

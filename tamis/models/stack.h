@@ -45,6 +45,7 @@ class Stack final : public Model {
   at::Tensor attention_mass(const at::Tensor& tokens_1T, int64_t first, int64_t last,
                             const ForwardOptions& options) const override;
   std::vector<Tile> tiles() const override { return {}; }
+  int64_t relevance_maps() const override;
 
  private:
   struct Layer {
@@ -58,6 +59,7 @@ class Stack final : public Model {
   std::vector<at::Tensor> layer_weights(const Layer& layer, at::ScalarType dtype) const;
   class LayerCall;
   void initialise(uint64_t seed);
+  void check_options(const ForwardOptions& options) const;
   StackWeights decoding_weights(const ForwardOptions& options) const;
   DecodingLayer decoding_layer(const Layer& layer, const ForwardOptions& options) const;
   at::Tensor embedded(const at::Tensor& tokens_BT) const;

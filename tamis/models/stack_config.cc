@@ -91,8 +91,10 @@ StackConfig read_stack_config(const nlohmann::json& json) {
   } else if (config.learns_scale() && reader.has("ssmax_scale")) {
     config.ssmax_scale = reader.number("ssmax_scale", 0.0, 1e30);
   }
-  config.alpha = reader.number("alpha", 0.0, 2.0, config.alpha);
-  if (config.alpha < 1) fail(ExitCode::kUsage, "model: \"alpha\" must be from 1 to 2, but is {}", config.alpha);
+  config.alpha = reader.number("alpha", 0.0, 1e30, config.alpha);
+  if (config.alpha < 1 || config.alpha > 2) {
+    fail(ExitCode::kUsage, "model: \"alpha\" must be from 1 to 2, but is {}", config.alpha);
+  }
   config.tie_word_embeddings = reader.boolean("tie_word_embeddings", config.tie_word_embeddings);
   config.final_norm_weight = reader.boolean("final_norm_weight", config.final_norm_weight);
   config.norm_eps = reader.number("norm_eps", 0.0, 1.0, config.norm_eps);

@@ -121,7 +121,7 @@ nlohmann::json describe_relevance(const models::Model& model, const text::Tokeni
                                   std::span<const int64_t> tokens, const models::ForwardOptions& options) {
   if (tokens.empty()) fail(ExitCode::kInput, "relevance maps: expected a text of at least one token, got an empty one");
   const auto T = static_cast<double>(tokens.size());
-  const double bytes = 4.0 * sizeof(float) * T * T * static_cast<double>(model.tiles().size());
+  const double bytes = 4.0 * sizeof(float) * T * T * static_cast<double>(model.relevance_maps());
   if (bytes > kMostBytes) {
     fail(ExitCode::kUsage,
          "relevance maps: those of {} tokens would need {}, more than {}; ask for fewer with --tokens", tokens.size(),

@@ -94,6 +94,12 @@ class Reader {
     if (recipe_.seeds.empty()) refuse("shootout.seeds", "shootout.seeds is empty; give at least one");
     refuse_twice("shootout.seeds", recipe_.seeds);
     refuse_twice("shootout.lr", recipe_.lr);
+    const bool grid_given = from.contains("lr");
+    if (grid_given && recipe_.lr.empty())
+      refuse("shootout.lr", "shootout.lr is empty; give at least one, or leave it out");
+    if (std::ranges::find(recipe_.lr, 0.0) != recipe_.lr.end()) {
+      refuse("shootout.lr", "shootout.lr: 0 trains nothing; give rates above 0");
+    }
     recipe_.dir = dir;
   }
 

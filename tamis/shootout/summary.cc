@@ -50,6 +50,15 @@ json summary_of(const std::vector<const json*>& runs) {
   for (const auto& [source, loss] : any["validation"].items()) {
     summary["validation"][source] = spread_of(runs, json::json_pointer("/validation") / source);
   }
+  const json positions = any.value("by_position", json::object());
+  for (const auto& [source, bins] : positions.items()) {
+    for (size_t i = 0; i < bins.size(); ++i) {
+      json bin = spread_of(runs, json::json_pointer("/by_position") / source / i / "loss");
+      bin["first"] = bins[i]["first"];
+      bin["last"] = bins[i]["last"];
+      summary["by_position"][source].push_back(std::move(bin));
+    }
+  }
   const json tasks = any.value("tasks", json::object());
   for (const auto& [task, cells] : tasks.items()) {
     for (size_t i = 0; i < cells.size(); ++i) {
@@ -204,17 +213,34 @@ std::string losses_and_costs(const json& summary) {
   return table(rows);
 }
 
-std::string task_table(const json& summary, const std::string& task, const json& lengths) {
-  std::vector<std::string> head = {task + ", %"};
-  for (const json& cell : lengths) head.push_back(fmt::format("{}", cell["length"].get<int64_t>()));
-  std::vector<std::vector<std::string>> rows = {head};
+/// A row of each mixer: its name, then a number for every cell of the first that has them.
+std::string cells_table(const json& summary, std::vector<std::string> head, const json::json_pointer& path,
+                        double factor, int digits) {
+  std::vector<std::vector<std::string>> rows = {std::move(head)};
   for (const json& mixer : summary["mixers"]) {
     std::vector<std::string> row = {mixer["name"]};
-    const json cells = mixer.value(json::json_pointer("/summary/tasks") / task, json::array());
-    for (size_t i = 0; i + 1 < head.size(); ++i) row.push_back(number(i < cells.size() ? cells[i] : json(), 100, 1));
+    const json cells = mixer.value(path, json::array());
+    for (size_t i = 0; i + 1 < rows.front().size(); ++i) {
+      row.push_back(number(i < cells.size() ? cells[i] : json(), factor, digits));
+    }
     rows.push_back(std::move(row));
   }
   return table(rows);
+}
+
+std::string position_table(const json& summary, const std::string& source, const json& bins) {
+  std::vector<std::string> head = {"loss " + source + " after"};
+  for (const json& bin : bins) {
+    const auto first = bin["first"].get<int64_t>(), last = bin["last"].get<int64_t>();
+    head.push_back(first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last));
+  }
+  return cells_table(summary, std::move(head), json::json_pointer("/summary/by_position") / source, 1, 3);
+}
+
+std::string task_table(const json& summary, const std::string& task, const json& lengths) {
+  std::vector<std::string> head = {task + ", %"};
+  for (const json& cell : lengths) head.push_back(fmt::format("{}", cell["length"].get<int64_t>()));
+  return cells_table(summary, std::move(head), json::json_pointer("/summary/tasks") / task, 100, 1);
 }
 
 }  // namespace
@@ -264,8 +290,15 @@ json summarise(const ShootoutRecipe& recipe, const Results& results) {
 
 std::string to_markdown(const json& summary) {
   std::string text = losses_and_costs(summary);
-  json tasks = json::object();
-  for (const json& mixer : summary["mixers"]) tasks.update(mixer.value("/summary/tasks"_json_pointer, json::object()));
+  json tasks = json::object(), positions = json::object();
+  for (const json& mixer : summary["mixers"]) {
+    tasks.update(mixer.value("/summary/tasks"_json_pointer, json::object()));
+    positions.update(mixer.value("/summary/by_position"_json_pointer, json::object()));
+  }
+  for (const auto& [source, bins] : positions.items()) {
+    text += '\n';
+    text += position_table(summary, source, bins);
+  }
   for (const auto& [task, cells] : tasks.items()) {
     text += '\n';
     text += task_table(summary, task, cells);

@@ -118,7 +118,7 @@ class RecipeReader {
       refuse(model_key(model, error.what()), error.what());
     }
     const TrainRecipe& train = recipe_.train;
-    const bool slides = recipe_.model.value("pattern", "").find('w') != std::string::npos;
+    const bool slides = models::has_window(recipe_.model);
     if (train.window_short > 0 && !(slides && train.window_short < recipe_.model["window"])) {
       refuse("train.window_short",
              fmt::format("train.window_short = {} needs a model.pattern with sliding windows (w) and a longer "

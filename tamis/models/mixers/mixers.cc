@@ -2,6 +2,7 @@
 
 #include "tamis/models/mixers/mixers.h"
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -13,13 +14,13 @@ namespace tamis::models {
 namespace {
 
 const std::array kMixers = {
-    MixerKind{'a', "softmax attention", check_rotary_sizes, make_full_attention},
-    MixerKind{'w', "sliding-window attention", check_rotary_sizes, make_sliding_window_attention},
-    MixerKind{'e', "entmax attention", check_rotary_sizes, make_entmax},
-    MixerKind{'b', "stick-breaking attention", check_attention_sizes, make_stick_breaking},
-    MixerKind{'v', "Sieve attention", check_attention_sizes, make_sieve},
-    MixerKind{'m', "mLSTM", check_mlstm_sizes, make_mlstm},
-    MixerKind{'s', "screening", nullptr, make_screening},
+    MixerKind{'a', "softmax attention", /*windowed=*/false, check_rotary_sizes, make_full_attention},
+    MixerKind{'w', "sliding-window attention", true, check_rotary_sizes, make_sliding_window_attention},
+    MixerKind{'e', "entmax attention", false, check_rotary_sizes, make_entmax},
+    MixerKind{'b', "stick-breaking attention", false, check_attention_sizes, make_stick_breaking},
+    MixerKind{'v', "Sieve attention", false, check_attention_sizes, make_sieve},
+    MixerKind{'m', "mLSTM", false, check_mlstm_sizes, make_mlstm},
+    MixerKind{'s', "screening", false, nullptr, make_screening},
 };
 
 }  // namespace
@@ -30,6 +31,11 @@ void Mixer::step_head(int64_t, const MixerCall&, MixerState&, float*, float*) co
 
 std::span<const MixerKind> known_mixers() {
   return kMixers;
+}
+
+bool has_window(const nlohmann::json& complete_config) {
+  const auto pattern = complete_config.value("pattern", std::string());
+  return std::ranges::any_of(pattern, [](char letter) { return find_mixer(letter).windowed; });
 }
 
 const MixerKind& find_mixer(char letter) {
