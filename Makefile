@@ -39,7 +39,7 @@ bench: configure     ## micro-benchmarks of the operators and the model
 	@$(BUILD)/tamis_ops_bench
 	@$(BUILD)/tamis_models_bench
 
-peers: configure     ## measure beside peers in PyTorch, 25 minutes; PEERS="--quick" and other options: bench/README.md
+peers: configure     ## measure beside peers in PyTorch, 40 minutes; PEERS="--quick" and other options: bench/README.md
 	@scripts/setup.sh bench
 	@$(NINJA) tamis tamis_ops
 	@$(VENV)/bin/python bench/peers.py $(PEERS)

@@ -189,6 +189,27 @@ def test_signals_save_and_stop(run):
     expect_same_as_uninterrupted(run)
 
 
+def test_every_mixer_goes_on_and_windows_stay_as_drawn(run):
+    model = ("hidden_size=32", "model_type=swax", "pattern=wmaebvs", "num_hidden_layers=7", "window=24")
+    train_keys = ("window_short=8", "window_short_share=0.5", "window_long_last=0.2", "save_every=1", "steps=20")
+    settings = [f"model.{key}" for key in model] + [f"train.{key}" for key in train_keys]
+    whole = run.with_name(run.name + "_whole")
+    expect(train(whole, *settings), 0)
+    short = [record["short_windows"] for record in log(whole, "train")]
+    check(0 < sum(short) < 16 and not any(short[16:]), f"expected short windows in half of the first 16 steps: {short}")
+    for _ in range(2):
+        before = saved_steps(run)
+        process = start(run, *settings)
+        wait_until(lambda: len(saved_steps(run)) >= 2 and saved_steps(run)[-1:] > before[-1:], process, "no checkpoint")
+        process.kill()
+        process.communicate()
+    expect(train(run, *settings), 0, "resuming after step")
+    check(state(run, 20) == state(whole, 20), "the weights or the optimizer differ from the uninterrupted run's")
+    for key in ("loss", "short_windows"):
+        found = [(r["step"], r[key]) for r in log(run, "train")]
+        check(found == [(r["step"], r[key]) for r in log(whole, "train")], f"{key} differs")
+
+
 def log_steps(run):
     return [line for line in (run / "log.jsonl").read_text().splitlines() if '"type":"train"' in line]
 

@@ -21,7 +21,10 @@ REFUSED = {
     "eval abc_digit run": 'did you mean "abc_digits"?',
     "bench trian": 'did you mean "train"?',
     "generate": "required",
-    "generate run --prompt a --promt a": "--promt",
+    "generate run --prompt a --promt a": 'did you mean "--prompt"?',
+    "eval mqrar run --needle-score": 'eval mqrar: unknown option "--needle-score"',
+    "eval mqrar run --lengths abc": "abc",
+    "data generate passkey --length 4096x": "4096x",
     "generate run --prompt a --top-k many": "many",
     "generate run --prompt a --top-p 0": "top-p must be in (0, 1]",
     "generate run --prompt a --max-new-tokens 0": "at least 1",
@@ -97,6 +100,8 @@ def test_a_wrong_command_line_is_refused_without_torch():
     for line, text in REFUSED.items():
         outcome, loaded = run(shlex.split(line))
         assert outcome.returncode == 2 and not outcome.stdout and text in outcome.stderr, f"{line}: {outcome}"
+        lines = outcome.stderr.splitlines()
+        assert len(lines) == 1 and lines[0].startswith("tamis: "), f"{line}: one line was expected: {outcome.stderr}"
         assert not torch_in(loaded), f"{line} loads {torch_in(loaded)}"
 
 

@@ -3,8 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <string>
+#include <vector>
+
 #include "tamis/base/files.h"
 #include "tamis/base/testing.h"
+#include "tamis/models/registry.h"
 #include "tamis/train/recipe_fields.h"
 #include "tamis/train/testing.h"
 #include "tamis/train/toml.h"
@@ -54,6 +59,23 @@ TEST(Recipe, OverridesAreTypedLikeTheFile) {
   EXPECT_EQ(recipe.run.dir, "runs/other");
   EXPECT_EQ(recipe.train.recompute, 0.5);
   EXPECT_THAT(recipe.data.sources.at(1).files, ::testing::ElementsAre("a.txt"));
+}
+
+/// All that are shipped, but for the shootout's, which has a reader of its own.
+TEST(Recipe, EveryShippedOneIsRead) {
+  const TemporaryDirectory directory;
+  const std::vector<std::string> text = {"data.sources.text.files=" + directory.write("a.txt", "abc").string()};
+  std::vector<std::string> read;
+  for (const auto& entry : std::filesystem::directory_iterator("recipes")) {
+    const std::string name = entry.path().filename();
+    if (name == "shootout.toml") continue;
+    const bool bring_your_own = read_file(entry.path()).find("files = []") != std::string::npos;
+    const Recipe recipe = load_recipe(entry.path(), bring_your_own ? text : std::vector<std::string>());
+    EXPECT_GT(models::count_parameters(recipe.model).total, 0) << name;
+    read.push_back(name);
+  }
+  EXPECT_THAT(read, ::testing::IsSupersetOf({"demo.toml", "psi16.toml", "transformer.toml", "swax.toml", "ssmax.toml",
+                                             "sieve.toml", "xlstm.toml"}));
 }
 
 TEST(Recipe, ATaskHasItsSettingsAsKeys) {
