@@ -123,7 +123,7 @@ def check_files_and_tables():
             expect(math.isclose(total, first["validation"][source], rel_tol=1e-9), "positions add up to the loss")
         states = [each["bytes"] for each in mixer["state_bytes"]]
         if mixer["name"] == "rope":  # keys and values of 2 layers, D 16, float32, of at least 64 tokens
-            expect(states == [2 * 2 * 16 * 4 * max(64, length) for length in (32, 64)], states)
+            expect(states == [2 * 2 * 2 * 16 * 4 * max(64, length) for length in (32, 64)], states)  # heads of 8, padded to 16
         else:
             expect(states[0] == states[1], states)
     log = [json.loads(line) for line in (run / "rope/lr-0.001-seed-1/log.jsonl").read_text().splitlines()]

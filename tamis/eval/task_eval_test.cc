@@ -80,6 +80,7 @@ class Oracle : public models::Model {
     return at::stack({row_T.narrow(0, first, last - first).sum(), at::zeros({}, at::kDouble)}).view({1, 2});
   }
   std::vector<Tile> tiles() const override { return {{0, 0, 16.0, 0.5}}; }  // it has windows
+  int64_t relevance_maps() const override { return 1; }
 
   std::unique_ptr<models::DecodingState> new_state(const models::ForwardOptions& options) const override {
     return std::make_unique<Memory>(options.expand_windows ? SIZE_MAX : memory_);

@@ -141,7 +141,7 @@ class Measurement {
   void add_costs(json& result) const {
     const int64_t length = loaded_.model->training_length();
     const int64_t longest = length * *std::ranges::max_element(recipe_.evaluation.multiples);
-    const bool expand = recipe_.evaluation.expand_windows;
+    const bool expand = expands_windows();
     for (const int64_t each : {length, longest}) {
       const double flops = loaded_.model->flops_per_token(each, expand).executed(/*accepted_share=*/1);
       result["flops_per_token"].push_back({{"length", each}, {"flops", flops}});
@@ -158,9 +158,12 @@ class Measurement {
   }
 
  private:
+  /// What the recipe asks for, of models that have windows to expand.
+  bool expands_windows() const { return recipe_.evaluation.expand_windows && !loaded_.model->tiles().empty(); }
+
   /// The decoding state after that many tokens, for which room was made at once.
   int64_t state_bytes(int64_t length) const {
-    infer::Decoder decoder(*loaded_.model, /*sequences=*/1, {.expand_windows = recipe_.evaluation.expand_windows});
+    infer::Decoder decoder(*loaded_.model, /*sequences=*/1, {.expand_windows = expands_windows()});
     const int64_t chunk = std::clamp<int64_t>(length / 2, 1, 4096);  // what is longer than a chunk is reserved
     decoder.read(at::zeros({1, length}, at::kLong), chunk,
                  [&](const at::Tensor&, int64_t) { stop_if_asked(job_.name, signals_); });
@@ -169,7 +172,7 @@ class Measurement {
 
   /// As `tamis eval` leaves it, in its file; what answers the same question of the same checkpoint stays.
   json evaluated(eval::TaskEvalOptions options) const {
-    options.expand_windows = options.expand_windows && !loaded_.model->tiles().empty();
+    options.expand_windows = expands_windows();
     const std::filesystem::path file = job_.run() / "eval" / (options.task + ".json");
     json asked = eval::to_json(eval::TaskResult{.options = options});
     asked["checkpoint"] = loaded_.checkpoint.string();

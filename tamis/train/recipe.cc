@@ -6,6 +6,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
+#include "tamis/models/mixer.h"
 #include "tamis/models/model.h"
 #include "tamis/train/data_set.h"
 #include "tamis/train/recipe_fields.h"
