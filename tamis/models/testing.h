@@ -5,8 +5,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "tamis/base/random.h"
 #include "tamis/models/model.h"
@@ -20,6 +23,28 @@ inline nlohmann::json small_config(const nlohmann::json& change = nlohmann::json
       {"key_dim", 6},     {"value_dim", 10},   {"max_position_embeddings", 32}};
   config.update(change);
   return complete_config(config);
+}
+
+/// The same for a stack: three layers of the transformer, with `change` on top.
+inline nlohmann::json small_stack(const nlohmann::json& change = nlohmann::json::object()) {
+  nlohmann::json config = {{"model_type", "transformer"},
+                           {"vocab_size", 37},
+                           {"hidden_size", 24},
+                           {"num_hidden_layers", 3},
+                           {"num_attention_heads", 4},
+                           {"max_position_embeddings", 32},
+                           {"window", 9}};
+  config.update(change);
+  return complete_config(config);
+}
+
+/// The tensors of a checkpoint in float64, by their names.
+inline std::map<std::string, at::Tensor> named_doubles(const Model& model) {
+  std::vector<at::Tensor> parameters;
+  for (const Parameter& parameter : model.parameters()) parameters.push_back(parameter.tensor.detach());
+  std::map<std::string, at::Tensor> result;
+  for (const auto& [name, tensor] : model.checkpoint_tensors(parameters)) result[name] = tensor.to(at::kDouble);
+  return result;
 }
 
 inline at::Tensor random_tokens(int64_t B, int64_t T, int64_t N, uint64_t seed) {
