@@ -78,6 +78,36 @@ HWY_INLINE void TileTimesBlock(const float* tile, int64_t stride, const TilePart
                           {block.transposed, kQueryBlock}, {out + part.begin * kQueryBlock, kQueryBlock});
 }
 
+/// The same for one row alone, product by product: the other lanes of its vector get zeros.
+HWY_INLINE void TileTimesRow(const float* tile, int64_t stride, const TilePart& part, const float* row, float* out) {
+  const LaneTag<float> d;
+  constexpr int64_t kRows = 4;  // that are multiplied in step
+  const auto first_lane = hn::FirstN(d, 1);
+  for (int64_t key = part.begin; key < part.end; key += kRows) {
+    const int64_t rows = std::min(kRows, part.end - key);
+    hn::Vec<LaneTag<float>> sum[kRows] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+    const float* at[kRows];
+    for (int64_t i = 0; i < kRows; ++i) at[i] = tile + (key + std::min(i, rows - 1)) * stride;
+    for (int64_t column = 0; column < stride; column += hn::MaxLanes(d)) {
+      const auto x = hn::LoadU(d, row + column);
+      for (int64_t i = 0; i < kRows; ++i) sum[i] = hn::MulAdd(hn::LoadU(d, at[i] + column), x, sum[i]);
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      float* const lanes = out + (key + i) * kQueryBlock;
+      hn::StoreU(hn::IfThenElseZero(first_lane, hn::SumOfLanes(d, sum[i])), d, lanes);
+      for (int64_t lane = hn::MaxLanes(d); lane < kLanes; lane += hn::MaxLanes(d))
+        hn::StoreU(hn::Zero(d), d, lanes + lane);
+    }
+  }
+}
+
+/// Scores of a part of a tile of keys against all queries of a block, forward and backward by the same bits.
+HWY_INLINE void ScoreTile(const float* tile, int64_t stride, const TilePart& part, const BlockRows& q, int64_t queries,
+                          float* scores) {
+  if (queries == 1) return TileTimesRow(tile, stride, part, q.rows, scores);
+  TileTimesBlock(tile, stride, part, q, padded(queries), scores);
+}
+
 /// What a tile's weights and gradients of scores, both [row of the tile][lane], give to the keys and values of its part
 /// and to the queries of a block: dv += weights grad, dk += gradients q, dq += gradients^T keys.
 HWY_INLINE void AddTileGradients(const PackedKeys& packed, int64_t tile, const TilePart& part, int64_t queries,

@@ -158,7 +158,7 @@ HWY_INLINE void NoteTiles(const PackedKeys& packed, const Visibility& visibility
   const int64_t first_tile = first_key / kKeyTile * kKeyTile;
   for (int64_t tile = whole_tiles(end_key) - kKeyTile; tile >= first_tile; tile -= kKeyTile) {
     const TilePart part = VisiblePart(visibility, block, first_key, end_key, tile);
-    TileTimesBlock(packed.key(tile), padded(packed.key_dim), part, q, block.lanes(), scores);
+    ScoreTile(packed.key(tile), padded(packed.key_dim), part, q, block.count, scores);
     if (!part.whole) HidePairs(visibility, block, tile, part, document, -HUGE_VALF, scores);
     NoteKeys(tile, part, block.count, scores, bounds, lists);
     tile_done();

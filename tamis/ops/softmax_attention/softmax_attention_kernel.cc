@@ -77,7 +77,7 @@ void Forward(const SoftmaxForward& work) {
   const int64_t first_key = block.first_key(work.visibility), end_key = block.end_key(work.visibility);
   for (int64_t tile = first_key / kKeyTile * kKeyTile; tile < end_key; tile += kKeyTile) {
     const TilePart part = VisiblePart(work.visibility, block, first_key, end_key, tile);
-    TileTimesBlock(packed.key(tile), key_width, part, q, lanes, scores);
+    ScoreTile(packed.key(tile), key_width, part, q, block.count, scores);
     if (!part.whole) HidePairs(work.visibility, block, tile, part, document, kHidden, scores);
     Exponentials(part, lanes, scores, online);
     for (int64_t lane = 0; lane < block.count; ++lane) {
@@ -169,7 +169,7 @@ void BackwardOfBlock(const SoftmaxBackward& work, const QueryBlock& block) {
   const int64_t first_key = block.first_key(work.visibility), end_key = block.end_key(work.visibility);
   for (int64_t tile = first_key / kKeyTile * kKeyTile; tile < end_key; tile += kKeyTile) {
     const TilePart part = VisiblePart(work.visibility, block, first_key, end_key, tile);
-    TileTimesBlock(packed.key(tile), key_width, part, q, lanes, weights);
+    ScoreTile(packed.key(tile), key_width, part, q, block.count, weights);
     if (!part.whole) HidePairs(work.visibility, block, tile, part, document, kHidden, weights);
     TileTimesBlock(packed.value(tile), value_width, part, grad, lanes, gradients);
     WeightsAndScoreGradients(part, lanes, of, weights, gradients);

@@ -126,7 +126,7 @@ void Forward(const StickBreakingForward& work) {
   const Tiles tiles(work.visibility, block);
   for (int64_t tile = tiles.newest; tile >= tiles.oldest; tile -= kKeyTile) {
     const TilePart part = VisiblePart(work.visibility, block, tiles.first_key, tiles.end_key, tile);
-    TileTimesBlock(packed.key(tile), key_width, part, q, lanes, scores);
+    ScoreTile(packed.key(tile), key_width, part, q, block.count, scores);
     if (!part.whole) HidePairs(work.visibility, block, tile, part, document, kHidden, scores);
     BreakSticks<Sigmoids::kForgotten>(part, lanes, scores, scores, sticks);
     Multiply<Sum::kAdd>(block.count, value_width, part.end - part.begin,
@@ -188,7 +188,7 @@ void BackwardOfBlock(const StickBreakingBackward& work, const QueryBlock& block)
     oldest -= kKeyTile;
     const TilePart part = part_of(oldest);
     float* weights = all_weights + oldest * kQueryBlock;
-    TileTimesBlock(packed.key(oldest), key_width, part, q, lanes, weights);
+    ScoreTile(packed.key(oldest), key_width, part, q, block.count, weights);
     if (!part.whole) HidePairs(work.visibility, block, oldest, part, document, kHidden, weights);
     BreakSticks<Sigmoids::kKept>(part, lanes, weights, all_sigmoids + oldest * kQueryBlock, sticks);
   }
