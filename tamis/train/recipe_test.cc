@@ -1,5 +1,6 @@
 #include "tamis/train/recipe.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,13 +65,17 @@ TEST(Recipe, OverridesAreTypedLikeTheFile) {
 /// All that are shipped, but for the shootout's, which has a reader of its own.
 TEST(Recipe, EveryShippedOneIsRead) {
   const TemporaryDirectory directory;
-  const std::vector<std::string> text = {"data.sources.text.files=" + directory.write("a.txt", "abc").string()};
+  const std::string file = directory.write("a.txt", "abc").string();
   std::vector<std::string> read;
   for (const auto& entry : std::filesystem::directory_iterator("recipes")) {
     const std::string name = entry.path().filename();
     if (name == "shootout.toml") continue;
-    const bool bring_your_own = read_file(entry.path()).find("files = []") != std::string::npos;
-    const Recipe recipe = load_recipe(entry.path(), bring_your_own ? text : std::vector<std::string>());
+    std::vector<std::string> own;
+    for (const char* source : {"text", "plays"}) {  // bring your own text
+      const bool asks = read_file(entry.path()).find(fmt::format("[data.sources.{}]", source)) != std::string::npos;
+      if (asks) own.push_back(fmt::format("data.sources.{}.files={}", source, file));
+    }
+    const Recipe recipe = load_recipe(entry.path(), own);
     EXPECT_GT(models::count_parameters(recipe.model).total, 0) << name;
     read.push_back(name);
   }
