@@ -40,6 +40,7 @@ REFUSED = {
     "eval loss run file --window -1": "at least 1 token",
     "inspect": "a checkpoint or --psi",
     "inspect run --psi 3": "a checkpoint or --psi",
+    "inspect --psi 3 --set-model window=3": "--set-model wants a checkpoint",
     "inspect run --tokens 0": "--tokens",
     "report run --tokens 0": "--tokens",
     "data": "required",

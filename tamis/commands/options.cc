@@ -52,6 +52,10 @@ void check(const InspectCommand& command) {
     fail(ExitCode::kUsage, "inspect: expected a checkpoint or --psi, but got {}; try: tamis inspect runs/demo",
          command.psi == 0 ? "neither" : "both");
   }
+  if (command.psi > 0 && !(command.options.model_changes.empty() && command.text_file.empty())) {
+    fail(ExitCode::kUsage, "inspect: {} wants a checkpoint; --psi counts the parameters of a model that nobody trained",
+         command.text_file.empty() ? "--set-model" : "--text");
+  }
 }
 
 void check(const ReportCommand& command) {

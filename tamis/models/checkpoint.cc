@@ -97,6 +97,10 @@ nlohmann::json changed(const nlohmann::json& config, const nlohmann::json& chang
   nlohmann::json result = config;
   result.update(changes);
   result = complete_config(result);
+  for (const auto& change : changes.items()) {
+    if (result.contains(change.key()) || change.value().is_null()) continue;
+    fail(ExitCode::kUsage, "--set-model: \"{}\" would change nothing in this model", change.key());
+  }
   const std::vector<nn::NamedTensor> trained = shapes_of(config), wanted = shapes_of(result);
   const auto same = [](const nn::NamedTensor& a, const nn::NamedTensor& b) {
     return a.name == b.name && a.tensor.sizes() == b.tensor.sizes();

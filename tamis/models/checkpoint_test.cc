@@ -152,7 +152,7 @@ TEST_F(Checkpoint, SaysWhatIsWrongWithTheConfiguration) {
   };
   EXPECT_THAT(with("{"), HasSubstr("config.json: expected JSON"));
   EXPECT_THAT(with(R"({"model_type":"multiscreen","model_type":"x"})"), HasSubstr("\"model_type\" comes twice"));
-  EXPECT_THAT(with(R"({"model_type":"lama"})"), HasSubstr("config.json: unknown model \"lama\""));
+  EXPECT_THAT(with(R"({"model_type":"lama"})"), HasSubstr("config.json: unknown model_type \"lama\""));
   EXPECT_THAT(with(std::string(100'000, '[')), HasSubstr("levels of nesting"));
   // Sizes that no memory holds are compared with the file before anything is allocated.
   json huge = small_config();
@@ -177,6 +177,17 @@ TEST_F(Checkpoint, ChangesThatNeedOtherTensorsAreRefused) {
       EXPECT_EQ(error.code(), ExitCode::kUsage) << error.what();
     }
   }
+  for (const char* key : {"window", "alpha", "ssmax_scale", "mipe_threshold"}) {
+    try {
+      load_model(directory, read_changes(std::vector<std::string>{std::string(key) + "=2"}));
+      ADD_FAILURE() << key;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage);
+      EXPECT_EQ(error.what(), "--set-model: \"" + std::string(key) + "\" would change nothing in this model");
+    }
+  }
+  const auto windows = read_changes(std::vector<std::string>{"pattern=aw", "window=8"});
+  EXPECT_EQ(load_model(directory, windows)->config()["window"], 8);
 }
 
 TEST_F(Checkpoint, SurvivesDamage) {

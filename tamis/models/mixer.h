@@ -121,14 +121,12 @@ class Mixer {
 struct MixerKind {
   char letter;                               // in a pattern
   std::string name;                          // in texts
-  bool windowed;                             // sees the configuration's window, which training may change
+  std::vector<std::string> settings;         // keys of the configuration that it heeds beside the sizes
   void (*check)(const StackConfig& config);  // throws ExitCode::kUsage when the sizes do not fit; may be null
   std::unique_ptr<Mixer> (*make)(const StackConfig& config, at::Device device);
 };
 
 std::span<const MixerKind> known_mixers();
-/// Some layer of a complete configuration sees its window.
-bool has_window(const nlohmann::json& complete_config);
 /// The kind of a letter; throws ExitCode::kUsage with all that are known.
 const MixerKind& find_mixer(char letter);
 

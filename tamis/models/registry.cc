@@ -27,7 +27,7 @@ const Architecture& find_architecture(const nlohmann::json& config) {
   for (const Architecture& architecture : kArchitectures) {
     if (architecture.name == type) return architecture;
   }
-  throw Error(ExitCode::kUsage, unknown_name("model", type.get<std::string>(), known_models()));
+  throw Error(ExitCode::kUsage, unknown_name("model_type", type.get<std::string>(), known_models()));
 }
 
 std::span<const std::string> known_models() {

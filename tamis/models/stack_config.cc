@@ -61,6 +61,19 @@ std::string read_pattern(const ConfigReader& reader, const std::string& fallback
   return pattern;
 }
 
+/// Settings that no layer heeds: what only other mixers than those of the configuration have.
+std::vector<std::string> unheeded(const StackConfig& config) {
+  std::vector<std::string> settings;
+  for (const MixerKind& kind : known_mixers()) {
+    settings.insert(settings.end(), kind.settings.begin(), kind.settings.end());
+  }
+  for (int64_t l = 0; l < config.num_hidden_layers; ++l) {
+    for (const std::string& heeded : find_mixer(config.mixer_of(l)).settings) std::erase(settings, heeded);
+  }
+  if (config.position != "rope") settings.insert(settings.end(), {"rope_theta", "rope_factor"});
+  return settings;
+}
+
 }  // namespace
 
 StackConfig read_stack_config(const nlohmann::json& json) {
@@ -105,7 +118,10 @@ StackConfig read_stack_config(const nlohmann::json& json) {
     const MixerKind& kind = find_mixer(config.mixer_of(l));
     if (kind.check != nullptr) kind.check(config);
   }
-  return config;
+  // What may not count must not: Scalable-Softmax without a softmax would otherwise have parameters.
+  nlohmann::json heeded = json;
+  for (const std::string& key : unheeded(config)) heeded.erase(key);
+  return heeded.size() == json.size() ? config : read_stack_config(heeded);
 }
 
 nlohmann::json to_json(const StackConfig& config) {
@@ -133,6 +149,7 @@ nlohmann::json to_json(const StackConfig& config) {
   if (config.ssmax_scale) json["ssmax_scale"] = *config.ssmax_scale;
   if (config.mlstm_heads != config.num_attention_heads) json["mlstm_heads"] = config.mlstm_heads;
   if (config.mlp != "swiglu") json["mlp"] = config.mlp;
+  for (const std::string& key : unheeded(config)) json.erase(key);
   return json;
 }
 

@@ -44,7 +44,8 @@ struct StackConfig {
   char mixer_of(int64_t layer) const { return pattern[static_cast<size_t>(layer) % pattern.size()]; }
 };
 
-/// Throws ExitCode::kUsage with the key when one is unknown, missing, of the wrong type or out of range.
+/// Throws ExitCode::kUsage with the key when one is unknown, missing, of the wrong type or out of range. Settings that
+/// no mixer of the pattern has are checked and dropped: to_json does not give them.
 StackConfig read_stack_config(const nlohmann::json& config);
 nlohmann::json to_json(const StackConfig& config);
 

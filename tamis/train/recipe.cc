@@ -119,8 +119,7 @@ class RecipeReader {
       refuse(model_key(model, error.what()), error.what());
     }
     const TrainRecipe& train = recipe_.train;
-    const bool slides = models::has_window(recipe_.model);
-    if (train.window_short > 0 && !(slides && train.window_short < recipe_.model["window"])) {
+    if (train.window_short > 0 && !(train.window_short < recipe_.model.value("window", int64_t{0}))) {
       refuse("train.window_short",
              fmt::format("train.window_short = {} needs a model.pattern with sliding windows (w) and a longer "
                          "model.window; choose 0 for none",
@@ -132,12 +131,12 @@ class RecipeReader {
     }
   }
 
-  /// The path of the [model] key that an error text quotes first.
+  /// The path of the [model] key that an error text names first: quoted, or as what has an unknown value.
   static std::string model_key(const json& model, const std::string& text) {
     std::string path = "model";
     size_t first = std::string::npos;
     for (const auto& [key, value] : model.items()) {
-      const size_t at = text.find("\"" + key + "\"");
+      const size_t at = std::min(text.find("\"" + key + "\""), text.find("unknown " + key + " "));
       if (at >= first) continue;
       first = at;
       path = "model." + key;
@@ -202,7 +201,9 @@ std::string first_difference(const json& before, const json& now) {
       (new_values.value("/train/window_short", int64_t{0}) > 0 && new_values.value("/train/window_long_last", 0.0) > 0);
   json all = old_values;
   all.update(new_values);
-  for (const auto& [path, ignored] : all.items()) {
+  std::vector<std::string> paths = {"/model/model_type"};  // explains all other differences of models
+  for (const auto& [path, ignored] : all.items()) paths.push_back(path);
+  for (const std::string& path : paths) {
     const json was = old_values.value(path, json());
     const json is = new_values.value(path, json());
     if (was == is || std::find(kPace.begin(), kPace.end(), path) != kPace.end()) continue;

@@ -2,8 +2,9 @@
 
 #include "tamis/models/mixers/mixers.h"
 
-#include <algorithm>
 #include <array>
+#include <initializer_list>
+#include <string>
 #include <vector>
 
 #include "tamis/base/error.h"
@@ -13,14 +14,24 @@
 namespace tamis::models {
 namespace {
 
+std::vector<std::string> joined(std::vector<std::string> settings, std::initializer_list<const char*> more) {
+  settings.insert(settings.end(), more.begin(), more.end());
+  return settings;
+}
+
+const std::vector<std::string> kAttention = {"qk_norm"};
+const std::vector<std::string> kRotary = joined(kAttention, {"position", "rope_theta", "rope_factor"});
+const std::vector<std::string> kSoftmax = joined(kRotary, {"ssmax", "ssmax_scale"});
+const std::vector<std::string> kSliding = joined(kSoftmax, {"window"});
+
 const std::array kMixers = {
-    MixerKind{'a', "softmax attention", /*windowed=*/false, check_rotary_sizes, make_full_attention},
-    MixerKind{'w', "sliding-window attention", true, check_rotary_sizes, make_sliding_window_attention},
-    MixerKind{'e', "entmax attention", false, check_rotary_sizes, make_entmax},
-    MixerKind{'b', "stick-breaking attention", false, check_attention_sizes, make_stick_breaking},
-    MixerKind{'v', "Sieve attention", false, check_attention_sizes, make_sieve},
-    MixerKind{'m', "mLSTM", false, check_mlstm_sizes, make_mlstm},
-    MixerKind{'s', "screening", false, nullptr, make_screening},
+    MixerKind{'a', "softmax attention", kSoftmax, check_rotary_sizes, make_full_attention},
+    MixerKind{'w', "sliding-window attention", kSliding, check_rotary_sizes, make_sliding_window_attention},
+    MixerKind{'e', "entmax attention", joined(kRotary, {"alpha"}), check_rotary_sizes, make_entmax},
+    MixerKind{'b', "stick-breaking attention", kAttention, check_attention_sizes, make_stick_breaking},
+    MixerKind{'v', "Sieve attention", joined(kAttention, {"alpha"}), check_attention_sizes, make_sieve},
+    MixerKind{'m', "mLSTM", {"mlstm_heads"}, check_mlstm_sizes, make_mlstm},
+    MixerKind{'s', "screening", {"key_dim", "value_dim", "mipe_threshold"}, nullptr, make_screening},
 };
 
 }  // namespace
@@ -31,11 +42,6 @@ void Mixer::step_head(int64_t, const MixerCall&, MixerState&, float*, float*) co
 
 std::span<const MixerKind> known_mixers() {
   return kMixers;
-}
-
-bool has_window(const nlohmann::json& complete_config) {
-  const auto pattern = complete_config.value("pattern", std::string());
-  return std::ranges::any_of(pattern, [](char letter) { return find_mixer(letter).windowed; });
 }
 
 const MixerKind& find_mixer(char letter) {
