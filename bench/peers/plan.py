@@ -29,7 +29,9 @@ ATTENTIONS = {
     "stick_breaking": ("stick-breaking, dense", ", stick_breaking"),
     "mlstm": ("mLSTM in chunks", ", mlstm"),
 }
-ATTENTION_WHATS = [*(what.removeprefix(", ") for _, what in ATTENTIONS.values()), "sieve 1.5"]
+SIEVE = "sieve 1.5"  # nobody else has it: it stands beside the package of entmax, which selects like it
+LONG_STICKS = "stick_breaking, logits -8"  # none ends before the text does: beside softmax attention over as many keys
+ATTENTION_WHATS = [*(what.removeprefix(", ") for _, what in ATTENTIONS.values()), SIEVE]
 
 
 @dataclass(frozen=True)
@@ -105,15 +107,19 @@ def operator(kind: str, dtype: str, tokens: int, minutes: float, compiled: bool 
     return Job(compiled_name(peer, compiled), "operator", arguments, measures, minutes)
 
 
-def attention(kind: str, tokens: int, minutes: float, compiled: bool = False) -> Job:
+def attention(kind: str, tokens: int, minutes: float, compiled: bool = False, beside: str = "") -> Job:
+    """A peer of the operator that `beside` names, or of its own kind."""
     peer, what = ATTENTIONS[kind]
+    what = f", {beside}" if beside else what
     arguments = {"kind": kind, "dtype": "float32", "tokens": tokens, "passes": list(PASSES), "compiled": compiled}
     measures = [Measure("attention", f"{each}{what}", "float32", tokens) for each in PASSES]
     return Job(compiled_name(peer, compiled), "operator", arguments, measures, minutes)
 
 
-def tamis_attention(tokens: int, minutes: float, options: tuple[str, ...] = ()) -> Job:
-    whats = [f"{each}, {what}" for each in PASSES for what in ATTENTION_WHATS]
+def tamis_attention(
+    tokens: int, minutes: float, options: tuple[str, ...] = (), operators: list[str] = ATTENTION_WHATS
+) -> Job:
+    whats = [f"{each}, {what}" for each in PASSES for what in operators]
     return tamis_lengths("attention", [tokens], whats, minutes, ("--no-peer", *options), ("float32",))
 
 
@@ -232,6 +238,13 @@ def full() -> list[Job]:
     jobs += [tamis_attention(4096, 0.8)]
     jobs += [attention(kind, 4096, 0.4) for kind in ATTENTIONS]
     jobs += [attention(kind, 4096, 0.6, compiled=True) for kind in ("window", "stick_breaking")]
+    jobs += [attention("entmax15", 4096, 0.8, beside=SIEVE)]
+    everything = ("--operators", "entmax,sieve", "--alpha", "1.1")  # at which nearly every key is selected
+    jobs += [tamis_attention(4096, 0.8, everything, ["entmax 1.1", "sieve 1.1"])]
+    long_sticks = ("--operators", "stick_breaking", "--shift", "-8")
+    jobs += [tamis_attention(4096, 0.4, long_sticks, [LONG_STICKS]), attention("sdpa", 4096, 0.3, beside=LONG_STICKS)]
+    jobs += [tamis_attention(16384, 1.5, briefly)]
+    jobs += [attention(kind, 16384, 0.7) for kind in ("sdpa", "window", "mlstm")]  # of the others: no room for T x T
     jobs += [tamis_lengths("head", [2048], list(PASSES), 0.6)]
     jobs += [head(dtype, 2048, 50257, 0.3) for dtype in BOTH]
     return [*jobs, peaks("last")]
