@@ -1,11 +1,11 @@
-# make demo | test | python | bench | peers | lint | format: `make help` says what each does.
+# make demo | test | python | bench | peers | ruler | lint | format: `make help` says what each does.
 PRESET ?= release
 BUILD := build/$(PRESET)
 VENV := .venv
 NINJA := flock $(BUILD)/.lock ninja -C $(BUILD)
 export TAMIS_TORCH ?=
 
-.PHONY: help setup setup-python setup-lint configure build demo test python bench peers lint format clean
+.PHONY: help setup setup-python setup-lint configure build demo test python bench peers ruler lint format clean
 
 help:                ## this text
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 22
@@ -39,10 +39,15 @@ bench: configure     ## micro-benchmarks of the operators and the model
 	@$(BUILD)/tamis_ops_bench
 	@$(BUILD)/tamis_models_bench
 
-peers: configure     ## measure beside peers in PyTorch, 40 minutes; PEERS="--quick" and other options: bench/README.md
+peers: configure     ## measure beside peers in PyTorch, an hour; PEERS="--quick" and other options: bench/README.md
 	@scripts/setup.sh bench
 	@$(NINJA) tamis tamis_ops
 	@$(VENV)/bin/python bench/peers.py $(PEERS)
+
+ruler: configure     ## compare the RULER tasks with lm-evaluation-harness, which it installs in .venv-ruler
+	@scripts/setup.sh ruler
+	@$(NINJA) tamis
+	@.venv-ruler/bin/python scripts/compare_ruler.py $(BUILD)/tamis
 
 lint: configure      ## clang-format and clang-tidy, changing nothing
 	@scripts/setup.sh lint

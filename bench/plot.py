@@ -5,6 +5,7 @@ decode.svg   tokens per second against the depth of the context
 train.svg    tokens per second against the length of a sequence
 forward.svg  the same for reading a text without gradients
 ops.svg      milliseconds of the operators alone
+attention.svg  the same of the other attentions and mLSTM
 survive.svg  milliseconds of screening with endless windows against the share of keys that is accepted
 """
 
@@ -153,13 +154,26 @@ def bar_chart(title: str, bars: list[tuple[str, str, float]]) -> str:
     return page(title, y + 20, body)
 
 
-def operator_bars(rows: list[dict]) -> list[tuple[str, str, float]]:
-    """The operators at 4,096 tokens, or at what there is, by direction and dtype; the fastest first."""
-    rows = [row for row in measured(rows) if row["section"] == "ops"]
+def at_one_length(rows: list[dict], section: str) -> tuple[list[dict], int]:
+    """A section's rows with all threads at the length that most of them have."""
+    rows = [row for row in measured(rows) if row["section"] == section and row["what"].split(", ")[0] in PASSES]
     counts = [row["tokens"] for row in rows]
     tokens = max(set(counts), key=counts.count, default=0)
+    return [row for row in rows if row["tokens"] == tokens], tokens
+
+
+def attention_bars(rows: list[dict]) -> list[tuple[str, str, float]]:
+    """The other attentions, by direction and operator; the fastest first."""
+    rows, tokens = at_one_length(rows, "attention")
+    bars = [(f"{row['what']}, {tokens:,} tokens", row["peer"], milliseconds(row)) for row in rows]
+    return sorted(bars, key=lambda bar: (bar[0].startswith("forward and"), bar[0], bar[2]))
+
+
+def operator_bars(rows: list[dict]) -> list[tuple[str, str, float]]:
+    """The operators at 4,096 tokens, or at what there is, by direction and dtype; the fastest first."""
+    rows, tokens = at_one_length(rows, "ops")
     bars = []
-    for row in (row for row in rows if row["tokens"] == tokens):
+    for row in rows:
         passes, *details = row["what"].split(", ")
         if row["peer"] == TAMIS and details[-1] not in ("2% survive", "50% survive"):
             continue  # survive.svg has them
@@ -205,6 +219,8 @@ def charts(rows: list[dict]) -> dict[str, str]:
         drawn["survive"] = line_chart("Screening, endless windows", axis, "ms", lines)
     if bars := operator_bars(rows):
         drawn["ops"] = bar_chart("The operator alone (logarithmic)", bars)
+    if bars := attention_bars(rows):
+        drawn["attention"] = bar_chart("Other attentions and mLSTM (logarithmic)", bars)
     return drawn
 
 

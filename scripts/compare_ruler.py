@@ -35,10 +35,10 @@ def instances(program, task, length, count, *options):
 
 
 class Replay:
-    """Stands for the module `random`: gives what it was told to give, in this order, and shuffles nothing."""
+    """Stands for the module `random`: gives what it was told to give, in this order, and shuffles into `order`."""
 
-    def __init__(self, samples, choices=()):
-        self.samples, self.strings = list(samples), list(choices)
+    def __init__(self, samples, choices=(), order=()):
+        self.samples, self.strings, self.order = list(samples), list(choices), list(order)
 
     def sample(self, population, k):
         drawn = self.samples.pop(0)
@@ -51,14 +51,10 @@ class Replay:
         return list(drawn)
 
     def Random(self, seed):  # noqa: N802: the module's name
-        return types.SimpleNamespace(shuffle=lambda needles: None)
+        return types.SimpleNamespace(shuffle=lambda needles: needles.sort(key=self.order.index))
 
 
 # ---- needles in a haystack
-
-
-class Told(str):
-    """A key or value as the harness draws it."""
 
 
 def niah_prompt(harness, task, prompt, asked_answers):
@@ -71,10 +67,10 @@ def niah_prompt(harness, task, prompt, asked_answers):
     answers = set(asked_answers)
     among = task in ("niah_multikey_2", "niah_multikey_3")
     hidden = [needle for needle in needles if not among or needle[1] in answers]
-    # The harness shuffles needles after drawing them key by key. Here they are drawn in the order of the text, so a key
-    # with several values has to stand once, with all of them.
     keys = list(dict.fromkeys(key for key, _ in hidden))
     values = {key: [value for other, value in hidden if other == key] for key in keys}
+    for drawn in values.values():  # drawn in the order of the answers, then shuffled
+        drawn.sort(key=lambda value: asked_answers.index(value) if value in answers else 0)
     draws = [drawn for key in keys for drawn in (key, *values[key])]
     asked = [key for answer in asked_answers for key in keys if answer in values[key]]
     indices = [keys.index(key) for key in dict.fromkeys(asked)]
@@ -92,14 +88,19 @@ def niah_prompt(harness, task, prompt, asked_answers):
         draws += [drawn for line in others if among for drawn in NEEDLE.fullmatch(line).group(2, 3)]
 
     real = harness.generate_input_output
-    drawn = iter(draws)
 
     def with_these_draws(num_haystack, given, **settings):
-        return real(len(sentences), given, **settings)
+        drawn = iter(draws)
+        with (
+            mock.patch.object(harness, "random", Replay(samples, order=texts)),
+            mock.patch.object(harness, "generate_random", lambda kind_of_needle: next(drawn)),
+        ):
+            made = real(len(sentences), given, **settings)
+        assert next(drawn, None) is None, "the harness drew fewer keys and values"
+        return made
 
     with (
-        mock.patch.object(harness, "random", Replay(samples)),
-        mock.patch.object(harness, "generate_random", lambda kind_of_needle: next(drawn)),
+        mock.patch.object(harness, "tqdm", lambda items, **settings: items),
         mock.patch.object(harness, "cached_sent_tokenize", lambda text: sentences),
         mock.patch.object(harness, "generate_input_output", with_these_draws),
     ):
@@ -116,7 +117,6 @@ def niah_prompt(harness, task, prompt, asked_answers):
             num_needle_v=len(hidden) // len(keys),
             num_needle_q=len(indices),
         )[0]
-    assert next(drawn, None) is None, "the harness drew fewer keys and values"
     return document
 
 
@@ -132,7 +132,7 @@ def template_of():
 def split_sentences(context, texts):
     for text in texts:
         context = context.replace(text, "")
-    return re.findall(r"Sentence \d+ of a text that says \d+ things\.|\S+", context)
+    return [found.strip() for found in re.findall(r"Sentence[^.]*\.?", context)]  # the last one may be cut
 
 
 def depths_of(context, texts):
@@ -199,6 +199,7 @@ def tracking_document(harness, prompt):
     with (
         mock.patch.object(harness, "generate_input_output", lambda *given, **settings: made),
         mock.patch.object(harness, "randomize_icl", lambda text: text),  # renames the variables of one example
+        mock.patch.object(harness, "tqdm", lambda items: items),
         mock.patch("builtins.print"),
     ):
         return harness.sys_vartrack_w_noise_random(

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what a target needs and is missing: setup.sh build | test | python | bench | lint. Quick when nothing is.
+# Installs what a target needs and is missing: setup.sh build | test | python | bench | ruler | lint. Quick when nothing is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
@@ -28,19 +28,20 @@ install_packages() {  # installs the Debian packages among "$@" that are missing
   $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-install_wheels() {  # install_wheels FILE [pip options]: installs FILE into .venv unless this very FILE was before
-  local file=$1 stamp=".venv/.installed-$(basename "$1")"
+install_wheels() {  # install_wheels FILE [pip options]: installs FILE into $venv unless this very FILE was before
+  local file=$1 stamp="$venv/.installed-$(basename "$1")"
   shift
   cmp -s "$file" "$stamp" && return 0
-  if [ ! -x .venv/bin/pip ]; then
-    rm -rf .venv
-    python3 -m venv .venv
+  if [ ! -x "$venv/bin/pip" ]; then
+    rm -rf "$venv"
+    python3 -m venv "$venv"
   fi
-  echo "tamis: installing $file into .venv"
-  .venv/bin/pip install --quiet --disable-pip-version-check "$@" -r "$file"
+  echo "tamis: installing $file into $venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check "$@" -r "$file"
   cp "$file" "$stamp"
 }
 
+venv=.venv
 case $what in
   build)
     install_packages $apt_build
@@ -61,6 +62,10 @@ case $what in
     install_wheels requirements/python.txt
     install_wheels requirements/bench.txt
     ;;
+  ruler) # apart from torch: its packages are many
+    venv=.venv-ruler
+    install_wheels requirements/ruler.txt
+    ;;
   lint) install_packages $apt_lint ;;
-  *) echo "setup.sh: expected build, test, python, bench or lint, got '$what'" >&2; exit 2 ;;
+  *) echo "setup.sh: expected build, test, python, bench, ruler or lint, got '$what'" >&2; exit 2 ;;
 esac

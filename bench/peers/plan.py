@@ -163,6 +163,11 @@ def tamis_lengths(
     return tamis(section, listed, lengths, whats, minutes, dtypes)
 
 
+def one_thread(section: str, tokens: int, what: str, minutes: float) -> Job:
+    """What a second thread is worth: the rows of a section once more, on one."""
+    return tamis_lengths(section, [tokens], [f"1 thread, {what}"], minutes, ("--threads", "1"))
+
+
 def tamis_ops(
     length: int, windows: str, minutes: float, shares: tuple[float, ...] = (0.02, 0.5), dtypes: tuple[str, ...] = BOTH
 ) -> Job:
@@ -188,7 +193,11 @@ def full() -> list[Job]:
     jobs = [peaks("first")]
     jobs += [
         tamis_lengths("train", [512, 4096], [f"step, {INITIAL}"], 0.8),
+        tamis_lengths("train", [2048], [f"step, {INITIAL}"], 0.4),
         tamis_lengths("train", [16384, 65536], [f"step, {INITIAL}"], 1.2, briefly, ("bfloat16",)),
+        tamis_lengths("train", [65536], [f"step, {INITIAL}"], 2.5, briefly, ("float32",)),
+        tamis_lengths("train", [65536], [f"recompute 0.5, step, {INITIAL}"], 1.2, ("--recompute", "0.5", *briefly), ("bfloat16",)),
+        one_thread("train", 4096, f"step, {INITIAL}", 0.9),
     ]
     for dtype in BOTH:
         jobs += [
@@ -201,8 +210,11 @@ def full() -> list[Job]:
             train("multiscreen_banded", dtype, 512, 4, 0.3),
             train("multiscreen_banded", dtype, 4096, 1, 0.3),
         ]
+    jobs += [train("multiscreen_dense", dtype, 2048, 1, 0.7, compiled=dtype == "bfloat16") for dtype in BOTH]
     jobs += [
         tamis_lengths("forward", lengths, [f"text, {INITIAL}"], 0.9),
+        one_thread("forward", 4096, f"text, {INITIAL}", 0.5),
+        tamis_lengths("forward", [65536, 131072], [f"text, {INITIAL}"], 1.8, briefly, ("float32",)),
         tamis_lengths("forward", [65536], [f"text, {INITIAL}"], 0.5, briefly, ("bfloat16",)),
     ]
     jobs += [
@@ -210,22 +222,27 @@ def full() -> list[Job]:
         tamis_lengths("forward", [4096, 131072], [f"Psi 8, text, {INITIAL}"], 0.6, ("--psi", "8", *briefly)),
     ]
     jobs += [forward("transformer", "float32", lengths, 1.3), forward("transformer", "bfloat16", lengths, 0.9)]
-    jobs += [forward("multiscreen_banded", dtype, [4096, 16384], 0.6) for dtype in BOTH]
+    jobs += [forward("multiscreen_banded", dtype, lengths, 0.8) for dtype in BOTH]
     jobs += [
         forward("multiscreen_dense", "float32", [4096], 1.4),
         forward("multiscreen_dense", "float32", [4096], 0.8, compiled=True),
     ]
     jobs += [tamis_lengths("decode", depths, [f"token, {INITIAL}"], 1.1, (), (*BOTH, "int8"))]
-    jobs += [tamis_lengths("decode", [1 << 20], [f"token, {INITIAL}"], 2.3, briefly, ("bfloat16",))]
+    jobs += [tamis_lengths("decode", [1 << 20], [f"token, {INITIAL}"], 7.5, briefly, (*BOTH, "int8"))]
+    jobs += [tamis_lengths("decode", [1024, 16384], ["token, infinite windows"], 0.9, ("--windows", "infinite"), BOTH)]
+    jobs += [one_thread("decode", 1024, f"token, {INITIAL}", 0.4)]
     large = f"vocabulary 50,257, token, {INITIAL}"
     jobs += [tamis_lengths("decode", [0], [large], 0.5, ("--vocab", "50257"), (*BOTH, "int8"))]
     many = [f"batch {batch}, token, {INITIAL}" for batch in (8, 32)]
-    jobs += [tamis_lengths("decode", [1024], many, 0.5, ("--batch", "8,32"))]
+    jobs += [tamis_lengths("decode", [1024], many, 0.7, ("--batch", "8,32"), (*BOTH, "int8"))]
     jobs += [decode("transformer", dtype, depths, 0.5) for dtype in BOTH]
     jobs += [decode("multiscreen_dense", "float32", depths, 0.7)]
     for dtype in (*BOTH, "int8"):
         jobs += llama(dtype, [512, 4096], [0, 1024, 16384], 0.4)
     jobs += [tamis_ops(4096, "initial", 0.5), tamis_ops(16384, "initial", 0.5), tamis_ops(4096, "infinite", 0.5)]
+    whats = [f"{each}, {INITIAL}, 2% survive" for each in PASSES]
+    alone = ("--windows", "initial", "--survive", "0.02", "--no-peer", "--threads", "1")
+    jobs += [tamis_lengths("ops", [4096], [f"1 thread, {what}" for what in whats], 0.4, alone)]
     jobs += [tamis_ops(4096, "infinite", 0.6, (0.001, 0.005, 0.05, 0.1, 0.2), ("float32",))]
     for dtype in BOTH:
         jobs += [

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Iterator
 
@@ -50,7 +50,8 @@ class Settings:
     def of(self, job: Job) -> str:
         """What a row depends on beside its job: a row made with other settings is measured anew."""
         if job.kind == "tamis":
-            return f"{self.threads} threads, memory kept by itself, program {digest(self.tamis)}"
+            libraries = sorted(self.tamis.parent.glob("libtamis_*.so"))  # the program itself only opens them
+            return f"{self.threads} threads, memory kept by itself, program {digest(self.tamis, *libraries)}"
         if job.kind == "llama":
             return f"{self.threads} threads, glibc, program {digest(self.llama_bench) if self.llama_bench else 'none'}"
         sources = digest(*(BENCH / "peers" / f"{name}.py" for name in PEER_SOURCES))
@@ -85,7 +86,9 @@ def environment(job: Job, settings: Settings) -> dict[str, str]:
 
 def command(job: Job, settings: Settings, scratch: pathlib.Path) -> list[str]:
     if job.kind == "tamis":
-        return [str(settings.tamis), "bench", *job.arguments["options"], "--threads", str(settings.threads), "--json"]
+        options = job.arguments["options"]
+        threads = [] if "--threads" in options else ["--threads", str(settings.threads)]
+        return [str(settings.tamis), "bench", *options, *threads, "--json"]
     if job.kind == "llama":
         model = llama.write_model(scratch, job.arguments["dtype"], settings.quick)
         return llama.command(settings.llama_bench, model, job.arguments, settings.threads)
@@ -183,7 +186,12 @@ def parsed(job: Job, out: str) -> Iterator[tuple[Measure, dict]]:
     """Measures and figures; only those of the job count."""
     if job.kind == "tamis":
         lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-        return ((tamis_measure(row, report["bench"], report["options"]), tamis_figures(row)) for report in lines for row in report["rows"])
+        alone = "--threads" in job.arguments.get("options", ())
+        return (
+            (tamis_measure(row, report["bench"], report["options"], alone), tamis_figures(row))
+            for report in lines
+            for row in report["rows"]
+        )
     if job.kind == "llama":
         return llama.parsed(out, job.measures)
     lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
@@ -200,10 +208,15 @@ def other_sizes(row: dict, bench: str, options: dict) -> str:
     others = [f"Psi {options['psi']}, "] if options.get("psi", PSI) != PSI else []
     others += [f"vocabulary {options['vocab']:,}, "] if options.get("vocab", VOCABULARY) != VOCABULARY else []
     others += [f"batch {row['batch']}, "] if bench == "decode" and row["batch"] != 1 else []
+    others += [f"recompute {options['recompute']:g}, "] if options.get("recompute") else []
     return "".join(others)
 
 
-def tamis_measure(row: dict, bench: str, options: dict) -> Measure:
+def tamis_measure(row: dict, bench: str, options: dict, named_threads: bool = False) -> Measure:
+    """`named_threads`: the job asks for a number of its own, which keeps its rows apart from all others."""
+    if named_threads:
+        measure = tamis_measure(row, bench, options)
+        return replace(measure, what=f"{row['threads']} thread{'s' * (row['threads'] > 1)}, {measure.what}")
     if bench == "ops":
         passes = "forward and backward" if row["backward"] else "forward"
         what = (
@@ -229,6 +242,8 @@ def tamis_figures(row: dict) -> dict:
         "tokens_per_second",
         "page_faults",
         "peak_bytes",
+        "extra_bytes",
+        "outside_the_model_seconds",
         "batch",
         "share_of_peak",
         "share_of_bandwidth",

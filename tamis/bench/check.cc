@@ -34,6 +34,20 @@ Tensor embedded(const Weights& w, const Tensor& tokens_BT) {
   return unit_rows(w.at("embed.weight")).index({tokens_BT}) * w.at("s_E").exp();
 }
 
+constexpr double kEndless = 95;  // exp of it is longer than any text, and within float32
+
+models::MultiscreenConfig plain_config(const models::Model& model) {
+  const nlohmann::json config = model.config();
+  const bool multiscreen = config.value("model_type", "") == "multiscreen";
+  if (!multiscreen || config.value("position", "mipe") != "mipe" || !config.value("tanh_norm", true) ||
+      !config.value("gate", true) || config.contains("fixed_r")) {
+    fail(ExitCode::kUsage,
+         "bench: expected a Multiscreen without variants (position, tanh_norm, gate, fixed_r), got {}",
+         multiscreen ? config.dump() : config.value("model_type", ""));
+  }
+  return models::read_multiscreen_config(config);
+}
+
 }  // namespace
 
 double check(const std::string& what, const std::vector<Named>& found, const std::vector<Named>& exact,
@@ -62,8 +76,8 @@ double model_tolerance(at::ScalarType dtype) {
   return dtype == at::kFloat ? 5e-3 : 0.25;
 }
 
-Tensor exact_hidden(const models::Model& model, const Tensor& tokens_BT) {
-  const models::MultiscreenConfig config = models::read_multiscreen_config(model.config());
+Tensor exact_hidden(const models::Model& model, const Tensor& tokens_BT, bool expand_windows) {
+  const models::MultiscreenConfig config = plain_config(model);
   const Weights w = exact_parameters(model);
   const int64_t H = config.num_attention_heads;
   const std::vector<int64_t> widths = {config.key_width(), config.key_width(), config.value_width(),
@@ -73,9 +87,11 @@ Tensor exact_hidden(const models::Model& model, const Tensor& tokens_BT) {
     const std::string layer = "layers." + std::to_string(l) + ".";
     const auto parts = at::linear(x_BTD, w.at(layer + "qkvg")).split_with_sizes(widths, -1);
     const auto by_head = [H](const Tensor& part) { return part.unflatten(-1, {H, -1}); };
-    const Tensor u_BTHV = ops::reference::screening(
-        by_head(parts[0]), by_head(parts[1]), by_head(parts[2]), w.at(layer + "s_w"), w.at(layer + "s_r"),
-        {.gate = by_head(parts[3]), .mipe_threshold = config.mipe_threshold});
+    const Tensor s_w = w.at(layer + "s_w"), endless = s_w.exp() + 1 > config.max_position_embeddings;
+    const Tensor u_BTHV =
+        ops::reference::screening(by_head(parts[0]), by_head(parts[1]), by_head(parts[2]),
+                                  expand_windows ? at::where(endless, kEndless, s_w) : s_w, w.at(layer + "s_r"),
+                                  {.gate = by_head(parts[3]), .mipe_threshold = config.mipe_threshold});
     const Tensor scaled = u_BTHV * w.at(layer + "s_O").exp().unsqueeze(-1);
     x_BTD = x_BTD + at::linear(scaled.flatten(2), w.at(layer + "o_proj.weight"));
   }

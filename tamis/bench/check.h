@@ -28,8 +28,9 @@ double operator_tolerance(at::ScalarType dtype);
 double model_tolerance(at::ScalarType dtype);
 
 /// A model's definition in plain torch and float64, for Multiscreen: `hidden` and `head_weight` as models::Model has
-/// them, from its parameters, through ops::reference::screening. Differentiable; memory O(T^2).
-at::Tensor exact_hidden(const models::Model& model, const at::Tensor& tokens_BT);
+/// them, from its parameters, through ops::reference::screening. Differentiable; memory O(T^2). `expand_windows` is
+/// SWE. Throws ExitCode::kUsage when the model is another one, or has a variant (position, gate, ...) of its own.
+at::Tensor exact_hidden(const models::Model& model, const at::Tensor& tokens_BT, bool expand_windows = false);
 at::Tensor exact_head(const models::Model& model);
 
 /// x_BTD, as `hidden` returns it, less the embedding's part, float64: what the layers add. At initialisation that is

@@ -40,9 +40,12 @@ void check_options(const TrainBench& bench) {
 }
 
 void check_options(const ForwardBench& bench) {
+  static const std::array<std::string, 2> kTrained = {"trained", "expanded"};
   check_dtypes(bench.dtypes);
   refuse_int8(bench.dtypes);
+  if (!bench.checkpoint.empty()) return check_names("window", bench.windows, kTrained);
   check_windows(bench.windows);
+  if (!bench.text.empty()) fail(ExitCode::kUsage, "--text: wants a model that can read; give --checkpoint, too");
 }
 
 void check_options(const DecodeBench& bench) {

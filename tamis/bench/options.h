@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,9 @@ struct ForwardBench : Options {
   int64_t psi = 16;
   int64_t vocab = 512;
   std::vector<int64_t> lengths = {4096, 16384};
-  std::vector<std::string> windows = {"initial"};  // "initial", "infinite"
+  std::vector<std::string> windows;  // "initial" (default), "infinite"; of a checkpoint "trained", "expanded" (both)
+  std::filesystem::path checkpoint;  // a trained Multiscreen instead of a fresh one; or a run directory
+  std::filesystem::path text;        // of a checkpoint: what it reads, again and again; default: random tokens
 };
 
 /// Tokens one after the other, the likeliest each time, after a context of random tokens.

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <charconv>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <type_traits>
@@ -81,6 +82,10 @@ class Subcommand : public std::enable_shared_from_this<Subcommand<Bench>> {
     });
   }
 
+  void add_path(const std::string& name, std::filesystem::path& value, const std::string& help) {
+    app_.add_option(name, value, help);
+  }
+
   void add_flag_off(const std::string& name, bool& value, const std::string& help) {
     app_.add_flag_callback(
         name, [&value] { value = false; }, help);
@@ -124,9 +129,8 @@ void add_model_options(Subcommand<Bench>& command) {
 }
 
 template <typename Bench>
-void add_windows(Subcommand<Bench>& command) {
-  command.add("--windows", command.bench.windows, command.bench.windows, list(any_text()),
-              "initial, infinite, separated by commas");
+void add_windows(Subcommand<Bench>& command, const std::string& help = "initial, infinite, separated by commas") {
+  command.add("--windows", command.bench.windows, command.bench.windows, list(any_text()), help);
 }
 
 void add_train_bench(CLI::App& app) {
@@ -147,8 +151,14 @@ void add_forward_bench(CLI::App& app) {
       app, "forward", "A long text through the model at once, without gradients.");
   add_model_options(*command);
   command->add("--lengths", command->bench.lengths, Integers{48}, list(whole(1)), "Tokens, separated by commas");
-  add_windows(*command);
-  command->finish("forward --lengths 4096,16384,65536 --windows initial,infinite");
+  add_windows(*command, "initial (default), infinite; with --checkpoint trained, expanded (both); separated by commas");
+  command->add_path("--checkpoint", command->bench.checkpoint,
+                    "A trained Multiscreen, or its run, instead of a fresh one");
+  command->add_path("--text", command->bench.text,
+                    "What the checkpoint reads, again and again; default: random tokens");
+  command->finish(
+      "forward --lengths 4096,16384,65536 --windows initial,infinite\n"
+      "         tamis bench forward --checkpoint runs/demo --text book.txt --lengths 16384");
 }
 
 void add_decode_bench(CLI::App& app) {

@@ -77,6 +77,7 @@ Marks mark(const data::TextTask& task, const infer::LoadedModel& loaded, std::sp
   }
   infer::Decoder decoder = decoder_for(loaded, questions, options);
   at::Tensor next_B1 = prompts_of(loaded, questions);
+  decoder.reserve(next_B1.size(1) + most);
   std::vector<at::Tensor> steps;
   for (int64_t step = 0; step < most; ++step) {
     next_B1 = decoder.logits_after(next_B1, options.chunk_tokens).argmax(-1, /*keepdim=*/true);

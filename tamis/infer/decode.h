@@ -31,6 +31,9 @@ class Decoder {
   /// Reads tokens_BT likewise and returns the logits after the last token, float32 [B, N].
   at::Tensor logits_after(const at::Tensor& tokens_BT, int64_t chunk_tokens);
 
+  /// Makes room for that many more tokens at once. Throws ExitCode::kRuntime when memory cannot hold the states.
+  void reserve(int64_t tokens);
+
   /// float32 [R, N], of the final x of any positions.
   at::Tensor logits(const at::Tensor& x_RD);
 
@@ -43,9 +46,6 @@ class Decoder {
  private:
   Decoder(const models::Model& model, const nn::StreamedMatrix& head_ND, at::Device device);
   void add(std::unique_ptr<models::DecodingState> state);
-
-  /// Throws ExitCode::kRuntime when the states of `tokens` more tokens do not fit into memory.
-  void reserve(int64_t tokens);
 
   const models::Model& model_;
   nn::StreamedMatrix head_ND_;  // as the model's matrices: float32, bfloat16 or int8

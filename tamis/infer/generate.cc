@@ -17,6 +17,11 @@ std::span<const float> row(const at::Tensor& logits_1N) {
   return {logits_1N.const_data_ptr<float>(), static_cast<size_t>(logits_1N.numel())};
 }
 
+/// Tokens that room is made for at once: the prompt, and of what may come after it as much as is likely to come.
+int64_t room_for(int64_t prompt, int64_t most_new) {
+  return prompt + std::min(most_new, std::max<int64_t>(1024, prompt / 8));
+}
+
 }  // namespace
 
 const char* name_of(Generation::End end) {
@@ -49,6 +54,7 @@ Generation generate(const LoadedModel& loaded, std::string_view prompt, const Ge
   require_memory(sizeof(int64_t) * static_cast<double>(ids.size()), fmt::format("a prompt of {} tokens", ids.size()),
                  "use a shorter prompt");
   Decoder decoder(*loaded.model, 1, forward_options(options.weights, options.expand_windows));
+  decoder.reserve(room_for(generation.prompt_tokens, options.max_new_tokens));
   at::Tensor logits = decoder.logits_after(to_tensor(ids), options.prefill_tokens).cpu().contiguous();
   const double prefilled = now_seconds();
 

@@ -78,11 +78,12 @@ HWY_INLINE void TileTimesBlock(const float* tile, int64_t stride, const TilePart
                           {block.transposed, kQueryBlock}, {out + part.begin * kQueryBlock, kQueryBlock});
 }
 
-/// The same for one row alone, product by product: the other lanes of its vector get zeros.
-HWY_INLINE void TileTimesRow(const float* tile, int64_t stride, const TilePart& part, const float* row, float* out) {
+/// The same for one row alone, product by product: `take(key, product)` gets each, in every lane of a vector.
+template <typename Take>
+HWY_INLINE void EachTimesRow(const float* tile, int64_t stride, const TilePart& part, const float* row,
+                             const Take& take) {
   const LaneTag<float> d;
   constexpr int64_t kRows = 4;  // that are multiplied in step
-  const auto first_lane = hn::FirstN(d, 1);
   for (int64_t key = part.begin; key < part.end; key += kRows) {
     const int64_t rows = std::min(kRows, part.end - key);
     hn::Vec<LaneTag<float>> sum[kRows] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
@@ -92,13 +93,21 @@ HWY_INLINE void TileTimesRow(const float* tile, int64_t stride, const TilePart& 
       const auto x = hn::LoadU(d, row + column);
       for (int64_t i = 0; i < kRows; ++i) sum[i] = hn::MulAdd(hn::LoadU(d, at[i] + column), x, sum[i]);
     }
-    for (int64_t i = 0; i < rows; ++i) {
-      float* const lanes = out + (key + i) * kQueryBlock;
-      hn::StoreU(hn::IfThenElseZero(first_lane, hn::SumOfLanes(d, sum[i])), d, lanes);
-      for (int64_t lane = hn::MaxLanes(d); lane < kLanes; lane += hn::MaxLanes(d))
-        hn::StoreU(hn::Zero(d), d, lanes + lane);
-    }
+    for (int64_t i = 0; i < rows; ++i) take(key + i, hn::SumOfLanes(d, sum[i]));
   }
+}
+
+/// The same into rows of lanes, as TileTimesBlock gives them: lanes without a query get zeros.
+HWY_INLINE void TileTimesRow(const float* tile, int64_t stride, const TilePart& part, const float* row, float* out) {
+  const LaneTag<float> d;
+  const auto first_lane = hn::FirstN(d, 1);
+  EachTimesRow(tile, stride, part, row, [&](int64_t key, auto product) {
+    float* const lanes = out + key * kQueryBlock;
+    hn::StoreU(hn::IfThenElseZero(first_lane, product), d, lanes);
+    for (int64_t lane = hn::MaxLanes(d); lane < kLanes; lane += hn::MaxLanes(d)) {
+      hn::StoreU(hn::Zero(d), d, lanes + lane);
+    }
+  });
 }
 
 /// Scores of a part of a tile of keys against all queries of a block, forward and backward by the same bits.

@@ -62,7 +62,7 @@ struct QueryBlock {
   int64_t end_key(const Visibility& visibility) const { return visibility.end_key(first + count - 1); }
 };
 
-/// Numbers of scratch memory that LoadQueries fills: rows, and the same transposed.
+/// Numbers of scratch memory that LoadBlock fills: rows, and the same transposed.
 constexpr int64_t query_scratch(int64_t dim) {
   return 2 * kQueryBlock * padded(dim);
 }

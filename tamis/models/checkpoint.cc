@@ -98,7 +98,7 @@ nlohmann::json changed(const nlohmann::json& config, const nlohmann::json& chang
   result.update(changes);
   result = complete_config(result);
   for (const auto& change : changes.items()) {
-    if (result.contains(change.key()) || change.value().is_null()) continue;
+    if (result.contains(change.key()) || config.contains(change.key()) || change.value().is_null()) continue;
     fail(ExitCode::kUsage, "--set-model: \"{}\" would change nothing in this model", change.key());
   }
   const std::vector<nn::NamedTensor> trained = shapes_of(config), wanted = shapes_of(result);

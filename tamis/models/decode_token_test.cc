@@ -269,11 +269,16 @@ TEST(TokenByTokenOfAStack, IsTheModelForEveryVariant) {
   }
 }
 
-TEST(TokenByTokenOfAStack, RefusesTheStatesOfAnotherModel) {
-  const Case one{"stack", stack_config, {}};
-  const auto model = make_small(one), other = make_small(one);
-  const States states = staggered_states(*other, 1, {});
-  EXPECT_THROW(by_token(*model, states, random_tokens(1, 1, model->vocab_size(), 1)), Error);
+TEST(TokenByTokenOfAnyModel, RefusesTheStatesOfAnotherOne) {
+  for (const Case& one : {Case{"stack", stack_config, {}}, Case{"multiscreen", testing::small_config, {}}}) {
+    const auto model = make_small(one), other = make_small(one);
+    const auto state = other->new_state({});
+    DecodingState* pointer = state.get();
+    for (const int64_t tokens : {1, 3}) {
+      EXPECT_THROW(model->decode(random_tokens(1, tokens, model->vocab_size(), 1), std::span(&pointer, 1)), Error);
+      EXPECT_EQ(state->position(), 0);
+    }
+  }
 }
 
 }  // namespace

@@ -47,15 +47,19 @@ class SharedWeights {
   std::map<std::pair<at::ScalarType, bool>, Entry> entries_;
 };
 
-/// The states of one call of Model::decode: of one model, each once, one per row of tokens. Throws ExitCode::kRuntime.
+/// The states of one call of Model::decode: of this model, each once, one per row of tokens. Throws ExitCode::kRuntime.
 template <typename State>
-std::vector<State*> sequences_of(const at::Tensor& tokens_BC, std::span<DecodingState* const> states) {
+std::vector<State*> sequences_of(const Model& model, const at::Tensor& tokens_BC,
+                                 std::span<DecodingState* const> states) {
   std::vector<State*> sequences;
   for (DecodingState* state : states) {
     auto* const own = dynamic_cast<State*>(state);
     if (own == nullptr || (!sequences.empty() && own->weights() != sequences.front()->weights())) {
       fail(ExitCode::kRuntime,
            "decode: the states of one call must come from one model, format of weights and training step");
+    }
+    if (own->weights()->owner != &model) {
+      fail(ExitCode::kRuntime, "decode: state {} belongs to another model than the one that decodes", sequences.size());
     }
     if (std::find(sequences.begin(), sequences.end(), own) != sequences.end()) {
       fail(ExitCode::kRuntime, "decode: a state may stand only once in a call, but state {} came before",

@@ -1,6 +1,7 @@
 #include "tamis/models/key_value_cache.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "tamis/base/error.h"
+#include "tamis/base/memory.h"
 #include "tamis/kernels/rows.h"
 
 namespace tamis::models {
@@ -40,10 +42,16 @@ int64_t KeyValueCache::kept_after(int64_t tokens) const {
   return (window_ ? std::min(kept, *window_ - 1) : kept) + tokens;
 }
 
-/// Room that is made for so many keys.
+/// Room that is made for so many keys: of a window twice as much, so that what it keeps is moved seldom; else an eighth
+/// more, so that growing a token at a time stays cheap and wastes little.
 int64_t KeyValueCache::rows_for(int64_t keys) const {
-  const int64_t rows = std::max(2 * keys, kLeastRows);
-  return window_ ? std::min(rows, std::max(2 * *window_, kLeastRows)) : rows;
+  if (!window_) return keys + std::max(keys / 8, kLeastRows);
+  return std::min(std::max(2 * keys, kLeastRows), std::max(2 * *window_, kLeastRows));
+}
+
+/// More tokens than the room that a window is given.
+bool KeyValueCache::exceeds_window(int64_t tokens) const {
+  return window_ && kept_after(tokens) > rows_for(kept_after(tokens));
 }
 
 void KeyValueCache::make_room(int64_t tokens) {
@@ -76,6 +84,10 @@ void KeyValueCache::move_down(const Tensor& x) const {
 
 /// Into buffers of so many rows.
 void KeyValueCache::move_to(int64_t rows) {
+  constexpr double kLarge = 64 << 20;  // smaller ones are not asked for
+  const auto bytes = static_cast<double>(rows * bytes_of_key());
+  if (bytes > kLarge)
+    require_memory(bytes, fmt::format("the keys and values of {} tokens", rows), "use a shorter text");
   const int64_t kept = end_ - first_;
   const auto moved = [&](const Tensor& old, const Tensor& used) {
     const Tensor other = this->rows(rows, old.size(3), old.options());
@@ -102,7 +114,7 @@ void KeyValueCache::reserve(int64_t tokens) {
 
 KeyValueCache::Seen KeyValueCache::append(const Tensor& k, const Tensor& v) {
   const int64_t tokens = k.size(1);
-  if (window_ && kept_after(tokens) > rows_for(kept_after(tokens))) return append_long(k, v);
+  if (exceeds_window(tokens)) return append_long(k, v);
   make_room(tokens);
   k_.narrow(1, end_, tokens).copy_(k);
   v_.narrow(1, end_, tokens).copy_(v);
@@ -111,8 +123,8 @@ KeyValueCache::Seen KeyValueCache::append(const Tensor& k, const Tensor& v) {
   return {keys(), values(), position_ - (end_ - first_)};
 }
 
-void KeyValueCache::begin_token() {
-  make_room(1);
+void KeyValueCache::begin(int64_t tokens) {
+  if (!exceeds_window(tokens)) make_room(tokens);
 }
 
 KeyValueCache::Head KeyValueCache::head(int64_t head) const {
@@ -127,7 +139,7 @@ void KeyValueCache::end_token() {
   ++position_;
 }
 
-/// A chunk longer than the room that a window is given: it is seen whole once, and its end is kept.
+/// Of a chunk that exceeds the window's room: it is seen whole once, and its end is kept.
 KeyValueCache::Seen KeyValueCache::append_long(const Tensor& k, const Tensor& v) {
   const int64_t kept = kept_after(0), last = std::min(kept + k.size(1), *window_ - 1);
   const auto whole = [&](const Tensor& old, const Tensor& added) {
@@ -139,8 +151,9 @@ KeyValueCache::Seen KeyValueCache::append_long(const Tensor& k, const Tensor& v)
     buffer.narrow(1, 0, last).copy_(seen_rows.narrow(1, seen_rows.size(1) - last, last));
     return buffer;
   };
-  k_ = ends(k_, seen.k);
+  const Tensor k_end = ends(k_, seen.k);
   v_ = ends(v_, seen.v);
+  k_ = k_end;
   first_ = 0;
   end_ = last;
   position_ += k.size(1);

@@ -27,9 +27,10 @@ class KeyValueCache {
   /// Adds the keys and values of the next tokens, [1, C, H, key_dim] and [1, C, H, value_dim].
   Seen append(const at::Tensor& k_1CHK, const at::Tensor& v_1CHV);
 
-  /// One token, head by head: begin_token makes room, the heads write their rows, end_token counts them. On the CPU in
-  /// float32.
-  void begin_token();
+  /// Room for the next tokens, with some to spare; append makes it too. Throws ExitCode::kRuntime, the cache as it was,
+  /// when memory cannot hold it.
+  void begin(int64_t tokens);
+  /// One token, head by head: after begin(1) the heads write their rows, end_token counts them. On the CPU in float32.
   struct Head {
     float *k, *v;                // of the new token, to be written
     const float *keys, *values;  // of what it sees, oldest first, the new ones last
@@ -41,7 +42,7 @@ class KeyValueCache {
   int64_t position() const { return position_; }  // tokens seen
   int64_t bytes() const;
   int64_t bytes_after(int64_t tokens) const;  // with room for so many more made at once
-  /// Room for that many more tokens, no more: append alone makes room for twice as many as it needs.
+  /// Room for that many more tokens, no more: begin makes room for an eighth beyond what it needs.
   void reserve(int64_t tokens);
 
   KeyValueCache fork() const;
@@ -57,6 +58,7 @@ class KeyValueCache {
   int64_t kept_after(int64_t tokens) const;
   int64_t rows_for(int64_t keys) const;
   int64_t rows_reserved(int64_t tokens) const;
+  bool exceeds_window(int64_t tokens) const;
   void make_room(int64_t tokens);
   void move_down(const at::Tensor& x) const;
   void move_to(int64_t rows);

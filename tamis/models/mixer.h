@@ -51,7 +51,7 @@ class MixerState {
   virtual int64_t bytes() const = 0;                      // memory it holds
   virtual int64_t bytes_after(int64_t tokens) const = 0;  // memory after that many more tokens, reserved at once
   virtual void reserve(int64_t) {}                        // makes room for that many more tokens at once
-  virtual void begin_token() {}                           // room for a token; may come again, may come to nothing
+  virtual void begin(int64_t) {}                          // the next tokens may come: room for them, or throws
   virtual void end_token() {}                             // every head had its Mixer::step_head
   virtual std::unique_ptr<MixerState> fork() const = 0;   // what changes afterwards changes one of them only
   virtual void save(std::ostream& out) const = 0;
@@ -104,7 +104,7 @@ class Mixer {
   /// One token in plain memory, for many small steps (stack_token.h). Nothing: decode takes tokens, too.
   virtual std::optional<TokenForm> token_form() const { return std::nullopt; }
   /// A head's products with the token's input, which may be overwritten -> what it gives. Of `call` only what is no
-  /// matrix is there. Heads may come from different threads, between begin_token and end_token of the state. Must not
+  /// matrix is there. Heads may come from different threads, between begin(1) and end_token of the state. Must not
   /// throw; asked of mixers with a token_form.
   virtual void step_head(int64_t head, const MixerCall& call, MixerState& state, float* projected, float* out) const;
 

@@ -24,7 +24,7 @@ std::unique_ptr<Model> make_multiscreen(const nlohmann::json& complete_config, c
 /// `hidden` returns exp(s_F) x and `head_weight` Wbar. No final norm, no biases.
 ///
 /// Decoding casts the weights once, when a state is made; states that are alive at the same time share one copy. A
-/// token at a time of a few sequences on the CPU takes the path of multiscreen_token.h, all else goes through GEMMs.
+/// token at a time on the CPU takes the path of multiscreen_token.h, chunks and rotary positions go through GEMMs.
 /// Several threads may make states and decode at once. Do not train on while states are alive.
 class Multiscreen final : public Model {
  public:

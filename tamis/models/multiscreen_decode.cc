@@ -60,7 +60,7 @@ DecodingTile Multiscreen::decoding_tile(const Layer& layer, const ForwardOptions
 std::unique_ptr<DecodingState> Multiscreen::new_state(const ForwardOptions& options) const {
   const at::NoGradGuard no_grad;
   return std::make_unique<MultiscreenState>(config_, options, decoding_.get(parameters(), options, [&] {
-    MultiscreenWeights all{.compute_dtype = options.compute_dtype, .layers = {}};
+    MultiscreenWeights all{.owner = this, .compute_dtype = options.compute_dtype, .layers = {}};
     for (const Layer& layer : layers_) all.layers.push_back(decoding_tile(layer, options));
     return all;
   }));
@@ -68,11 +68,12 @@ std::unique_ptr<DecodingState> Multiscreen::new_state(const ForwardOptions& opti
 
 at::Tensor Multiscreen::decode(const at::Tensor& tokens_BC, std::span<DecodingState* const> states) const {
   const at::NoGradGuard no_grad;
-  const std::vector<MultiscreenState*> sequences = sequences_of<MultiscreenState>(tokens_BC, states);
+  const std::vector<MultiscreenState*> sequences = sequences_of<MultiscreenState>(*this, tokens_BC, states);
   if (tokens_BC.size(1) != 1 || config_.position == "rope" || !token_by_token(*sequences.front()->weights())) {
     return decode_chunk(tokens_BC, sequences);
   }
   const at::Tensor x_B1D = embedded_token(tokens_BC);
+  for (MultiscreenState* sequence : sequences) sequence->reserve(1);  // of all, before the first has its token
   float* x = x_B1D.data_ptr<float>();
   const kernels::WeightFormat format = sequences.front()->weights()->layers.front().projection.rows()->format;
   const auto together = static_cast<size_t>(kernels::vectors_together(format));
@@ -108,6 +109,7 @@ at::Tensor Multiscreen::decode_chunk(const at::Tensor& tokens_BC, std::span<Mult
   const MultiscreenWeights& weights = *states.front()->weights();
   std::vector<ops::ScreeningState*> layer_states(states.size());
   at::Tensor x_BCD = embedded(tokens_BC);
+  for (MultiscreenState* state : states) state->reserve(tokens_BC.size(1));
   for (size_t l = 0; l < weights.layers.size(); ++l) {
     const DecodingTile& tile = weights.layers[l];
     for (size_t b = 0; b < states.size(); ++b) layer_states[b] = &states[b]->layer(l);

@@ -24,6 +24,7 @@ struct DecodingTile {
 
 /// All layers' tiles in one format, read only, shared by the states that use them.
 struct MultiscreenWeights {
+  const Model* owner = nullptr;               // whose layers these are
   at::ScalarType compute_dtype = at::kFloat;  // of products with many vectors
   std::vector<DecodingTile> layers;
 };

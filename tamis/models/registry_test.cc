@@ -77,8 +77,9 @@ TEST(CompleteConfig, NamesWhatIsWrong) {
     config.update(change);
     return refusal(config);
   };
-  EXPECT_THAT(with({{"model_type", "multiscren"}}), testing::StartsWith("unknown model_type \"multiscren\"; did you mean "
-                                                                        "\"multiscreen\"? Known: multiscreen"));
+  EXPECT_THAT(with({{"model_type", "multiscren"}}),
+              testing::StartsWith("unknown model_type \"multiscren\"; did you mean "
+                                  "\"multiscreen\"? Known: multiscreen"));
   EXPECT_THAT(with({{"hiden_size", 3}}), testing::HasSubstr("did you mean \"hidden_size\"?"));
   EXPECT_EQ(with({{"hidden_size", "big"}}),
             "model: \"hidden_size\" must be a whole number from 1 to 1048576, but is \"big\"");

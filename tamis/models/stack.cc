@@ -256,16 +256,14 @@ std::unique_ptr<DecodingState> Stack::new_state(const ForwardOptions& options) c
 
 Tensor Stack::decode(const Tensor& tokens_BC, std::span<DecodingState* const> states) const {
   const at::NoGradGuard no_grad;
-  const std::vector<StackState*> sequences = sequences_of<StackState>(tokens_BC, states);
+  const std::vector<StackState*> sequences = sequences_of<StackState>(*this, tokens_BC, states);
   const StackWeights& weights = *sequences.front()->weights();
-  if (weights.owner != this) {
-    fail(ExitCode::kRuntime, "decode: the states belong to another {} than the one that decodes", config_.model_type);
-  }
   Tensor x = embedded(tokens_BC);
   if (tokens_BC.size(1) == 1 && weights.token_by_token()) {
     decode_token(config_, weights.layers, sequences, x.data_ptr<float>());
     return final_norm(x);
   }
+  for (StackState* sequence : sequences) sequence->begin(tokens_BC.size(1));
   std::vector<MixerState*> own(sequences.size());
   for (size_t l = 0; l < layers_.size(); ++l) {
     for (size_t b = 0; b < sequences.size(); ++b) own[b] = &sequences[b]->layer(l);

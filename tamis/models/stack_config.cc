@@ -98,12 +98,8 @@ StackConfig read_stack_config(const nlohmann::json& json) {
   config.rope_factor = reader.number("rope_factor", 0.0, 1e30, config.rope_factor);
   config.qk_norm = reader.boolean("qk_norm", config.qk_norm);
   config.ssmax = reader.choice("ssmax", kScales, config.ssmax);
-  if (config.ssmax == "fixed") {
-    config.ssmax_scale =
-        reader.number("ssmax_scale", 0.0, 1e30, mean_logarithm_inverse(config.max_position_embeddings));
-  } else if (config.learns_scale() && reader.has("ssmax_scale")) {
-    config.ssmax_scale = reader.number("ssmax_scale", 0.0, 1e30);
-  }
+  const double scale = reader.number("ssmax_scale", 0.0, 1e30, mean_logarithm_inverse(config.max_position_embeddings));
+  if (config.ssmax == "fixed" || (config.learns_scale() && reader.has("ssmax_scale"))) config.ssmax_scale = scale;
   config.alpha = reader.number("alpha", 0.0, 1e30, config.alpha);
   if (config.alpha < 1 || config.alpha > 2) {
     fail(ExitCode::kUsage, "model: \"alpha\" must be from 1 to 2, but is {}", config.alpha);

@@ -34,8 +34,8 @@ void StackState::reserve(int64_t tokens) {
   for (const auto& layer : layers_) layer->reserve(tokens);
 }
 
-void StackState::begin_token() {
-  for (const auto& layer : layers_) layer->begin_token();
+void StackState::begin(int64_t tokens) {
+  for (const auto& layer : layers_) layer->begin(tokens);
 }
 
 void StackState::end_token() {
@@ -78,7 +78,7 @@ void StackState::load(std::istream& in) {
     fail(ExitCode::kInput, "decoding state: expected one of this model ({}), but the bytes begin otherwise", header());
   }
   std::vector<std::unique_ptr<MixerState>> layers;
-  for (const auto& layer : layers_) layers.push_back(layer->fork());
+  for (const DecodingLayer& layer : weights_->layers) layers.push_back(layer.mixer->new_state());
   for (const auto& layer : layers) layer->load(in, position);
   layers_ = std::move(layers);
   position_ = position;

@@ -13,11 +13,9 @@
 
 namespace tamis::models {
 
-class Stack;
-
 /// All layers in one format, read only, shared by the states that use them.
 struct StackWeights {
-  const Stack* owner = nullptr;               // whose mixers these are
+  const Model* owner = nullptr;               // whose mixers these are
   at::ScalarType compute_dtype = at::kFloat;  // of products with many vectors
   std::optional<at::Tensor> position_scale;   // of Scalable-Softmax, shared by all layers
   std::vector<DecodingLayer> layers;
@@ -44,7 +42,8 @@ class StackState final : public DecodingState {
   const std::shared_ptr<const StackWeights>& weights() const { return weights_; }
   MixerState& layer(size_t l) { return *layers_[l]; }
   void advance(int64_t tokens) { position_ += tokens; }
-  void begin_token();
+  /// The next tokens may come: room for them in every layer, or throws and nothing has come.
+  void begin(int64_t tokens);
   void end_token();
   /// Memory of that many numbers, kept from call to call; what it holds is not part of the state.
   float* scratch(int64_t numbers);

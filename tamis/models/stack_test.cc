@@ -179,6 +179,32 @@ TEST_P(EveryMixer, StatesForkSaveAndLoad) {
   EXPECT_THROW(loaded->load(cut), Error);
 }
 
+/// A window that is full, and has moved: what is saved is its end, and tokens go on from there.
+TEST_P(EveryMixer, StatesOfAFullWindowGoOnTokenByToken) {
+  json short_window = config();
+  short_window["window"] = 9;
+  const auto model = make_model(complete_config(short_window), 4);
+  const at::NoGradGuard no_grad;
+  const Tensor tokens = random_tokens(1, 60, model->vocab_size(), 3);
+  const auto state = model->new_state({});
+  DecodingState* pointer = state.get();
+  model->decode(tokens.slice(1, 0, 25), std::span(&pointer, 1));
+  for (int64_t t = 25; t < 40; ++t) model->decode(tokens.slice(1, t, t + 1), std::span(&pointer, 1));
+  std::stringstream bytes;
+  state->save(bytes);
+  const auto fork = state->fork();
+  const auto loaded = model->new_state({});
+  loaded->load(bytes);
+  const Tensor whole = model->hidden(tokens, {});
+  for (DecodingState* each : {pointer, fork.get(), loaded.get()}) {
+    for (int64_t t = 40; t < 60; ++t) {
+      const Tensor x = model->decode(tokens.slice(1, t, t + 1), std::span(&each, 1));
+      const double error = (x[0][0] - whole[0][t]).abs().max().item<double>();
+      EXPECT_LE(error, 1e-5 * whole.abs().max().item<double>()) << t;
+    }
+  }
+}
+
 TEST_P(EveryMixer, EveryParameterLearns) {
   const auto model = make_model(config(), 5);
   disturb(*model);

@@ -178,7 +178,7 @@ class TokenPass {
 
 void decode_token(const StackConfig& config, std::span<const DecodingLayer> layers, std::span<StackState* const> states,
                   float* x_BD) {
-  for (StackState* state : states) state->begin_token();
+  for (StackState* state : states) state->begin(1);
   const auto together = static_cast<size_t>(kernels::vectors_together(layers.front().mlp[0].rows()->format));
   float* scratch = nullptr;  // of the first group, which is the largest
   for (size_t b = 0; b < states.size(); b += together) {

@@ -30,8 +30,9 @@ struct DecodingLayer {
 /// Threads meet four times a layer: after the heads, the output product, the MLP's inner rows and its outer ones. Every
 /// weight is read once for all sequences of a region. Every number is computed whole by one thread, in an order that
 /// depends on neither the number of threads nor the other sequences (but on whether there are more than
-/// kernels::kFewVectors in a region). Nothing is allocated, apart from the room that caches need from time to time,
-/// which is made for all sequences first, and the first call's scratch memory.
+/// kernels::kFewVectors in a region). Room is made for all sequences first (StackState::begin); then nothing is
+/// allocated but scratch memory: that of the first call, and what some attentions need for a list of keys
+/// (AttentionToken).
 void decode_token(const StackConfig& config, std::span<const DecodingLayer> layers, std::span<StackState* const> states,
                   float* x_BD);
 

@@ -76,7 +76,8 @@ inline double mass_error(const Model& model, const at::Tensor& tokens_1T, const 
     for (const RelevanceMap& map : model.relevance(tokens_1T, options)) {
       const at::Tensor row_HT = map.relevance.select(1, T - 1).to(at::kDouble), all = row_HT.sum(-1);
       const at::Tensor expected = at::where(all > 0, row_HT.narrow(1, first, last - first).sum(-1) / all, 0 * all);
-      error = std::max(error, (mass_LH[map.layer] - expected).abs().max().item<double>());
+      const auto here = (mass_LH[map.layer] - expected).abs().max().item<double>();
+      if (!(here <= error)) error = here;  // NaN, too
     }
   }
   return error;

@@ -14,7 +14,7 @@ namespace tamis::ops {
 
 /// Work in phases on ATen's threads, for phases of a few microseconds: each needs what all of the phase before wrote.
 ///
-///   parallel_team([&](TeamMember& member) {
+///   parallel_team(team_shares(items), [&](TeamMember& member) {
 ///     member.phase(items_of_share, work);   // work(item) for every item once, by whichever thread
 ///     member.phase(...);                    // begins when all items before are done
 ///   });
@@ -42,6 +42,9 @@ class TeamWork {
     }
   }
 
+  /// A member will not do its items: nobody waits for them, and what the others make is worth nothing.
+  void fail() { failed_.store(true, std::memory_order_release); }
+
   /// `items` were done: what this thread wrote is there for those who wait.
   void publish(int64_t items) { done_.fetch_add(items, std::memory_order_acq_rel); }
 
@@ -49,6 +52,7 @@ class TeamWork {
   void wait(int64_t items) const {
     constexpr int kPatience = 4000;  // some tens of microseconds: then another thread may need the core
     for (int spins = 0; done_.load(std::memory_order_acquire) < items; ++spins) {
+      if (failed_.load(std::memory_order_acquire)) return;
       if (spins < kPatience) {
         pause();
       } else {
@@ -72,6 +76,7 @@ class TeamWork {
 
   int64_t shares_;
   alignas(64) std::atomic<int64_t> done_{0};
+  std::atomic<bool> failed_{false};
   std::array<Taken, kMostShares> taken_;
 };
 
@@ -82,7 +87,7 @@ class TeamMember {
 
   int64_t share() const { return share_; }
 
-  /// Share s of the phase has the items [first_item(s), first_item(s + 1)); `work(item)` must not throw.
+  /// Share s of the phase has the items [first_item(s), first_item(s + 1)).
   template <typename FirstItem, typename Work>
   void phase(const FirstItem& first_item, const Work& work) {
     ++phase_;
@@ -118,14 +123,21 @@ class TeamMember {
   int64_t items_ = 0;  // of all phases so far
 };
 
-/// Calls `work(member)` on `shares` of ATen's threads, at most TeamWork::kMostShares.
+/// Calls `work(member)` on `shares` of ATen's threads, at most TeamWork::kMostShares. What a member throws (memory may
+/// be short) is thrown here, once the others have run through their phases without it.
 template <typename Work>
 void parallel_team(int64_t shares, const Work& work) {
   TeamWork team(shares);
   const auto join = [&](int64_t first, int64_t) {
     order::acquire(&order::fork);
     TeamMember member(team, first);
-    work(member);
+    try {
+      work(member);
+    } catch (...) {
+      team.fail();
+      order::release(&team);
+      throw;
+    }
     order::release(&team);
   };
   order::release(&order::fork);

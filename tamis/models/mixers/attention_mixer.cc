@@ -21,9 +21,9 @@ struct AttentionState final : MixerState {
   int64_t bytes() const override { return cache.bytes(); }
   int64_t bytes_after(int64_t tokens) const override { return cache.bytes_after(tokens); }
   void reserve(int64_t tokens) override { cache.reserve(tokens); }
-  void begin_token() override {
-    cache.begin_token();
-    if (rotation) rotation->set_position(cache.position());
+  void begin(int64_t tokens) override {
+    cache.begin(tokens);
+    if (rotation && tokens == 1) rotation->set_position(cache.position());
   }
   void end_token() override { cache.end_token(); }
   std::unique_ptr<MixerState> fork() const override { return std::make_unique<AttentionState>(cache.fork(), rotation); }

@@ -22,7 +22,7 @@ struct ScreeningMixerState final : MixerState {
   int64_t bytes() const override { return state.bytes(); }
   int64_t bytes_after(int64_t tokens) const override { return state.bytes_after(tokens); }
   void reserve(int64_t tokens) override { state.reserve(tokens); }
-  void begin_token() override { state.reserve(1); }
+  void begin(int64_t tokens) override { state.reserve(tokens); }
   void end_token() override { state.advance(); }
   std::unique_ptr<MixerState> fork() const override { return std::make_unique<ScreeningMixerState>(state.fork()); }
   void save(std::ostream& out) const override { state.save(out); }

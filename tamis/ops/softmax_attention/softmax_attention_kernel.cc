@@ -57,7 +57,65 @@ HWY_INLINE void QueryFactors(float scale, const float* query_scale, int64_t firs
   }
 }
 
+/// Asks for the keys `ahead` of the part's and for the part's values: rows of one after the other, whose memory is all
+/// that one query waits for.
+HWY_INLINE void PrefetchTile(const PackedKeys& packed, int64_t tile, const TilePart& part) {
+  constexpr int64_t kAhead = 32, kLine = 64 / sizeof(float);  // keys; numbers of a cache line
+  constexpr int kSecondLevel = 2;
+  const int64_t key_width = padded(packed.key_dim), value_width = padded(packed.value_dim);
+  const float* key = packed.key(tile + part.begin + kAhead);  // which may not exist: nothing is read
+  const float* value = packed.value(tile + part.begin);
+  const int64_t keys = part.end - part.begin;
+  for (int64_t i = 0; i < keys * key_width; i += kLine) __builtin_prefetch(key + i, /*write=*/0, kSecondLevel);
+  for (int64_t i = 0; i < keys * value_width; i += kLine) __builtin_prefetch(value + i, /*write=*/0, kSecondLevel);
+}
+
+/// The same for one query alone, whose scores stand side by side: a lane for each key, not for each query.
+void ForwardOne(const SoftmaxForward& work) {
+  const LaneTag<float> d;
+  const QueryBlock& block = work.block;
+  const PackedKeys& packed = work.packed;
+  const int64_t key_width = padded(packed.key_dim), value_width = padded(packed.value_dim);
+  const int64_t row = block.first - work.query_origin;
+  float* const q = work.scratch;
+  float* const out = q + key_width;
+  HWY_ALIGN float scores[kKeyTile];
+  float factor, largest = kNoScoreYet, sum = 0;
+  QueryFactors(work.scale, work.query_scale, row, 1, &factor);
+  LoadRow(work.q, row, packed.key_dim, q);
+  ScaleRow(factor, q, key_width);
+  std::fill_n(out, value_width, 0.0f);
+  const int64_t first_key = block.first_key(work.visibility), end_key = block.end_key(work.visibility);
+  for (int64_t tile = first_key / kKeyTile * kKeyTile; tile < end_key; tile += kKeyTile) {
+    const TilePart part = VisiblePart(work.visibility, block, first_key, end_key, tile);
+    PrefetchTile(packed, tile, part);
+    std::fill(scores, scores + part.begin, kHidden);
+    std::fill(scores + part.end, scores + kKeyTile, kHidden);
+    EachTimesRow(packed.key(tile), key_width, part, q,
+                 [&](int64_t key, auto product) { scores[key] = hn::GetLane(product); });
+    auto most = hn::Set(d, largest);
+    for (int64_t key = 0; key < kKeyTile; key += hn::MaxLanes(d)) most = hn::Max(most, hn::Load(d, scores + key));
+    most = hn::MaxOfLanes(d, most);
+    auto added = hn::Zero(d);
+    for (int64_t key = 0; key < kKeyTile; key += hn::MaxLanes(d)) {
+      const auto weight = ExpOfNonPositive(d, hn::Sub(hn::Load(d, scores + key), most));
+      hn::Store(weight, d, scores + key);
+      added = hn::Add(added, weight);
+    }
+    const float shrink = hn::GetLane(ExpOfNonPositive(d, hn::Sub(hn::Set(d, largest), most)));
+    largest = hn::GetLane(most);
+    sum = sum * shrink + hn::GetLane(hn::SumOfLanes(d, added));
+    if (shrink != 1) ScaleRow(shrink, out, value_width);
+    Multiply<Sum::kAdd>(1, value_width, part.end - part.begin, {scores + part.begin, kKeyTile, 1},
+                        {packed.value(tile + part.begin), value_width}, {out, value_width});
+  }
+  ScaleRow(1 / sum, out, value_width);
+  StoreRow(out, packed.value_dim, work.out, row);
+  work.statistics[row] = {largest, 1 / sum};
+}
+
 void Forward(const SoftmaxForward& work) {
+  if (work.block.count == 1 && work.visibility.document == nullptr) return ForwardOne(work);
   const QueryBlock& block = work.block;
   const PackedKeys& packed = work.packed;
   const int64_t key_width = padded(packed.key_dim), value_width = padded(packed.value_dim), lanes = block.lanes();
