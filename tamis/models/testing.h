@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -77,7 +78,7 @@ inline double mass_error(const Model& model, const at::Tensor& tokens_1T, const 
       const at::Tensor row_HT = map.relevance.select(1, T - 1).to(at::kDouble), all = row_HT.sum(-1);
       const at::Tensor expected = at::where(all > 0, row_HT.narrow(1, first, last - first).sum(-1) / all, 0 * all);
       const auto here = (mass_LH[map.layer] - expected).abs().max().item<double>();
-      if (!(here <= error)) error = here;  // NaN, too
+      if (!(here <= error) && !std::isnan(error)) error = here;  // NaN stays
     }
   }
   return error;

@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <array>
 #include <cmath>
+#include <numeric>
 
 #include "tamis/ops/attention.h"
 
@@ -64,8 +66,14 @@ Tensor layer_norm(const Tensor& x, const std::optional<Tensor>& weight, double e
 }
 
 void rms_norm_row(const float* x, const float* weight, int64_t dim, double eps, float* out) {
-  double squared = 0;
-  for (int64_t d = 0; d < dim; ++d) squared += static_cast<double>(x[d]) * x[d];
+  constexpr int64_t kSums = 8;  // one would make every addition wait for the one before
+  std::array<double, kSums> sums{};
+  int64_t first = 0;
+  for (; first + kSums <= dim; first += kSums) {
+    for (int64_t i = 0; i < kSums; ++i) sums[i] += static_cast<double>(x[first + i]) * x[first + i];
+  }
+  for (int64_t d = first; d < dim; ++d) sums[0] += static_cast<double>(x[d]) * x[d];
+  const double squared = std::accumulate(sums.begin(), sums.end(), 0.0);
   const auto inverse = static_cast<float>(1 / std::sqrt(squared / static_cast<double>(dim) + eps));
   for (int64_t d = 0; d < dim; ++d) out[d] = x[d] * inverse * weight[d];
 }
