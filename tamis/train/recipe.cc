@@ -193,7 +193,9 @@ std::string first_difference(const json& before, const json& now) {
                                                  "/train/sample_tokens",
                                                  "/train/sample_temperature"};
   static const json kDefaults = to_json(Recipe()).flatten();  // of keys that an earlier version did not know
-  const json old_values = before.flatten();
+  json as_now = before;  // an earlier version may have written settings that no layer heeds
+  if (as_now.contains("model")) as_now["model"] = models::complete_config(as_now["model"]);
+  const json old_values = as_now.flatten();
   const json new_values = now.flatten();
   // What the steps done so far would have been with another number of steps in all.
   const bool steps_matter =

@@ -185,6 +185,9 @@ TEST(Recipe, OnlyDifferencesThatMatterAreDifferences) {
                                                 "train.steps=" + std::to_string(steps)};
     return to_json(load_recipe(file, overrides));
   };
+  auto with_what_nobody_heeds = sliding("0", 6);
+  with_what_nobody_heeds["model"]["alpha"] = 1.5;
+  EXPECT_EQ(first_difference(with_what_nobody_heeds, sliding("0", 6)), "");
   auto of_an_earlier_version = sliding("0", 6);  // which did not know this key
   of_an_earlier_version["train"].erase("window_short");
   EXPECT_EQ(first_difference(of_an_earlier_version, sliding("0", 6)), "");

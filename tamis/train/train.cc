@@ -126,9 +126,7 @@ class Run {
 
   void resume(const std::filesystem::path& checkpoint) {
     state_ = read_training_state(checkpoint);
-    nlohmann::json before = state_.recipe;
-    before["model"] = models::complete_config(before["model"]);  // as this version writes it
-    const std::string difference = first_difference(before, to_json(recipe_));
+    const std::string difference = first_difference(state_.recipe, to_json(recipe_));
     if (!difference.empty()) {
       fail(ExitCode::kUsage, "{}: belongs to another recipe: {}; choose another run.dir, or --fresh to begin anew",
            recipe_.run.dir, difference);

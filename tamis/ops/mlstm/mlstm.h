@@ -35,7 +35,7 @@ struct MlstmOptions {
 /// Dtype     float32, bfloat16 (gates, state and all arithmetic in float32); others through the definition.
 /// Gradient  of q, k, v, i, f and the given state, from h and the returned state, m included; once.
 /// Memory    O(T) and, backward, one state for each chunk of the sequences that are worked on.
-/// Time      O(K V + chunk (K + V)) per token and head; one token costs one pass over the state.
+/// Time      O(K V + chunk (K + V)) per token and head; one token reads, decays, adds to and writes the state.
 /// Bits      the same for any number of threads.
 /// Throws    c10::ValueError when shapes, dtypes or devices disagree; the text names the argument and both values.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> mlstm(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK,
