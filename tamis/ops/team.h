@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <thread>
 
 #include "tamis/ops/parallel.h"
@@ -42,8 +43,9 @@ class TeamWork {
     }
   }
 
-  /// A member will not do its items: nobody waits for them, and what the others make is worth nothing.
-  void fail() { failed_.store(true, std::memory_order_release); }
+  /// A member will not do its items: nobody waits for them, and what the others make is worth nothing. True for the
+  /// first that says so.
+  bool fail() { return !failed_.exchange(true, std::memory_order_acq_rel); }
 
   /// `items` were done: what this thread wrote is there for those who wait.
   void publish(int64_t items) { done_.fetch_add(items, std::memory_order_acq_rel); }
@@ -123,26 +125,26 @@ class TeamMember {
   int64_t items_ = 0;  // of all phases so far
 };
 
-/// Calls `work(member)` on `shares` of ATen's threads, at most TeamWork::kMostShares. What a member throws (memory may
-/// be short) is thrown here, once the others have run through their phases without it.
+/// Calls `work(member)` on `shares` of ATen's threads, at most TeamWork::kMostShares. What a member throws first
+/// (memory may be short) is thrown here, once the others have run through their phases without it.
 template <typename Work>
 void parallel_team(int64_t shares, const Work& work) {
   TeamWork team(shares);
+  std::exception_ptr failure;
   const auto join = [&](int64_t first, int64_t) {
     order::acquire(&order::fork);
     TeamMember member(team, first);
     try {
       work(member);
     } catch (...) {
-      team.fail();
-      order::release(&team);
-      throw;
+      if (team.fail()) failure = std::current_exception();
     }
     order::release(&team);
   };
   order::release(&order::fork);
   at::parallel_for(0, shares, 1, join);
   order::acquire(&team);
+  if (failure) std::rethrow_exception(failure);
 }
 
 /// Shares that are worth making of work with this many items in a phase.
