@@ -151,8 +151,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"", "train.lr.x=1", "there is no table around \"x\""},
         BadRecipe{"", "train=1", "--set train=1: [train] must be a table"},
         BadRecipe{"", "model.hiden_size=8", "--set model.hiden_size=8: unknown model key \"hiden_size\"; did you mean"},
-        BadRecipe{"", "model.model_type=tranformer",
-                  "--set model.model_type=tranformer: unknown model_type \"tranformer\"; did you mean \"transformer\"?"},
+        BadRecipe{
+            "", "model.model_type=tranformer",
+            "--set model.model_type=tranformer: unknown model_type \"tranformer\"; did you mean \"transformer\"?"},
         BadRecipe{"", "model.position=rop", "--set model.position=rop: unknown position \"rop\"; did you mean"},
         BadRecipe{"", "model.hidden_size=-8", "--set model.hidden_size=-8: model: \"hidden_size\" must be"},
         BadRecipe{"", "model.vocab_size=100", "model.vocab_size is 100, but the tokenizer has 257 tokens"}));
