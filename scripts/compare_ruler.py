@@ -59,31 +59,34 @@ class Replay:
 
 def niah_prompt(harness, task, prompt, asked_answers):
     """What the harness writes with the draws of this prompt: its prompt, its answers, its document."""
+    from lm_eval.tasks.ruler import niah_utils
+
     keyed, valued = ("uuids" if task == "niah_multikey_3" else "words"), "numbers"
-    needles = [(match[2], match[3]) for match in NEEDLE.finditer(prompt[: prompt.rindex(QUESTION)])]
+    found = list(NEEDLE.finditer(prompt[: prompt.rindex(QUESTION)]))
     if "uuids for" in prompt:
         valued = "uuids"
     context = prompt[prompt.index("\n") + 1 : prompt.rindex(QUESTION)]
     answers = set(asked_answers)
     among = task in ("niah_multikey_2", "niah_multikey_3")
-    hidden = [needle for needle in needles if not among or needle[1] in answers]
-    keys = list(dict.fromkeys(key for key, _ in hidden))
-    values = {key: [value for other, value in hidden if other == key] for key in keys}
+    hidden = [needle for needle in found if not among or needle[3] in answers]
+    keys = list(dict.fromkeys(needle[2] for needle in hidden))
+    values = {key: [needle[3] for needle in hidden if needle[2] == key] for key in keys}
     for drawn in values.values():  # drawn in the order of the answers, then shuffled
         drawn.sort(key=lambda value: asked_answers.index(value) if value in answers else 0)
     draws = [drawn for key in keys for drawn in (key, *values[key])]
     asked = [key for answer in asked_answers for key in keys if answer in values[key]]
     indices = [keys.index(key) for key in dict.fromkeys(asked)]
-    texts = [f"One of the special magic {valued} for {key} is: {value}." for key, value in hidden]
+    texts = [needle[0] for needle in hidden]
 
     if task in IN_TEXT:
-        kind, haystack, samples = "essay", ["text"], [depths_of(context, texts), indices]
+        kind, haystack, samples = "essay", ["text"], [depths_of(harness.DEPTHS, context, texts), indices]
         sentences = split_sentences(context, texts)
     else:
         lines = context.split("\n")
         places = [lines.index(text) for text in texts]
         others = [line for line in lines if line not in texts]
-        kind, haystack, sentences = ("needle" if among else "repeat"), (NEEDLE_FORM if among else NOISE), others
+        kind, sentences = ("needle" if among else "repeat"), others
+        haystack = harness.get_haystack(type_haystack=kind)
         samples = [[place - before for before, place in enumerate(places)], indices]
         draws += [drawn for line in others if among for drawn in NEEDLE.fullmatch(line).group(2, 3)]
 
@@ -109,7 +112,7 @@ def niah_prompt(harness, task, prompt, asked_answers):
             lambda text: ONE_TOKEN,
             max_seq_length=129,  # 128 for the answer and the one token of every text: one try, which fits
             num_samples=1,
-            template=template_of(),
+            template=niah_utils.TEMPLATE,
             type_haystack=kind,
             type_needle_k=keyed,
             type_needle_v=valued,
@@ -120,31 +123,22 @@ def niah_prompt(harness, task, prompt, asked_answers):
     return document
 
 
-NEEDLE_FORM = "One of the special magic {type_needle_v} for {key} is: {value}."
-
-
-def template_of():
-    from lm_eval.tasks.ruler import niah_utils
-
-    return niah_utils.TEMPLATE
-
-
 def split_sentences(context, texts):
     for text in texts:
         context = context.replace(text, "")
     return [found.strip() for found in re.findall(r"Sentence[^.]*\.?", context)]  # the last one may be cut
 
 
-def depths_of(context, texts):
+def depths_of(all_depths, context, texts):
     """Depths in percent that put the needles where they stand, all different."""
     sentences = len(split_sentences(context, texts))
-    depths, found = [round(100 * n / 39) for n in range(40)], []
+    chosen = []
     for text in texts:
         before = len(split_sentences(context[: context.index(text)], texts))
-        fits = [depth for depth in depths if int(sentences * (depth / 100)) == before and depth not in found]
+        fits = [depth for depth in all_depths if int(sentences * (depth / 100)) == before and depth not in chosen]
         assert fits, f"no depth puts a needle behind {before} of {sentences} sentences"
-        found.append(fits[0])
-    return found
+        chosen.append(fits[0])
+    return chosen
 
 
 # ---- variable tracking
@@ -219,7 +213,7 @@ def compare(task, ours, document):
 
     theirs = maybe_delimit(document["input"], document["gen_prefix"], delimiter=" ")
     if theirs != ours["prompt"]:
-        at = next((i for i, (a, b) in enumerate(zip(theirs, ours["prompt"])) if a != b), min(len(theirs), len(ours["prompt"])))
+        at = len(os.path.commonprefix([theirs, ours["prompt"]]))
         raise SystemExit(
             f"{task}, instance {ours['index']}: the prompts differ at byte {at}\n"
             f"  harness {theirs[max(0, at - 60) : at + 60]!r}\n  tamis   {ours['prompt'][max(0, at - 60) : at + 60]!r}"

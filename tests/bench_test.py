@@ -3,12 +3,26 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
+import tempfile
 
 ROW_KEYS = {"what", "dtype", "threads", "tokens", "batch", "seconds", "calls", "tokens_per_second", "page_faults",
             "peak_bytes", "extra_bytes"}  # fmt: skip
 BENCHES = ("train", "forward", "decode", "ops", "attention", "head")
+RECIPE = """
+[model]
+{model}
+[data.sources.abc_digits]
+kind = "abc_digits"
+[train]
+steps = 1
+length = 96
+batch_tokens = 96
+"""
+MULTISCREEN = "hidden_size = 16\nnum_hidden_layers = 2\nnum_attention_heads = 2"
+TRANSFORMER = 'model_type = "transformer"\n' + MULTISCREEN
 
 program = ""
 
@@ -30,9 +44,9 @@ def rows_where(report, **values):
     return [row for row in report["rows"] if all(row.get(key) == value for key, value in values.items())]
 
 
-def expect_refused(arguments, text):
+def expect_refused(arguments, text, code=2):
     outcome = bench(*arguments)
-    assert outcome.returncode == 2, f"{arguments}: exit code {outcome.returncode}: {outcome.stderr}"
+    assert outcome.returncode == code, f"{arguments}: exit code {outcome.returncode}: {outcome.stderr}"
     assert outcome.stdout == "" and outcome.stderr.count("\n") == 1, f"{arguments}: {outcome.stderr}"
     assert text in outcome.stderr, f"{arguments}: {outcome.stderr}"
 
@@ -65,10 +79,49 @@ def test_lists_sweep():
 
 
 def test_options_win_over_quick():
-    report = quick("train", "--psi", "3", "--batch-tokens", "60", "--lengths", "20", "--recompute", "1", "--repeat", "3")
+    small = ("--psi", "3", "--batch-tokens", "60", "--lengths", "20")
+    report = quick("train", *small, "--recompute", "1", "--repeat", "3")
     assert report["options"] == {"psi": 3, "vocab": 64, "recompute": 1.0}
     assert {(row["batch"], row["calls"]) for row in report["rows"]} == {(3, 3)}
-    assert all(set(row["outside_the_model_seconds"]) == {"data", "optimizer", "logging", "saving"} for row in report["rows"])
+    outside = {"data", "optimizer", "logging", "saving"}
+    assert all(set(row["outside_the_model_seconds"]) == outside for row in report["rows"])
+
+
+def trained(directory, model):
+    """A run of one step."""
+    recipe, run = pathlib.Path(directory, "recipe.toml"), str(pathlib.Path(directory, "run"))
+    recipe.write_text(RECIPE.format(model=model))
+    command = [program, "train", str(recipe), "--set", f"run.dir={run}"]
+    outcome = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert outcome.returncode == 0, outcome.stderr
+    return run
+
+
+def test_a_trained_model_reads_a_text():
+    with tempfile.TemporaryDirectory() as directory:
+        run, text = trained(directory, MULTISCREEN), pathlib.Path(directory, "text.txt")
+        text.write_text("A text shorter than what is read. ")
+        small = ("forward", "--checkpoint", run, "--lengths", "30,50", "--dtypes", "float32")
+        report = quick(*small, "--text", str(text))
+        assert report["options"] == {"checkpoint": run, "text": str(text)}
+        found = {(row["what"], row["tokens"]) for row in report["rows"]}
+        assert found == {(f"{windows} windows", tokens) for windows in ("trained", "expanded") for tokens in (30, 50)}
+        assert all(row["error"] < 5e-3 for row in report["rows"])
+        assert {row["what"] for row in quick(*small, "--windows", "expanded")["rows"]} == {"expanded windows"}
+
+        expect_refused([*small, "--windows", "initial"], 'unknown window "initial"')
+        expect_refused(["forward", "--checkpoint", run, "--dtypes", "int8"], "int8 is a format of weights in decoding")
+        text.write_text("")
+        expect_refused([*small, "--text", str(text)], "is empty; expected a text", code=3)
+        expect_refused([*small, "--text", str(text) + "x"], "text.txtx", code=3)
+        expect_refused(["forward", "--checkpoint", directory], directory, code=3)
+    expect_refused(["forward", "--text", "README.md"], "--text: wants a model that can read; give --checkpoint, too")
+
+
+def test_a_trained_transformer_is_refused():
+    with tempfile.TemporaryDirectory() as directory:
+        run = trained(directory, TRANSFORMER)
+        expect_refused(["forward", "--checkpoint", run], "expected a Multiscreen without variants")
 
 
 def test_operators_stand_beside_their_peers():

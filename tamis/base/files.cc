@@ -78,7 +78,6 @@ int open_to_read(const fs::path& path, struct stat* status) {
 }  // namespace
 
 std::string read_file(const fs::path& path) {
-  constexpr int64_t kWorthAsking = 1 << 20;
   struct stat status {};
   const int descriptor = open_to_read(path, &status);
   std::string bytes;

@@ -18,6 +18,9 @@ void set_memory_trim(void (*trim)());
 /// Calls what set_memory_trim was given, if anything.
 void trim_memory();
 
+/// Bytes from which on a buffer that grows asks before it does: to find what is available takes many microseconds.
+inline constexpr int64_t kWorthAsking = int64_t{16} << 20;
+
 /// Throws ExitCode::kRuntime when `what` needs more than is available: `a prompt of 5 tokens needs 3.0 TiB of memory,
 /// but 8.0 GiB are available; <advice>`. The system would kill the process later, without a word.
 void require_memory(double bytes, std::string_view what, std::string_view advice);

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "tamis/base/error.h"
-#include "tamis/models/multiscreen_config.h"
+#include "tamis/bench/model_inputs.h"
 #include "tamis/ops/screening/screening.h"
 
 namespace tamis::bench {
@@ -34,7 +34,7 @@ Tensor embedded(const Weights& w, const Tensor& tokens_BT) {
   return unit_rows(w.at("embed.weight")).index({tokens_BT}) * w.at("s_E").exp();
 }
 
-constexpr double kEndless = 95;  // exp of it is longer than any text, and within float32
+}  // namespace
 
 models::MultiscreenConfig plain_config(const models::Model& model) {
   const nlohmann::json config = model.config();
@@ -47,8 +47,6 @@ models::MultiscreenConfig plain_config(const models::Model& model) {
   }
   return models::read_multiscreen_config(config);
 }
-
-}  // namespace
 
 double check(const std::string& what, const std::vector<Named>& found, const std::vector<Named>& exact,
              double tolerance) {
@@ -88,10 +86,10 @@ Tensor exact_hidden(const models::Model& model, const Tensor& tokens_BT, bool ex
     const auto parts = at::linear(x_BTD, w.at(layer + "qkvg")).split_with_sizes(widths, -1);
     const auto by_head = [H](const Tensor& part) { return part.unflatten(-1, {H, -1}); };
     const Tensor s_w = w.at(layer + "s_w"), endless = s_w.exp() + 1 > config.max_position_embeddings;
-    const Tensor u_BTHV =
-        ops::reference::screening(by_head(parts[0]), by_head(parts[1]), by_head(parts[2]),
-                                  expand_windows ? at::where(endless, kEndless, s_w) : s_w, w.at(layer + "s_r"),
-                                  {.gate = by_head(parts[3]), .mipe_threshold = config.mipe_threshold});
+    const Tensor u_BTHV = ops::reference::screening(
+        by_head(parts[0]), by_head(parts[1]), by_head(parts[2]),
+        expand_windows ? at::where(endless, window_scalars("infinite", H).to(at::kDouble), s_w) : s_w,
+        w.at(layer + "s_r"), {.gate = by_head(parts[3]), .mipe_threshold = config.mipe_threshold});
     const Tensor scaled = u_BTHV * w.at(layer + "s_O").exp().unsqueeze(-1);
     x_BTD = x_BTD + at::linear(scaled.flatten(2), w.at(layer + "o_proj.weight"));
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tamis/models/model.h"
+#include "tamis/models/multiscreen_config.h"
 
 namespace tamis::bench {
 
@@ -27,9 +28,13 @@ double check(const std::string& what, const std::vector<Named>& found, const std
 double operator_tolerance(at::ScalarType dtype);
 double model_tolerance(at::ScalarType dtype);
 
+/// The configuration of a Multiscreen without variants, whose definition exact_hidden knows. Throws ExitCode::kUsage
+/// when the model is another one, or has a variant (position, gate, ...) of its own.
+models::MultiscreenConfig plain_config(const models::Model& model);
+
 /// A model's definition in plain torch and float64, for Multiscreen: `hidden` and `head_weight` as models::Model has
 /// them, from its parameters, through ops::reference::screening. Differentiable; memory O(T^2). `expand_windows` is
-/// SWE. Throws ExitCode::kUsage when the model is another one, or has a variant (position, gate, ...) of its own.
+/// SWE. Throws as plain_config.
 at::Tensor exact_hidden(const models::Model& model, const at::Tensor& tokens_BT, bool expand_windows = false);
 at::Tensor exact_head(const models::Model& model);
 

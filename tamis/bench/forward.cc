@@ -25,6 +25,7 @@ class Reader {
       return;
     }
     infer::LoadedModel loaded = infer::load(bench.checkpoint);
+    plain_config(*loaded.model);  // throws before anything is said
     if (!bench.text.empty()) text_ = text_tokens(*loaded.tokenizer, bench.text);
     model_ = std::move(loaded.model);
   }

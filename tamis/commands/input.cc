@@ -10,12 +10,11 @@ namespace tamis::commands {
 
 std::string read_text(const std::string& file) {
   if (file != "-") return read_file(file);
-  constexpr size_t kWorthAsking = 1 << 24;
   std::string text;
   std::array<char, 1 << 16> part{};
   while (std::cin.read(part.data(), part.size()), std::cin.gcount() > 0) {
     const auto got = static_cast<size_t>(std::cin.gcount());
-    if (text.size() + got > text.capacity() && text.size() > kWorthAsking) {
+    if (text.size() + got > text.capacity() && std::ssize(text) > kWorthAsking) {
       require_memory(2 * static_cast<double>(text.capacity()), "standard input", "use a shorter text");
     }
     text.append(part.data(), got);

@@ -34,17 +34,21 @@ HWY_INLINE void CopyRow(const Real* HWY_RESTRICT in, int64_t size, Real* HWY_RES
 
 enum class Access { kRead, kWrite };
 
-/// Asks for rows [first, last) to be brought into the second-level cache while other work goes on. Rows of one head lie
-/// a page apart: no hardware prefetcher follows them. Rows that do not exist may be asked for.
+/// Asks for memory to be brought into the second-level cache while other work goes on. It need not exist.
+template <Access kAccess>
+HWY_INLINE void Prefetch(const void* memory, int64_t bytes) {
+  constexpr int64_t kLine = 64;
+  for (int64_t at = 0; at < bytes; at += kLine) {
+    __builtin_prefetch(static_cast<const char*>(memory) + at, kAccess == Access::kWrite ? 1 : 0, /*locality=*/2);
+  }
+}
+
+/// Asks for rows [first, last). Rows of one head lie a page apart: no hardware prefetcher follows them.
 template <Access kAccess>
 HWY_INLINE void PrefetchRows(const Rows& rows, int64_t first, int64_t last, int64_t size) {
-  constexpr int64_t kLine = 64;
   const int64_t width = rows.storage == Storage::kFloat64 ? 8 : rows.storage == Storage::kFloat32 ? 4 : 2;
   for (int64_t row = first; row < last; ++row) {
-    const char* line = static_cast<const char*>(rows.data) + row * rows.stride * width;
-    for (int64_t at = 0; at < size * width; at += kLine) {
-      __builtin_prefetch(line + at, kAccess == Access::kWrite ? 1 : 0, /*locality=*/2);
-    }
+    Prefetch<kAccess>(static_cast<const char*>(rows.data) + row * rows.stride * width, size * width);
   }
 }
 

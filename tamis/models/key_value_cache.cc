@@ -84,10 +84,10 @@ void KeyValueCache::move_down(const Tensor& x) const {
 
 /// Into buffers of so many rows.
 void KeyValueCache::move_to(int64_t rows) {
-  constexpr double kLarge = 64 << 20;  // smaller ones are not asked for
   const auto bytes = static_cast<double>(rows * bytes_of_key());
-  if (bytes > kLarge)
+  if (bytes > kWorthAsking) {
     require_memory(bytes, fmt::format("the keys and values of {} tokens", rows), "use a shorter text");
+  }
   const int64_t kept = end_ - first_;
   const auto moved = [&](const Tensor& old, const Tensor& used) {
     const Tensor other = this->rows(rows, old.size(3), old.options());

@@ -104,8 +104,8 @@ class Mixer {
   /// One token in plain memory, for many small steps (stack_token.h). Nothing: decode takes tokens, too.
   virtual std::optional<TokenForm> token_form() const { return std::nullopt; }
   /// A head's products with the token's input, which may be overwritten -> what it gives. Of `call` only what is no
-  /// matrix is there. Heads may come from different threads, between begin(1) and end_token of the state. Must not
-  /// throw; asked of mixers with a token_form.
+  /// matrix is there. Heads may come from different threads, between begin(1) and end_token of the state. Asked of
+  /// mixers with a token_form.
   virtual void step_head(int64_t head, const MixerCall& call, MixerState& state, float* projected, float* out) const;
 
   /// The mean over a sequence of `length` tokens.

@@ -104,7 +104,7 @@ std::vector<nn::NamedTensor> Multiscreen::checkpoint_tensors(std::span<const at:
   return result;
 }
 
-TileWeights Multiscreen::tile_weights(const Layer& layer, at::ScalarType dtype) const {
+ops::TileWeights Multiscreen::tile_weights(const Layer& layer, at::ScalarType dtype) const {
   // exp(s_O) costs D H V products in the weights; in the activations it would cost B T H V and another pass.
   const at::Tensor by_head = layer.output.unflatten(1, {config_.num_attention_heads, config_.value_dim});
   const at::Tensor output = (by_head * layer.s_O.exp().unsqueeze(-1)).flatten(1);
@@ -118,45 +118,58 @@ at::Tensor Multiscreen::embedded(const at::Tensor& tokens_BT) const {
 
 at::Tensor Multiscreen::hidden(const at::Tensor& tokens_BT, const ForwardOptions& options) const {
   at::Tensor x_BTD = embedded(tokens_BT);
-  // Captures by value: recomputation runs after this function has returned.
-  const auto apply = [config = config_, layout = projection_layout(config_),
-                      screening = screening_options(config_, options)](const std::vector<at::Tensor>& in,
-                                                                       const Observer& observe) {
-    const TileWeights weights = {in[1], in[2], in[3], in[4]};
-    const auto screen = [&](const at::Tensor& projected_BTW) {
-      const at::Tensor u_BTHV = ops::projected_screening(projected_BTW, layout, weights.s_w, weights.s_r, screening);
-      if (observe) {
-        const ops::ScreeningProjections p = ops::split_projections(projected_BTW, layout);
-        for (const auto& [name, x] : {std::pair("q", p.q_BTHK), std::pair("k", p.k_BTHK), std::pair("v", p.v_BTHV)}) {
-          observe(name, x);
-        }
-        if (p.gate_BTHV) observe("gate", *p.gate_BTHV);
-        observe("screening", u_BTHV);
-      }
-      return u_BTHV;
-    };
-    return apply_tiles(config, weights, screen, in[0]);
-  };
   const bool may_recompute = !options.observe && at::GradMode::is_enabled();
   const auto recomputed = static_cast<size_t>(std::lround(options.recompute * static_cast<double>(layers_.size())));
   if (options.observe) options.observe("embedding", x_BTD);
   for (size_t l = 0; l < layers_.size(); ++l) {
-    const TileWeights w = tile_weights(layers_[l], options.compute_dtype);
-    const std::vector<at::Tensor> inputs = {x_BTD, w.projection, w.output, w.s_w, w.s_r};
-    if (may_recompute && l < recomputed) {
-      x_BTD = nn::recompute([apply](const std::vector<at::Tensor>& in) { return apply(in, {}); }, inputs);
-    } else if (options.observe) {
-      const std::string prefix = "layers." + std::to_string(l);
-      x_BTD =
-          apply(inputs, [&](const std::string& name, const at::Tensor& x) { options.observe(prefix + "." + name, x); });
-      options.observe(prefix, x_BTD);
+    const ops::TileWeights weights = tile_weights(layers_[l], options.compute_dtype);
+    if (options.observe) {
+      x_BTD = observed_layer("layers." + std::to_string(l), weights, x_BTD, options);
     } else {
-      x_BTD = apply(inputs, {});
+      const bool again = may_recompute && l < recomputed;
+      x_BTD = next_layer(weights, x_BTD, options, again ? ops::Keep::kInput : ops::Keep::kInputAndProjections);
     }
   }
   x_BTD = nn::exp_scaled(x_BTD, s_F_);
   if (options.observe) options.observe("final", x_BTD);
   return x_BTD;
+}
+
+at::Tensor Multiscreen::next_layer(const ops::TileWeights& weights, const at::Tensor& x_BTD,
+                                   const ForwardOptions& options, ops::Keep keep) const {
+  const ops::ScreeningOptions screening = screening_options(config_, options);
+  const ops::ProjectionLayout layout = projection_layout(config_);
+  if (config_.position != "rope") {
+    return x_BTD + ops::screening_tiles(x_BTD.to(options.compute_dtype), weights, layout, screening, keep);
+  }
+  // Captures by value: recomputation runs after this function has returned.
+  const auto rotated = [config = config_, layout, screening](const std::vector<at::Tensor>& in) {
+    const auto screen = [&](const at::Tensor& projected_BTW) {
+      return ops::projected_screening(projected_BTW, layout, in[3], in[4], screening);
+    };
+    return apply_tiles(config, {in[1], in[2], in[3], in[4]}, screen, in[0]);
+  };
+  const std::vector<at::Tensor> inputs = {x_BTD, weights.projection, weights.output, weights.s_w, weights.s_r};
+  return keep == ops::Keep::kInput ? nn::recompute(rotated, inputs) : rotated(inputs);
+}
+
+at::Tensor Multiscreen::observed_layer(const std::string& name, const ops::TileWeights& weights,
+                                       const at::Tensor& x_BTD, const ForwardOptions& options) const {
+  const auto observe = [&](const std::string& part, const at::Tensor& x) { options.observe(name + "." + part, x); };
+  const auto screen = [&](const at::Tensor& projected_BTW) {
+    const ops::ScreeningProjections p = ops::split_projections(projected_BTW, projection_layout(config_));
+    const at::Tensor u_BTHV = ops::projected_screening(projected_BTW, projection_layout(config_), weights.s_w,
+                                                       weights.s_r, screening_options(config_, options));
+    observe("q", p.q_BTHK);
+    observe("k", p.k_BTHK);
+    observe("v", p.v_BTHV);
+    if (p.gate_BTHV) observe("gate", *p.gate_BTHV);
+    observe("screening", u_BTHV);
+    return u_BTHV;
+  };
+  const at::Tensor next_BTD = apply_tiles(config_, weights, screen, x_BTD);
+  options.observe(name, next_BTD);
+  return next_BTD;
 }
 
 at::Tensor Multiscreen::head_weight() const {

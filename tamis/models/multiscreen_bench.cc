@@ -82,21 +82,20 @@ void layer(benchmark::State& state, at::ScalarType dtype) {
   const auto config = read_multiscreen_config(psi16());
   const int64_t T = state.range(0), H = 16;
   const bool whole = state.range(1) == 0;
-  const TileWeights weights = {random_rows({config.projected_width(), 256}, dtype).requires_grad_(),
-                               random_rows({256, config.value_width()}, dtype).requires_grad_(),
-                               at::linspace(0, std::log(256.0), H).requires_grad_(), at::zeros({H}).requires_grad_()};
+  const ops::TileWeights weights = {random_rows({config.projected_width(), 256}, dtype).requires_grad_(),
+                                    random_rows({256, config.value_width()}, dtype).requires_grad_(),
+                                    at::linspace(0, std::log(256.0), H).requires_grad_(),
+                                    at::zeros({H}).requires_grad_()};
   const Tensor x = random_rows({1, T, 256}, at::kFloat).requires_grad_();
-  const Screen screen = [&](const Tensor& projected_BTW) {
-    return ops::projected_screening(projected_BTW, projection_layout(config), weights.s_w, weights.s_r);
-  };
+  const ops::ProjectionLayout layout = projection_layout(config);
   const Tensor projected = random_rows({1, T, config.projected_width()}, dtype).requires_grad_();
   for (auto _ : state) {
     if (whole) {
-      const Tensor out = apply_tiles(config, weights, screen, x);
+      const Tensor out = x + ops::screening_tiles(x.to(dtype), weights, layout);
       benchmark::DoNotOptimize(
           torch::autograd::grad({out}, {x, weights.projection, weights.output, weights.s_w, weights.s_r}, {x}));
     } else {
-      const Tensor out = screen(projected);
+      const Tensor out = ops::projected_screening(projected, layout, weights.s_w, weights.s_r);
       benchmark::DoNotOptimize(torch::autograd::grad({out}, {projected, weights.s_w, weights.s_r}, {out}));
     }
   }

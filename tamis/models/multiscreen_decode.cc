@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "tamis/models/multiscreen.h"
@@ -45,7 +44,7 @@ at::Tensor screen(std::span<ops::ScreeningState* const> states, const ops::Scree
 
 DecodingTile Multiscreen::decoding_tile(const Layer& layer, const ForwardOptions& options) const {
   // int8 is rounded to once, from the weights themselves.
-  const TileWeights tile = tile_weights(layer, options.int8_weights ? at::kFloat : options.compute_dtype);
+  const ops::TileWeights tile = tile_weights(layer, options.int8_weights ? at::kFloat : options.compute_dtype);
   const int64_t heads = config_.num_attention_heads;
   std::vector<int64_t> widths = {config_.key_width(), config_.key_width(), config_.value_width()};
   if (config_.gate) widths.push_back(config_.value_width());
@@ -73,14 +72,8 @@ at::Tensor Multiscreen::decode(const at::Tensor& tokens_BC, std::span<DecodingSt
     return decode_chunk(tokens_BC, sequences);
   }
   const at::Tensor x_B1D = embedded_token(tokens_BC);
-  for (MultiscreenState* sequence : sequences) sequence->reserve(1);  // of all, before the first has its token
   float* x = x_B1D.data_ptr<float>();
-  const kernels::WeightFormat format = sequences.front()->weights()->layers.front().projection.rows()->format;
-  const auto together = static_cast<size_t>(kernels::vectors_together(format));
-  for (size_t b = 0; b < sequences.size(); b += together) {
-    decode_token(config_, std::span(sequences).subspan(b, std::min(together, sequences.size() - b)),
-                 x + b * static_cast<size_t>(config_.hidden_size));
-  }
+  decode_token(config_, sequences, x);
   const float scale = std::exp(s_F_.item<float>());
   for (int64_t i = 0; i < x_B1D.numel(); ++i) x[i] *= scale;
   return x_B1D;

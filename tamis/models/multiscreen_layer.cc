@@ -18,7 +18,7 @@ at::Tensor positioned(const MultiscreenConfig& config, const at::Tensor& x_BTHK,
   return nn::rotated(x_BTHK, first, {.theta = config.rope_theta, .factor = config.rope_factor});
 }
 
-at::Tensor apply_tiles(const MultiscreenConfig& config, const TileWeights& weights, const Screen& screen,
+at::Tensor apply_tiles(const MultiscreenConfig& config, const ops::TileWeights& weights, const Screen& screen,
                        const at::Tensor& x_BTD) {
   at::Tensor projected_BTW = at::linear(x_BTD.to(weights.projection.scalar_type()), weights.projection);
   if (config.position == "rope") {

@@ -6,17 +6,9 @@
 
 #include "tamis/models/model.h"
 #include "tamis/models/multiscreen_config.h"
-#include "tamis/ops/screening/screening_projected.h"
+#include "tamis/ops/screening/screening_tiles.h"
 
 namespace tamis::models {
-
-/// The tiles of one layer as the forward pass wants them: matrices in the compute dtype, exp(s_O) folded into W_O.
-struct TileWeights {
-  at::Tensor projection;  // [2 H K + 2 H V, D], or without the gate's H V rows: W_Q, W_K, W_V, W_G as one GEMM
-  at::Tensor output;      // [D, H V]
-  at::Tensor s_w;         // [H]
-  at::Tensor s_r;         // [H]; where r is fixed, its logit
-};
 
 /// How a layer's projections lie side by side in the result of its one GEMM.
 ops::ProjectionLayout projection_layout(const MultiscreenConfig& config);
@@ -24,8 +16,9 @@ ops::ProjectionLayout projection_layout(const MultiscreenConfig& config);
 /// The gated screening of all tiles: projections side by side -> u * tanh(SiLU(g)), [B, T, H, V].
 using Screen = std::function<at::Tensor(const at::Tensor& projected_BTW)>;
 
-/// x + sum_h dx^(h), Eq. (2) and (15)-(18). x_BTD stays float32 whatever the dtype of the weights.
-at::Tensor apply_tiles(const MultiscreenConfig& config, const TileWeights& weights, const Screen& screen,
+/// x + sum_h dx^(h), Eq. (2) and (15)-(18). x_BTD stays float32 whatever the dtype of the weights. ops::screening_tiles
+/// does the same at once, where nobody looks at what is between.
+at::Tensor apply_tiles(const MultiscreenConfig& config, const ops::TileWeights& weights, const Screen& screen,
                        const at::Tensor& x_BTD);
 
 /// Rows at the positions first, first + 1, ..., x_BTHK, rotated where the configuration's position is "rope": before

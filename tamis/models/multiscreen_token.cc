@@ -24,11 +24,11 @@ struct ShareScratch {
 /// Decoding one token of B sequences. D, H, K, V as in multiscreen.h.
 class TokenPass {
  public:
-  TokenPass(const MultiscreenConfig& config, std::span<MultiscreenState* const> states, float* x_BD, int64_t shares)
+  TokenPass(const MultiscreenConfig& config, std::span<MultiscreenState* const> states, float* x_BD)
       : states_(states),
         weights_(*states.front()->weights()),
         x_BD_(x_BD),
-        shares_(shares),
+        shares_(ops::team_shares(config.num_attention_heads)),
         B_(static_cast<int64_t>(states.size())),
         D_(config.hidden_size),
         H_(config.num_attention_heads),
@@ -37,9 +37,17 @@ class TokenPass {
         gate_(config.gate) {
     share_floats_ = padded(prepared_floats()) + padded(B_ * head_rows()) + padded(B_ * kOutputRows) +
                     padded(ops::ScreeningState::head_scratch(K_, V_));
-    u_BHV_ = states.front()->scratch(padded(B_ * H_ * V_) + shares_ * share_floats_);
   }
 
+  int64_t scratch_numbers() const { return padded(B_ * H_ * V_) + shares_ * share_floats_; }
+
+  /// `scratch`: scratch_numbers() of them, aligned for vectors.
+  void run(float* scratch) {
+    u_BHV_ = scratch;
+    ops::parallel_team(shares_, [&](ops::TeamMember& member) { run(member); });
+  }
+
+ private:
   void run(ops::TeamMember& member) const {
     const ShareScratch scratch = scratch_of(member.share());
     for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
@@ -53,7 +61,6 @@ class TokenPass {
     }
   }
 
- private:
   int64_t head_rows() const { return 2 * K_ + (gate_ ? 2 : 1) * V_; }
   int64_t prepared_floats() const { return kernels::prepared_vectors(std::max(D_, H_ * V_), B_); }
 
@@ -134,7 +141,7 @@ class TokenPass {
   int64_t shares_, B_, D_, H_, K_, V_;
   bool gate_;
   int64_t share_floats_;
-  float* u_BHV_;
+  float* u_BHV_ = nullptr;
 };
 
 }  // namespace
@@ -147,9 +154,15 @@ bool token_by_token(const MultiscreenWeights& weights) {
 
 void decode_token(const MultiscreenConfig& config, std::span<MultiscreenState* const> states, float* x_BD) {
   for (MultiscreenState* state : states) state->reserve(1);
-  const int64_t shares = ops::team_shares(config.num_attention_heads);
-  const TokenPass pass(config, states, x_BD, shares);
-  ops::parallel_team(shares, [&](ops::TeamMember& member) { pass.run(member); });
+  const kernels::WeightFormat format = states.front()->weights()->layers.front().projection.rows()->format;
+  const auto together = static_cast<size_t>(kernels::vectors_together(format));
+  float* scratch = nullptr;  // of the first group, which is the largest
+  for (size_t b = 0; b < states.size(); b += together) {
+    TokenPass pass(config, states.subspan(b, std::min(together, states.size() - b)),
+                   x_BD + static_cast<int64_t>(b) * config.hidden_size);
+    if (scratch == nullptr) scratch = states.front()->scratch(pass.scratch_numbers());
+    pass.run(scratch);
+  }
   for (MultiscreenState* state : states) state->advance();
 }
 

@@ -10,8 +10,9 @@ namespace tamis::models {
 /// Whether decode_token can take these weights: on the CPU in a format that kernels::multiply_rows knows.
 bool token_by_token(const MultiscreenWeights& weights);
 
-/// One token of every state, at most kernels::kMostVectors of them, through all layers, Eq. (2) and (15)-(18), in one
-/// parallel region: x_BD holds the embedded tokens and becomes the residual stream after the last layer.
+/// One token of every state, as many together as kernels::vectors_together says, through all layers, Eq. (2) and
+/// (15)-(18), in one parallel region: x_BD holds the embedded tokens and becomes the residual stream after the last
+/// layer.
 ///
 /// Threads meet twice a layer: a head's projections and its screening belong to one thread, then each takes some rows
 /// of the output product. Every weight is read once, whatever the number of sequences. Every number is computed whole

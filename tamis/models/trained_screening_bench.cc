@@ -110,7 +110,7 @@ void screen(benchmark::State& state, bool single, bool with_gradients) {
       if (!with_gradients) continue;
       const auto gradients = ops::empty_gradients(q, k, v, {});
       benchmark::DoNotOptimize(
-          ops::screening_backward_cpu(out, q, k, v, head.s_w, head.s_r, {}, gradients, {skipping, nullptr}));
+          ops::screening_backward_cpu(out, q, k, v, head.s_w, head.s_r, {}, gradients, {}, {skipping, nullptr}));
     }
   }
   state.counters["similarities_%"] = 100 * skipped.similarities / skipped.visible;

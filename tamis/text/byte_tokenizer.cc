@@ -42,8 +42,7 @@ class ByteTokenizer : public Tokenizer {
 
   /// Text that spells a special token stays text: only a program can end a document.
   std::vector<int64_t> encode(std::string_view text) const override {
-    constexpr size_t kWorthAsking = 1 << 20;
-    if (text.size() > kWorthAsking) {
+    if (std::ssize(text) > kWorthAsking) {
       require_memory(sizeof(int64_t) * static_cast<double>(text.size()), "the tokens of this text",
                      "use a shorter text");
     }

@@ -9,8 +9,8 @@
 #include "tamis/base/error.h"
 #include "tamis/models/mixers/mixers.h"
 #include "tamis/ops/scratch.h"
-#include "tamis/ops/screening/screening_projected.h"
 #include "tamis/ops/screening/screening_state.h"
+#include "tamis/ops/screening/screening_tiles.h"
 
 namespace tamis::models {
 namespace {
@@ -60,8 +60,7 @@ class ScreeningMixer final : public Mixer {
   }
 
   Tensor forward(const Tensor& x_BTD, const MixerCall& call) const override {
-    const Tensor projected = at::linear(x_BTD, call[0]);
-    return at::linear(ops::projected_screening(projected, layout_, call[2], call[3], options()).flatten(2), call[1]);
+    return ops::screening_tiles(x_BTD, {call[0], call[1], call[2], call[3]}, layout_, options());
   }
 
   std::unique_ptr<MixerState> new_state() const override {

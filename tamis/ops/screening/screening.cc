@@ -219,13 +219,13 @@ Tensor screening(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor& v_BTH
 
 std::pair<Tensor, Tensor> screening_backward_into(const Tensor& grad, const ScreeningProjections& in, const Tensor& s_w,
                                                   const Tensor& s_r, const ScreeningOptions& options,
-                                                  const ScreeningProjections& gradients) {
+                                                  const ScreeningProjections& gradients, const Tensor& result) {
   const auto& [q, k, v, gate] = in;
   ScreeningOptions with_gate = options;
   with_gate.gate = gate;
   if (q.device().is_cpu() && screening_has_fused(q.scalar_type())) {
     check(q, k, v, s_w, s_r, with_gate);
-    return screening_backward_cpu(grad, q, k, v, s_w, s_r, with_gate, gradients);
+    return screening_backward_cpu(grad, q, k, v, s_w, s_r, with_gate, gradients, result);
   }
   const auto [dq, dk, dv, ds_w, ds_r, dgate] =
       call_screening_backward(grad, q, k, v, s_w, s_r, gate, options.mipe_threshold, options.key_start,
@@ -234,6 +234,7 @@ std::pair<Tensor, Tensor> screening_backward_into(const Tensor& grad, const Scre
   gradients.k_BTHK.copy_(dk);
   gradients.v_BTHV.copy_(dv);
   if (gate) gradients.gate_BTHV->copy_(dgate);
+  if (result.defined()) result.copy_(screening(q, k, v, s_w, s_r, with_gate));
   return {ds_w, ds_r};
 }
 

@@ -22,9 +22,10 @@ struct BackwardScratch {
     key_row = dh + kBlockQueries * values;
     value_row = key_row + keys;
     gate_row = value_row + values;
+    result_row = gate_row + values;
   }
   Real *q, *h, *dq, *dh;  // [kBlockQueries] rows
-  Real *key_row, *value_row, *gate_row;
+  Real *key_row, *value_row, *gate_row, *result_row;
 };
 
 /// Remembers the accepted keys of one query in a panel.
@@ -39,18 +40,20 @@ HWY_INLINE int64_t Remember(uint64_t accepted, const Real* HWY_RESTRICT shortfal
   return count;
 }
 
-/// From the gradient of out = tanh(|h|)/|h| h * G, G = tanh(SiLU(gate)), to dh; writes dgate.
+/// From the gradient of out = tanh(|h|)/|h| h * G, G = tanh(SiLU(gate)), to dh; writes dgate, and out where it is
+/// wanted.
 template <typename Real>
 HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t query, double norm, double factor,
-                               const Real* HWY_RESTRICT h, Real* HWY_RESTRICT dh, Real* HWY_RESTRICT gate) {
+                               const Real* HWY_RESTRICT h, Real* HWY_RESTRICT dh, Real* HWY_RESTRICT gate,
+                               Real* HWY_RESTRICT result) {
   const LaneTag<Real> d;
   const ScreeningWalk<Real>& walk = backward.walk;
   const int64_t row = query - walk.query_origin, V = walk.head.value_dim, width = padded(V);
+  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
+  const auto one = hn::Set(d, Real{1}), scale = hn::Set(d, static_cast<Real>(factor));
   LoadRow(walk.out, row, V, dh);
   if (walk.gate.data != nullptr) {
     LoadRow(walk.gate, row, V, gate);
-    constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
-    const auto one = hn::Set(d, Real{1}), scale = hn::Set(d, static_cast<Real>(factor));
     InStep<Real>(width, [&](auto vectors, int64_t at) HWY_ATTR {
       hn::Vec<LaneTag<Real>> g[vectors], sigmoid[vectors], G[vectors];
       for (int i = 0; i < vectors; ++i) g[i] = hn::LoadU(d, gate + at + i * kWidth);
@@ -63,10 +66,14 @@ HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t 
         const auto slope = hn::Mul(hn::NegMulAdd(G[i], G[i], one), silu_slope);
         hn::StoreU(hn::Mul(hn::Mul(dout, u), slope), d, gate + x);
         hn::StoreU(hn::Mul(dout, G[i]), d, dh + x);
+        hn::StoreU(hn::Mul(u, G[i]), d, result + x);
       }
     });
     StoreRow(gate, V, backward.dgate, row);
+  } else {
+    for (int64_t at = 0; at < width; at += kWidth) hn::StoreU(hn::Mul(hn::LoadU(d, h + at), scale), d, result + at);
   }
+  if (backward.result.data != nullptr) StoreRow(result, V, backward.result, row);
   if (!walk.head.tanh_norm || norm == 0) return;  // u = h; at h = 0 TanhNorm has gradient 1
   // u = f h, f = tanh(n) / n: dh = f du + f'(n) / n (h . du) h, f'(n) = (1 - tanh(n)^2 - f) / n.
   const double tanh_norm = factor * norm;
@@ -267,7 +274,8 @@ void Backward(ScreeningBackward<Real>& backward) {
     Rotor rotor(walk.head.mipe_step, first);
     for (int64_t i = 0; i < count; ++i, rotor.advance()) {
       Real *dh = scratch.dh + i * value_width, *dq = scratch.dq + i * key_width;
-      FinishBackward(backward, first + i, norm[i], factor[i], scratch.h + i * value_width, dh, scratch.gate_row);
+      FinishBackward(backward, first + i, norm[i], factor[i], scratch.h + i * value_width, dh, scratch.gate_row,
+                     scratch.result_row);
       PairsBackward(backward, first + i, accepted_count[i], backward.accepted_shortfall + i * capacity,
                     backward.accepted_key + i * capacity, slots, scratch.q + i * key_width, dh, dq);
       FinishQuery(backward, rotor, first + i, scratch.q + i * key_width, query_norm[i], dq);

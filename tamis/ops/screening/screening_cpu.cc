@@ -169,14 +169,16 @@ struct Boundary {
 template <typename Real>
 std::pair<Tensor, Tensor> backward(const Tensor& grad_in, const Tensor& q, const Tensor& k, const Tensor& v,
                                    const Tensor& s_w, const Tensor& s_r, const ScreeningOptions& options,
-                                   const ScreeningProjections& gradients, const Bounds& bounds) {
+                                   const ScreeningProjections& gradients, const Tensor& result, const Bounds& bounds) {
   Problem<Real> problem(q, k, v, s_w, s_r, options, bounds, /*derivative=*/true);
   // A stretch shares its last span - 1 keys with the next one only: a wide head is not cut shorter than 2 spans.
   problem.cut(std::numeric_limits<int64_t>::max());
   const Tensor grad = with_adjacent_rows(grad_in);
   const int64_t K = problem.K, V = problem.V, sums_width = padded(K) + padded(V);
   const auto& [dq, dk, dv, dgate] = gradients;
-  for (const Tensor& d : {dq, dk, dv, dgate.value_or(dq)}) TORCH_INTERNAL_ASSERT(with_adjacent_rows(d).is_same(d));
+  for (const Tensor& d : {dq, dk, dv, dgate.value_or(dq), result.defined() ? result : dq}) {
+    TORCH_INTERNAL_ASSERT(with_adjacent_rows(d).is_same(d));
+  }
   if (problem.T_q == 0) {
     dk.zero_();
     dv.zero_();
@@ -198,6 +200,7 @@ std::pair<Tensor, Tensor> backward(const Tensor& grad_in, const Tensor& q, const
     kernels::ScreeningBackward<Real> work;
     work.walk = problem.walk(stretch, block, memory);
     work.walk.out = rows_of(grad, stretch.batch, h);
+    if (result.defined()) work.result = rows_of(result, stretch.batch, h);
     work.dq = rows_of(dq, stretch.batch, h);
     work.dk = rows_of(dk, stretch.batch, h);
     work.dv = rows_of(dv, stretch.batch, h);
@@ -282,9 +285,10 @@ Tensor screening_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Te
 
 std::pair<Tensor, Tensor> screening_backward_cpu(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
                                                  const Tensor& s_w, const Tensor& s_r, const ScreeningOptions& options,
-                                                 const ScreeningProjections& gradients, const Bounds& bounds) {
-  return q.scalar_type() == at::kDouble ? backward<double>(grad, q, k, v, s_w, s_r, options, gradients, bounds)
-                                        : backward<float>(grad, q, k, v, s_w, s_r, options, gradients, bounds);
+                                                 const ScreeningProjections& gradients, const Tensor& result,
+                                                 const Bounds& bounds) {
+  return q.scalar_type() == at::kDouble ? backward<double>(grad, q, k, v, s_w, s_r, options, gradients, result, bounds)
+                                        : backward<float>(grad, q, k, v, s_w, s_r, options, gradients, result, bounds);
 }
 
 }  // namespace tamis::ops

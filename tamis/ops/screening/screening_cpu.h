@@ -26,13 +26,13 @@ at::Tensor screening_cpu(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, con
                          const at::Tensor& s_w_H, const at::Tensor& s_r_H, const ScreeningOptions& options,
                          const Bounds& bounds = {});
 
-/// Writes the gradients of q, k, v and gate, whose last dimension must be adjacent, and returns those of s_w and s_r.
+/// As screening_backward_into, whose conditions hold.
 std::pair<at::Tensor, at::Tensor> screening_backward_cpu(const at::Tensor& grad_BTHV, const at::Tensor& q_BTHK,
                                                          const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
                                                          const at::Tensor& s_w_H, const at::Tensor& s_r_H,
                                                          const ScreeningOptions& options,
                                                          const ScreeningProjections& gradients,
-                                                         const Bounds& bounds = {});
+                                                         const at::Tensor& result_BTHV = {}, const Bounds& bounds = {});
 
 /// New tensors for the gradients of these inputs.
 ScreeningProjections empty_gradients(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,

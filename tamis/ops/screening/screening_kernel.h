@@ -87,8 +87,9 @@ constexpr int64_t forward_scratch(int64_t key_dim, int64_t value_dim) {
 template <typename Real>
 void screening_forward(const ScreeningWalk<Real>& walk);
 
-/// The gradients of a walk over queries [first, last), walk.out being the gradient of the result. Key gradients gather
-/// in `sums` while their keys are in the ring and are written when no later query can see them.
+/// The gradients of a walk over queries [first, last), walk.out being the gradient of the result; `result` may be the
+/// same memory. Key gradients gather in `sums` while their keys are in the ring and are written when no later query can
+/// see them.
 ///
 /// A head's queries may be split into stretches, each at least span - 1 long and a walk of its own. Keys before the
 /// first query then belong to the stretch before: what they receive here goes to `halo`. Keys that the next stretch can
@@ -98,6 +99,7 @@ template <typename Real>
 struct ScreeningBackward {
   ScreeningWalk<Real> walk;
   Rows dq, dk, dv, dgate;
+  Rows result;                         // of the forward pass, which this one has anyway; data null: nobody wants it
   Real* halo = nullptr;                // [span - 1][...], row 0 is key walk.first - span + 1; null: first stretch
   Real* tail = nullptr;                // [span - 1][...], row 0 is key walk.last - span + 1; null: last stretch
   Real* sums = nullptr;                // [capacity][...], zero before and after the stretch

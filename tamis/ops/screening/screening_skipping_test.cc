@@ -44,7 +44,7 @@ Tensors clustered_inputs(int64_t T, std::vector<double> accepts, int64_t directi
           testing::random_normal({1, T_q, H, V}, seed + 6)};
 }
 
-/// Output and gradients of q, k, v, s_w, s_r and gate.
+/// Output, gradients of q, k, v, s_w, s_r and gate, and the output that the backward walk makes again.
 Tensors results(const Tensors& in, Skipping skipping, kernels::SkippedWork* skipped = nullptr,
                 ScreeningOptions options = {}) {
   options.gate = in[5];
@@ -52,9 +52,10 @@ Tensors results(const Tensors& in, Skipping skipping, kernels::SkippedWork* skip
   const Tensor out = screening_cpu(in[0], in[1], in[2], in[3], in[4], options, bounds);
   const Tensor grad = testing::random_normal(out.sizes(), 99).to(out.scalar_type());
   const auto [dq, dk, dv, dgate] = empty_gradients(in[0], in[1], in[2], in[5]);
+  const Tensor again = at::empty_like(out);
   const auto [ds_w, ds_r] = screening_backward_cpu(grad, in[0], in[1], in[2], in[3], in[4], options,
-                                                   {dq, dk, dv, dgate}, {skipping, nullptr});
-  return {out, dq, dk, dv, ds_w, ds_r, *dgate};
+                                                   {dq, dk, dv, dgate}, again, {skipping, nullptr});
+  return {out, dq, dk, dv, ds_w, ds_r, *dgate, again};
 }
 
 /// NaN where the other has NaN, and the same bits elsewhere.

@@ -84,7 +84,6 @@ struct ScreeningState::Impl {
   void grow(HeadStore& store, int64_t last) const {
     const int64_t capacity = capacity_for(store, last);
     if (capacity == store.capacity) return;
-    constexpr double kWorthAsking = 64 << 20;
     const double bytes = static_cast<double>(capacity) * static_cast<double>(bytes_per_key()) +
                          static_cast<double>(index_bytes(store, capacity));
     if (bytes > kWorthAsking) {

@@ -60,17 +60,13 @@ HWY_INLINE void QueryFactors(float scale, const float* query_scale, int64_t firs
 /// Asks for the keys `ahead` of the part's and for the part's values: rows of one after the other, whose memory is all
 /// that one query waits for.
 HWY_INLINE void PrefetchTile(const PackedKeys& packed, int64_t tile, const TilePart& part) {
-  constexpr int64_t kAhead = 32, kLine = 64 / sizeof(float);  // keys; numbers of a cache line
-  constexpr int kSecondLevel = 2;
-  const int64_t key_width = padded(packed.key_dim), value_width = padded(packed.value_dim);
-  const float* key = packed.key(tile + part.begin + kAhead);  // which may not exist: nothing is read
-  const float* value = packed.value(tile + part.begin);
-  const int64_t keys = part.end - part.begin;
-  for (int64_t i = 0; i < keys * key_width; i += kLine) __builtin_prefetch(key + i, /*write=*/0, kSecondLevel);
-  for (int64_t i = 0; i < keys * value_width; i += kLine) __builtin_prefetch(value + i, /*write=*/0, kSecondLevel);
+  constexpr int64_t kAhead = 32;  // keys
+  const auto row_bytes = [&](int64_t dim) { return (part.end - part.begin) * padded(dim) * int64_t{sizeof(float)}; };
+  Prefetch<Access::kRead>(packed.key(tile + part.begin + kAhead), row_bytes(packed.key_dim));
+  Prefetch<Access::kRead>(packed.value(tile + part.begin), row_bytes(packed.value_dim));
 }
 
-/// The same for one query alone, whose scores stand side by side: a lane for each key, not for each query.
+/// Answers one query alone, whose scores stand side by side: a lane for each key, not for each query.
 void ForwardOne(const SoftmaxForward& work) {
   const LaneTag<float> d;
   const QueryBlock& block = work.block;

@@ -1,0 +1,110 @@
+#include "tamis/ops/screening/screening_tiles.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <tuple>
+#include <vector>
+
+namespace tamis::ops {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// The arguments that are no tensors, kept for the backward pass.
+struct Arguments : torch::CustomClassHolder {
+  Arguments(const ProjectionLayout& l, const ScreeningOptions& o) : layout(l), options(o) {
+    options.gate.reset();
+    options.document.reset();
+  }
+  ProjectionLayout layout;
+  ScreeningOptions options;
+};
+
+/// dX of Y = X W^T, and dW, for rows X.
+Tensor input_gradient(const Tensor& dy, const Tensor& weight) {
+  return at::matmul(dy, weight);
+}
+Tensor weight_gradient(const Tensor& dy, const Tensor& x) {
+  return dy.flatten(0, -2).t().mm(x.flatten(0, -2));
+}
+
+struct ScreeningTiles : torch::autograd::Function<ScreeningTiles> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& projection, const Tensor& output,
+                        const Tensor& s_w, const Tensor& s_r, const ProjectionLayout& layout,
+                        const ScreeningOptions& options, Keep keep) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const Tensor projected = at::linear(x, projection);
+    const Tensor kept = keep == Keep::kInput ? Tensor() : projected;
+    ctx->save_for_backward({x, projection, output, s_w, s_r, kept, options.document.value_or(Tensor())});
+    ctx->saved_data["arguments"] = at::IValue::make_capsule(c10::make_intrusive<Arguments>(layout, options));
+    return at::linear(projected_screening(projected, layout, s_w, s_r, options).flatten(2), output);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    TORCH_CHECK(!at::GradMode::is_enabled(),
+                "screening: has a first derivative only; call backward without create_graph");
+    const variable_list saved = ctx->get_saved_variables();
+    const Tensor &x = saved[0], &projection = saved[1], &output = saved[2], &dy = grads[0];
+    const auto holder = ctx->saved_data["arguments"].toCapsule();
+    const auto& arguments = static_cast<const Arguments&>(*holder);
+    const ProjectionLayout& layout = arguments.layout;
+    ScreeningOptions options = arguments.options;
+    if (saved[6].defined()) options.document = saved[6];
+    const auto wanted = [&](size_t input) { return ctx->needs_input_grad(input); };
+
+    variable_list gradients(8);
+    Tensor dprojected;
+    {
+      const Tensor projected = saved[5].defined() ? saved[5] : at::linear(x, projection);
+      const Tensor u = input_gradient(dy, output);  // du, which u itself overwrites
+      const Tensor u_BTHV = u.unflatten(-1, {layout.heads, layout.value_dim});
+      dprojected = at::empty_like(projected);
+      std::tie(gradients[3], gradients[4]) =
+          screening_backward_into(u_BTHV, split_projections(projected, layout), saved[3], saved[4], options,
+                                  split_projections(dprojected, layout), /*result_BTHV=*/u_BTHV);
+      if (wanted(2)) gradients[2] = weight_gradient(dy, u);
+    }
+    if (wanted(1)) gradients[1] = weight_gradient(dprojected, x);
+    if (wanted(0)) gradients[0] = input_gradient(dprojected, projection);
+    return gradients;
+  }
+};
+
+}  // namespace
+
+ScreeningProjections split_projections(const Tensor& projected_BTW, const ProjectionLayout& layout) {
+  const auto& [heads, key_dim, value_dim, gate] = layout;
+  TORCH_CHECK_VALUE(heads >= 1 && key_dim >= 2 && value_dim >= 1, "screening_tiles: expected 1 head, K 2 and V 1 or ",
+                    "more, but got ", heads, ", ", key_dim, " and ", value_dim);
+  const int64_t keys = heads * key_dim, values = heads * value_dim, width = 2 * keys + (gate ? 2 : 1) * values;
+  TORCH_CHECK_VALUE(projected_BTW.dim() == 3 && projected_BTW.size(2) == width,
+                    "screening_tiles: projected must have the shape [B, T, ", width, "] (", heads, " heads of K ",
+                    key_dim, " and V ", value_dim, gate ? ", with a gate" : ", without a gate", "), but has ",
+                    projected_BTW.sizes());
+  std::vector<int64_t> widths = {keys, keys, values};
+  if (gate) widths.push_back(values);
+  const auto parts = projected_BTW.split_with_sizes(widths, -1);
+  const auto by_head = [&](const Tensor& part) { return part.unflatten(-1, {layout.heads, -1}); };
+  ScreeningProjections result = {by_head(parts[0]), by_head(parts[1]), by_head(parts[2]), std::nullopt};
+  if (gate) result.gate_BTHV = by_head(parts[3]);
+  return result;
+}
+
+Tensor projected_screening(const Tensor& projected_BTW, const ProjectionLayout& layout, const Tensor& s_w_H,
+                           const Tensor& s_r_H, const ScreeningOptions& options) {
+  const ScreeningProjections in = split_projections(projected_BTW, layout);
+  ScreeningOptions with_gate = options;
+  with_gate.gate = in.gate_BTHV;
+  return screening(in.q_BTHK, in.k_BTHK, in.v_BTHV, s_w_H, s_r_H, with_gate);
+}
+
+Tensor screening_tiles(const Tensor& x_BTD, const TileWeights& weights, const ProjectionLayout& layout,
+                       const ScreeningOptions& options, Keep keep) {
+  return ScreeningTiles::apply(x_BTD, weights.projection, weights.output, weights.s_w, weights.s_r, layout, options,
+                               keep);
+}
+
+}  // namespace tamis::ops
