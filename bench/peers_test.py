@@ -307,6 +307,19 @@ def test_plots_are_whole_xml():
     assert "a &lt;peer&gt;" in drawn["train"]
 
 
+def test_a_line_has_one_point_at_a_length():
+    whats = ("token", "token, initial windows", "token, infinite windows", "batch 8, token, initial windows")
+    rows = [
+        row("Tamis" if "windows" in what else "llama.cpp", what, 100, section="decode", tokens=tokens)
+        for what in whats
+        for tokens in (0, 1024)
+    ]
+    lines = plot.series(rows, "decode")
+    assert [line.name for line in lines] == ["Tamis", "Tamis, infinite windows", "llama.cpp"], lines
+    for line in lines:
+        assert [tokens for tokens, _ in line.points] == [0, 1024], line
+
+
 # ---- the command
 
 

@@ -45,16 +45,18 @@ class Series:
 
 
 def series(rows: list[dict], section: str) -> list[Series]:
-    """One line per peer and dtype, Tamis first; tokens against tokens per second. Models of other sizes are left out."""
+    """Tokens against tokens per second, Tamis first: a line for each peer and dtype, and one of its own for endless
+    windows. Models of other sizes are left out."""
     found: dict[tuple[str, str], Series] = {}
     for row in measured(rows):
         comparable = row["what"].split(", ")[0] in ("step", "text", "token")
         if row["section"] == section and comparable and row.get("tokens_per_second"):
-            line = found.setdefault((row["peer"], row["dtype"]), Series(row["peer"], row["dtype"], []))
+            name = f"{row['peer']}, {ENDLESS}" if ENDLESS in row["what"] else row["peer"]
+            line = found.setdefault((name, row["dtype"]), Series(name, row["dtype"], []))
             line.points.append((row["tokens"], row["tokens_per_second"]))
     for line in found.values():
         line.points.sort()
-    return sorted(found.values(), key=lambda line: (line.name != "Tamis", line.name, line.dtype != "float32"))
+    return sorted(found.values(), key=lambda line: (not line.name.startswith(TAMIS), line.name, line.dtype != "float32"))
 
 
 def colours(names: list[str]) -> dict[str, str]:

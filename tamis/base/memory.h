@@ -18,7 +18,7 @@ void set_memory_trim(void (*trim)());
 /// Calls what set_memory_trim was given, if anything.
 void trim_memory();
 
-/// Bytes from which on a buffer that grows asks before it does: to find what is available takes many microseconds.
+/// Bytes from which on a buffer asks before it is made: to find what is available takes many microseconds.
 inline constexpr int64_t kWorthAsking = int64_t{16} << 20;
 
 /// Throws ExitCode::kRuntime when `what` needs more than is available: `a prompt of 5 tokens needs 3.0 TiB of memory,

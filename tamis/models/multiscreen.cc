@@ -138,16 +138,15 @@ at::Tensor Multiscreen::hidden(const at::Tensor& tokens_BT, const ForwardOptions
 at::Tensor Multiscreen::next_layer(const ops::TileWeights& weights, const at::Tensor& x_BTD,
                                    const ForwardOptions& options, ops::Keep keep) const {
   const ops::ScreeningOptions screening = screening_options(config_, options);
-  const ops::ProjectionLayout layout = projection_layout(config_);
   if (config_.position != "rope") {
-    return x_BTD + ops::screening_tiles(x_BTD.to(options.compute_dtype), weights, layout, screening, keep);
+    return x_BTD +
+           ops::screening_tiles(x_BTD.to(options.compute_dtype), weights, projection_layout(config_), screening, keep);
   }
   // Captures by value: recomputation runs after this function has returned.
-  const auto rotated = [config = config_, layout, screening](const std::vector<at::Tensor>& in) {
-    const auto screen = [&](const at::Tensor& projected_BTW) {
-      return ops::projected_screening(projected_BTW, layout, in[3], in[4], screening);
-    };
-    return apply_tiles(config, {in[1], in[2], in[3], in[4]}, screen, in[0]);
+  const auto rotated = [config = config_, screening](const std::vector<at::Tensor>& in) {
+    const ops::TileWeights own = {in[1], in[2], in[3], in[4]};
+    const auto screen = [&](const ops::ScreeningProjections& p) { return screened(p, own, screening); };
+    return apply_tiles(config, own, screen, in[0]);
   };
   const std::vector<at::Tensor> inputs = {x_BTD, weights.projection, weights.output, weights.s_w, weights.s_r};
   return keep == ops::Keep::kInput ? nn::recompute(rotated, inputs) : rotated(inputs);
@@ -156,10 +155,8 @@ at::Tensor Multiscreen::next_layer(const ops::TileWeights& weights, const at::Te
 at::Tensor Multiscreen::observed_layer(const std::string& name, const ops::TileWeights& weights,
                                        const at::Tensor& x_BTD, const ForwardOptions& options) const {
   const auto observe = [&](const std::string& part, const at::Tensor& x) { options.observe(name + "." + part, x); };
-  const auto screen = [&](const at::Tensor& projected_BTW) {
-    const ops::ScreeningProjections p = ops::split_projections(projected_BTW, projection_layout(config_));
-    const at::Tensor u_BTHV = ops::projected_screening(projected_BTW, projection_layout(config_), weights.s_w,
-                                                       weights.s_r, screening_options(config_, options));
+  const auto screen = [&](const ops::ScreeningProjections& p) {
+    const at::Tensor u_BTHV = screened(p, weights, screening_options(config_, options));
     observe("q", p.q_BTHK);
     observe("k", p.k_BTHK);
     observe("v", p.v_BTHV);

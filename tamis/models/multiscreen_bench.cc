@@ -88,15 +88,18 @@ void layer(benchmark::State& state, at::ScalarType dtype) {
                                     at::zeros({H}).requires_grad_()};
   const Tensor x = random_rows({1, T, 256}, at::kFloat).requires_grad_();
   const ops::ProjectionLayout layout = projection_layout(config);
-  const Tensor projected = random_rows({1, T, config.projected_width()}, dtype).requires_grad_();
+  const Tensor projected = random_rows({1, T, config.projected_width()}, dtype);
   for (auto _ : state) {
     if (whole) {
       const Tensor out = x + ops::screening_tiles(x.to(dtype), weights, layout);
       benchmark::DoNotOptimize(
           torch::autograd::grad({out}, {x, weights.projection, weights.output, weights.s_w, weights.s_r}, {x}));
     } else {
-      const Tensor out = ops::projected_screening(projected, layout, weights.s_w, weights.s_r);
-      benchmark::DoNotOptimize(torch::autograd::grad({out}, {projected, weights.s_w, weights.s_r}, {out}));
+      const at::NoGradGuard no_grad;
+      const ops::ScreeningProjections p = ops::split_projections(projected, layout);
+      const Tensor out = screened(p, weights, {}), gradient = at::empty_like(projected);
+      benchmark::DoNotOptimize(ops::screening_backward_into(out, p, weights.s_w, weights.s_r, {},
+                                                            ops::split_projections(gradient, layout), out));
     }
   }
   state.SetItemsProcessed(state.iterations() * T);

@@ -38,14 +38,13 @@ std::vector<RelevanceMap> Multiscreen::relevance(const at::Tensor& tokens_1T, co
       map.window.push_back(expanded ? INFINITY : tile.window);
       map.accept.push_back(tile.accept);
     }
-    const auto screen = [&](const at::Tensor& projected_BTW) {
-      const ops::ScreeningProjections p = ops::split_projections(projected_BTW, projection_layout(config_));
+    const auto screen = [&](const ops::ScreeningProjections& p) {
       const auto seen = ops::reference::screening_relevance(p.q_BTHK, p.k_BTHK, w.s_w, w.s_r, base);
       map.similarity = seen.similarity.squeeze(0);
       map.trim = seen.trim.squeeze(0);
       map.softmask = seen.softmask.squeeze(0);
       map.relevance = map.trim * map.softmask;
-      return ops::projected_screening(projected_BTW, projection_layout(config_), w.s_w, w.s_r, base);
+      return screened(p, w, base);
     };
     x_1TD = apply_tiles(config_, w, screen, x_1TD);
     maps.push_back(std::move(map));
@@ -63,11 +62,10 @@ at::Tensor Multiscreen::attention_mass(const at::Tensor& tokens_1T, int64_t firs
   at::Tensor x_1TD = embedded(tokens_1T);
   for (const Layer& layer : layers_) {
     const ops::TileWeights w = tile_weights(layer, options.compute_dtype);
-    const auto screen = [&](const at::Tensor& projected_BTW) {
-      const ops::ScreeningProjections p = ops::split_projections(projected_BTW, projection_layout(config_));
+    const auto screen = [&](const ops::ScreeningProjections& p) {
       const auto mix = [&](const at::Tensor& v) { return ops::screening(p.q_BTHK, p.k_BTHK, v, w.s_w, w.s_r, plain); };
       masses.push_back(models::attention_mass({p.v_BTHV, mix}, first, last));
-      return ops::projected_screening(projected_BTW, projection_layout(config_), w.s_w, w.s_r, base);
+      return screened(p, w, base);
     };
     x_1TD = apply_tiles(config_, w, screen, x_1TD);
   }

@@ -20,14 +20,18 @@ at::Tensor positioned(const MultiscreenConfig& config, const at::Tensor& x_BTHK,
 
 at::Tensor apply_tiles(const MultiscreenConfig& config, const ops::TileWeights& weights, const Screen& screen,
                        const at::Tensor& x_BTD) {
-  at::Tensor projected_BTW = at::linear(x_BTD.to(weights.projection.scalar_type()), weights.projection);
-  if (config.position == "rope") {
-    const int64_t width = 2 * config.key_width();  // queries, then keys
-    const at::Tensor rows = projected_BTW.narrow(-1, 0, width).unflatten(-1, {-1, config.key_dim});
-    const at::Tensor others = projected_BTW.narrow(-1, width, projected_BTW.size(-1) - width);
-    projected_BTW = at::cat({positioned(config, rows, 0).flatten(2), others}, -1);
-  }
-  return x_BTD + at::linear(screen(projected_BTW).flatten(2), weights.output);
+  const at::Tensor projected_BTW = at::linear(x_BTD.to(weights.projection.scalar_type()), weights.projection);
+  ops::ScreeningProjections p = ops::split_projections(projected_BTW, projection_layout(config));
+  p.q_BTHK = positioned(config, p.q_BTHK, 0);
+  p.k_BTHK = positioned(config, p.k_BTHK, 0);
+  return x_BTD + at::linear(screen(p).flatten(2), weights.output);
+}
+
+at::Tensor screened(const ops::ScreeningProjections& p, const ops::TileWeights& weights,
+                    const ops::ScreeningOptions& options) {
+  ops::ScreeningOptions gated = options;
+  gated.gate = p.gate_BTHV;
+  return ops::screening(p.q_BTHK, p.k_BTHK, p.v_BTHV, weights.s_w, weights.s_r, gated);
 }
 
 double mean_visible_keys(double width, int64_t length) {

@@ -13,8 +13,11 @@ namespace tamis::models {
 /// How a layer's projections lie side by side in the result of its one GEMM.
 ops::ProjectionLayout projection_layout(const MultiscreenConfig& config);
 
-/// The gated screening of all tiles: projections side by side -> u * tanh(SiLU(g)), [B, T, H, V].
-using Screen = std::function<at::Tensor(const at::Tensor& projected_BTW)>;
+/// The gated screening of all tiles: projections, rotated where the configuration says so -> u * tanh(SiLU(g)),
+/// [B, T, H, V].
+using Screen = std::function<at::Tensor(const ops::ScreeningProjections&)>;
+at::Tensor screened(const ops::ScreeningProjections& p, const ops::TileWeights& weights,
+                    const ops::ScreeningOptions& options);
 
 /// x + sum_h dx^(h), Eq. (2) and (15)-(18). x_BTD stays float32 whatever the dtype of the weights. ops::screening_tiles
 /// does the same at once, where nobody looks at what is between.

@@ -42,10 +42,8 @@ class ByteTokenizer : public Tokenizer {
 
   /// Text that spells a special token stays text: only a program can end a document.
   std::vector<int64_t> encode(std::string_view text) const override {
-    if (std::ssize(text) > kWorthAsking) {
-      require_memory(sizeof(int64_t) * static_cast<double>(text.size()), "the tokens of this text",
-                     "use a shorter text");
-    }
+    const auto bytes = sizeof(int64_t) * static_cast<double>(text.size());
+    if (bytes > kWorthAsking) require_memory(bytes, "the tokens of this text", "use a shorter text");
     std::vector<int64_t> ids(text.size());
     for (size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]);
     return ids;

@@ -220,7 +220,9 @@ Tensor screening(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor& v_BTH
 std::pair<Tensor, Tensor> screening_backward_into(const Tensor& grad, const ScreeningProjections& in, const Tensor& s_w,
                                                   const Tensor& s_r, const ScreeningOptions& options,
                                                   const ScreeningProjections& gradients, const Tensor& result) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto& [q, k, v, gate] = in;
+  TORCH_INTERNAL_ASSERT(!result.defined() || (result.sizes() == grad.sizes() && result.dtype() == v.dtype()));
   ScreeningOptions with_gate = options;
   with_gate.gate = gate;
   if (q.device().is_cpu() && screening_has_fused(q.scalar_type())) {

@@ -53,9 +53,10 @@ at::Tensor screening(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const a
                      const at::Tensor& s_w_H, const at::Tensor& s_r_H, const ScreeningOptions& options = {});
 
 /// Writes the gradients of q, k, v and gate into `gradients`, whose last dimensions must be adjacent, and returns those
-/// of s_w and s_r. grad_BTHV is that of the result. Where `result_BTHV` is defined (last dimension adjacent; it may be
-/// grad_BTHV itself), it becomes the result once more, up to rounding:
-/// the backward walk sums blocks of other lengths. Below autograd: nothing records.
+/// of s_w and s_r. grad_BTHV is that of the result. Where `result_BTHV` is defined (shape and dtype of the result, last
+/// dimension adjacent, no number twice; it may be grad_BTHV itself), it becomes the result once more, up to rounding:
+/// the backward walk sums blocks of other lengths. That costs nothing where there is a fused form, else a forward pass.
+/// Below autograd: nothing records.
 std::pair<at::Tensor, at::Tensor> screening_backward_into(const at::Tensor& grad_BTHV, const ScreeningProjections& in,
                                                           const at::Tensor& s_w_H, const at::Tensor& s_r_H,
                                                           const ScreeningOptions& options,

@@ -70,7 +70,7 @@ HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t 
       }
     });
     StoreRow(gate, V, backward.dgate, row);
-  } else {
+  } else if (backward.result.data != nullptr) {
     for (int64_t at = 0; at < width; at += kWidth) hn::StoreU(hn::Mul(hn::LoadU(d, h + at), scale), d, result + at);
   }
   if (backward.result.data != nullptr) StoreRow(result, V, backward.result, row);
@@ -79,7 +79,7 @@ HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t 
   const double tanh_norm = factor * norm;
   const double along = static_cast<double>(Dot(h, dh, width)) * ((1 - tanh_norm * tanh_norm - factor) / norm) / norm;
   for (int64_t at = 0; at < width; at += hn::MaxLanes(d)) {
-    const auto scaled = hn::Mul(hn::Set(d, static_cast<Real>(factor)), hn::LoadU(d, dh + at));
+    const auto scaled = hn::Mul(scale, hn::LoadU(d, dh + at));
     hn::StoreU(hn::MulAdd(hn::Set(d, static_cast<Real>(along)), hn::LoadU(d, h + at), scaled), d, dh + at);
   }
 }

@@ -23,6 +23,22 @@ struct Arguments : torch::CustomClassHolder {
   ScreeningOptions options;
 };
 
+/// W: the numbers of a token's projections.
+int64_t width_of(const ProjectionLayout& layout) {
+  const auto& [heads, key_dim, value_dim, gate] = layout;
+  TORCH_CHECK_VALUE(heads >= 1 && key_dim >= 2 && value_dim >= 1, "screening: expected 1 head, K 2 and V 1 or more, ",
+                    "but got ", heads, ", ", key_dim, " and ", value_dim);
+  return 2 * heads * key_dim + (gate ? 2 : 1) * heads * value_dim;
+}
+
+void check_matrix(const char* name, const Tensor& matrix, const Tensor& x, int64_t rows, int64_t columns) {
+  TORCH_CHECK_VALUE(matrix.sizes() == at::IntArrayRef({rows, columns}), "screening_tiles: ", name,
+                    " must have the shape [", rows, ", ", columns, "], but has ", matrix.sizes());
+  TORCH_CHECK_VALUE(matrix.scalar_type() == x.scalar_type() && matrix.device() == x.device(), "screening_tiles: ", name,
+                    " must have the dtype and device of x, ", x.scalar_type(), " on ", x.device(), ", but has ",
+                    matrix.scalar_type(), " on ", matrix.device());
+}
+
 /// dX of Y = X W^T, and dW, for rows X.
 Tensor input_gradient(const Tensor& dy, const Tensor& weight) {
   return at::matmul(dy, weight);
@@ -40,7 +56,10 @@ struct ScreeningTiles : torch::autograd::Function<ScreeningTiles> {
     const Tensor kept = keep == Keep::kInput ? Tensor() : projected;
     ctx->save_for_backward({x, projection, output, s_w, s_r, kept, options.document.value_or(Tensor())});
     ctx->saved_data["arguments"] = at::IValue::make_capsule(c10::make_intrusive<Arguments>(layout, options));
-    return at::linear(projected_screening(projected, layout, s_w, s_r, options).flatten(2), output);
+    const ScreeningProjections in = split_projections(projected, layout);
+    ScreeningOptions with_gate = options;
+    with_gate.gate = in.gate_BTHV;
+    return at::linear(screening(in.q_BTHK, in.k_BTHK, in.v_BTHV, s_w, s_r, with_gate).flatten(2), output);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -59,12 +78,12 @@ struct ScreeningTiles : torch::autograd::Function<ScreeningTiles> {
     Tensor dprojected;
     {
       const Tensor projected = saved[5].defined() ? saved[5] : at::linear(x, projection);
-      const Tensor u = input_gradient(dy, output);  // du, which u itself overwrites
+      const Tensor u = input_gradient(dy, output);  // du, which u itself overwrites where it is wanted
       const Tensor u_BTHV = u.unflatten(-1, {layout.heads, layout.value_dim});
       dprojected = at::empty_like(projected);
       std::tie(gradients[3], gradients[4]) =
           screening_backward_into(u_BTHV, split_projections(projected, layout), saved[3], saved[4], options,
-                                  split_projections(dprojected, layout), /*result_BTHV=*/u_BTHV);
+                                  split_projections(dprojected, layout), wanted(2) ? u_BTHV : Tensor());
       if (wanted(2)) gradients[2] = weight_gradient(dy, u);
     }
     if (wanted(1)) gradients[1] = weight_gradient(dprojected, x);
@@ -77,11 +96,9 @@ struct ScreeningTiles : torch::autograd::Function<ScreeningTiles> {
 
 ScreeningProjections split_projections(const Tensor& projected_BTW, const ProjectionLayout& layout) {
   const auto& [heads, key_dim, value_dim, gate] = layout;
-  TORCH_CHECK_VALUE(heads >= 1 && key_dim >= 2 && value_dim >= 1, "screening_tiles: expected 1 head, K 2 and V 1 or ",
-                    "more, but got ", heads, ", ", key_dim, " and ", value_dim);
-  const int64_t keys = heads * key_dim, values = heads * value_dim, width = 2 * keys + (gate ? 2 : 1) * values;
+  const int64_t keys = heads * key_dim, values = heads * value_dim, width = width_of(layout);
   TORCH_CHECK_VALUE(projected_BTW.dim() == 3 && projected_BTW.size(2) == width,
-                    "screening_tiles: projected must have the shape [B, T, ", width, "] (", heads, " heads of K ",
+                    "split_projections: projected must have the shape [B, T, ", width, "] (", heads, " heads of K ",
                     key_dim, " and V ", value_dim, gate ? ", with a gate" : ", without a gate", "), but has ",
                     projected_BTW.sizes());
   std::vector<int64_t> widths = {keys, keys, values};
@@ -93,16 +110,13 @@ ScreeningProjections split_projections(const Tensor& projected_BTW, const Projec
   return result;
 }
 
-Tensor projected_screening(const Tensor& projected_BTW, const ProjectionLayout& layout, const Tensor& s_w_H,
-                           const Tensor& s_r_H, const ScreeningOptions& options) {
-  const ScreeningProjections in = split_projections(projected_BTW, layout);
-  ScreeningOptions with_gate = options;
-  with_gate.gate = in.gate_BTHV;
-  return screening(in.q_BTHK, in.k_BTHK, in.v_BTHV, s_w_H, s_r_H, with_gate);
-}
-
 Tensor screening_tiles(const Tensor& x_BTD, const TileWeights& weights, const ProjectionLayout& layout,
                        const ScreeningOptions& options, Keep keep) {
+  TORCH_CHECK_VALUE(x_BTD.dim() == 3, "screening_tiles: x must have the shape [B, T, D], but has ", x_BTD.sizes());
+  check_matrix("projection", weights.projection, x_BTD, width_of(layout), x_BTD.size(2));
+  TORCH_CHECK_VALUE(weights.output.dim() == 2, "screening_tiles: output must have the shape [E, H V], but has ",
+                    weights.output.sizes());
+  check_matrix("output", weights.output, x_BTD, weights.output.size(0), layout.heads * layout.value_dim);
   return ScreeningTiles::apply(x_BTD, weights.projection, weights.output, weights.s_w, weights.s_r, layout, options,
                                keep);
 }

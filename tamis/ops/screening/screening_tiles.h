@@ -18,14 +18,10 @@ struct ProjectionLayout {
 /// Views into projected_BTW. Throws c10::ValueError when its shape is not the layout's.
 ScreeningProjections split_projections(const at::Tensor& projected_BTW, const ProjectionLayout& layout);
 
-/// screening() of split_projections(projected_BTW, layout), T_q = T_k, [B, T, H, V]; options.gate is not used.
-at::Tensor projected_screening(const at::Tensor& projected_BTW, const ProjectionLayout& layout, const at::Tensor& s_w_H,
-                               const at::Tensor& s_r_H, const ScreeningOptions& options = {});
-
 /// The weights of the tiles of one layer.
 struct TileWeights {
   at::Tensor projection;  // [2 H K + 2 H V, D], or without the gate's H V rows: W_Q, W_K, W_V, W_G as one GEMM
-  at::Tensor output;      // [E, H V]
+  at::Tensor output;      // [E, H V]: W_O, with exp(s_O) folded into its columns where a model has that
   at::Tensor s_w;         // [H]
   at::Tensor s_r;         // [H]
 };
@@ -33,16 +29,19 @@ struct TileWeights {
 /// What a layer's tiles keep for the backward pass.
 enum class Keep {
   kInputAndProjections,
-  kInput,  // the projections are made again: a third of the layer's products more time, W / (D + W) less memory
+  kInput,  // the projections are made again: a quarter more time for products (K 16, V 64), W / (D + W) less memory
 };
 
-/// What all tiles of a layer give together, Eq. (2) and (15)-(18): W_O u, u = projected_screening of W_P x. Output and
-/// gradients have the bits of at::linear and projected_screening one after the other, whatever is kept, but for the
-/// gradient of W_O: u is never kept, the backward walk of screening makes it again, up to rounding.
+/// What all tiles of a layer give together, Eq. (2) and (15)-(18): W_O u, u = screening() of the parts of W_P x, T_q =
+/// T_k. Output and gradients have the bits of at::linear and screening() one after the other, whatever is kept, but for
+/// the gradient of W_O: u is never kept, the backward walk of screening makes it again, up to rounding.
 ///
-/// x        [B, T, D], dtype of the matrices: float32, bfloat16, float64, float16; s_w and s_r as for screening()
+/// x        [B, T, D], dtype and device of the matrices; s_w and s_r as for screening()
+/// options  as for screening(); the gate is the layout's, options.gate is not used
 /// returns  [B, T, E]
-/// Gradient of x and of all weights, first derivative only. Memory, time and errors as screening().
+/// Gradient  of x and of all weights, first derivative only.
+/// Memory    as screening(), and what is kept.  Time as two products and screening().
+/// Throws    c10::ValueError when shapes, dtypes or devices disagree; the text names the argument and both values.
 at::Tensor screening_tiles(const at::Tensor& x_BTD, const TileWeights& weights, const ProjectionLayout& layout,
                            const ScreeningOptions& options = {}, Keep keep = Keep::kInputAndProjections);
 

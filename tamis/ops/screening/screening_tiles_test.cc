@@ -101,14 +101,61 @@ TEST(ScreeningTiles, TakesTheOptionsOfScreening) {
   expect_screening_of_the_parts({.options = {.document = document}});
 }
 
-TEST(ScreeningTiles, IsAsAccurateAsPlainTorch) {
-  const auto reference = [](const Tensors& in) {
-    const ScreeningProjections p = split_projections(at::linear(in[0], in[1]), layout_of(true));
-    const Tensor u = reference::screening(p.q_BTHK, p.k_BTHK, p.v_BTHV, in[3], in[4], {.gate = p.gate_BTHV});
+void expect_as_accurate_as_plain(const Case& c) {
+  const auto reference = [&](const Tensors& in) {
+    const ScreeningProjections p = split_projections(at::linear(in[0], in[1]), layout_of(c.gate));
+    ScreeningOptions options = c.options;
+    options.gate = p.gate_BTHV;
+    const Tensor u = reference::screening(p.q_BTHK, p.k_BTHK, p.v_BTHV, in[3], in[4], options);
     return Tensors{at::linear(u.flatten(2), in[2])};
   };
-  const auto fused = [](const Tensors& in) { return tiles(in, {}, Keep::kInput); };
-  testing::expect_as_accurate_as_plain(fused, reference, inputs_of({}));
+  const auto fused = [&](const Tensors& in) { return tiles(in, c, Keep::kInput); };
+  testing::expect_as_accurate_as_plain(fused, reference, inputs_of(c));
+}
+
+TEST(ScreeningTiles, IsAsAccurateAsPlainTorch) {
+  expect_as_accurate_as_plain({});
+  expect_as_accurate_as_plain({.gate = false});
+  expect_as_accurate_as_plain({.options = {.tanh_norm = false}});
+  expect_as_accurate_as_plain({.gate = false, .options = {.tanh_norm = false}});
+}
+
+/// The result that the backward walk makes again, beside that of the forward pass: rounded once more after sums of
+/// other lengths, so a neighbouring number at most in bfloat16.
+TEST(ScreeningTiles, TheResultIsMadeAgainInEveryDtype) {
+  for (const bool gate : {true, false}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+      const Tensor projected = testing::random_normal({2, 300, width_of(gate)}, 5).to(dtype);
+      const Tensor s_w = at::linspace(-1, 6, kHeads), s_r = at::ones({kHeads});
+      const ScreeningProjections p = split_projections(projected, layout_of(gate));
+      testing::for_each_target([&] {
+        const Tensor out = screening(p.q_BTHK, p.k_BTHK, p.v_BTHV, s_w, s_r, {.gate = p.gate_BTHV});
+        const Tensor gradient = at::empty_like(projected), again = at::ones_like(out);
+        screening_backward_into(again, p, s_w, s_r, {}, split_projections(gradient, layout_of(gate)), again);
+        const Tensor wide = out.to(at::kDouble), error = (again.to(at::kDouble) - wide).abs();
+        const double near = dtype == at::kBFloat16 ? 1.0 / 128 : dtype == at::kHalf ? 1e-3 : 2e-6;
+        EXPECT_GT(testing::largest(wide), 0.1);
+        EXPECT_TRUE(error.le(near * wide.abs() + 1e-6).all().item().toBool()) << dtype << ", gate " << gate;
+      });
+    }
+  }
+}
+
+TEST(ScreeningTiles, BitsDoNotDependOnThreads) {
+  const Case c = {.B = 1, .T = 3000, .widest = 7};
+  const auto found = [&](int threads) {
+    const testing::Threads set(threads);
+    return testing::outputs_and_gradients([&](const Tensors& in) { return tiles(in, c, Keep::kInput); }, inputs_of(c));
+  };
+  const Tensors one = found(1), four = found(4);
+  const size_t products[] = {1, 2, 3};  // gradients that are sums over tokens: torch's own products
+  for (size_t i = 0; i < one.size(); ++i) {
+    if (std::ranges::find(products, i) == std::end(products)) {
+      EXPECT_TRUE(testing::same_bits(one[i], four[i])) << "tensor " << i;
+    } else {
+      EXPECT_LT(testing::largest(one[i] - four[i]), 1e-5 * testing::largest(one[i])) << "tensor " << i;
+    }
+  }
 }
 
 TEST(ScreeningTiles, TakesAnyStrides) {
@@ -147,10 +194,12 @@ TEST(ScreeningTiles, DifferentiatesWhatIsWanted) {
 TEST(ScreeningTiles, BackwardMayRunTwice) {
   const Tensors in = inputs_of({});
   for (const Keep keep : {Keep::kInputAndProjections, Keep::kInput}) {
-    const Tensor x = in[0].detach().requires_grad_();
-    const Tensor sum = tiles({x, in[1], in[2], in[3], in[4]}, {}, keep)[0].sum();
-    const Tensor first = torch::autograd::grad({sum}, {x}, {}, /*retain_graph=*/true)[0].clone();
-    EXPECT_TRUE(testing::same_bits(torch::autograd::grad({sum}, {x})[0], first));
+    Tensors leaves;
+    for (const Tensor& x : in) leaves.push_back(x.detach().requires_grad_());
+    const Tensor sum = tiles(leaves, {}, keep)[0].sum();
+    Tensors first;
+    for (const Tensor& x : torch::autograd::grad({sum}, leaves, {}, /*retain_graph=*/true)) first.push_back(x.clone());
+    EXPECT_TRUE(testing::same_bits(torch::autograd::grad({sum}, leaves), first));
   }
 }
 
@@ -169,8 +218,9 @@ TEST(ScreeningTiles, KeepsNoMoreThanItIsTold) {
   constexpr int64_t kTokens = 4000;
   const ProjectionLayout layout = {4, 16, 64, true};
   const int64_t D = 64, W = 4 * 2 * (16 + 64), U = 4 * 64;
-  const Tensors in = {testing::random_normal({1, kTokens, D}, 1), testing::random_normal({W, D}, 2).requires_grad_(),
-                      testing::random_normal({D, U}, 3), at::linspace(0, 5, 4), at::ones({4})};
+  Tensors in = {testing::random_normal({1, kTokens, D}, 1), testing::random_normal({W, D}, 2),
+                testing::random_normal({D, U}, 3), at::linspace(0, 5, 4), at::ones({4})};
+  for (Tensor& x : in) x.requires_grad_();
   const auto kept_bytes = [&](Keep keep) {
     int64_t bytes = 0;
     testing::in_fresh_thread([&] {
@@ -186,20 +236,28 @@ TEST(ScreeningTiles, KeepsNoMoreThanItIsTold) {
 }
 
 TEST(ScreeningTiles, RefusesAnotherShape) {
-  const Tensor ones = at::ones({kHeads});
   for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{1, 5, 149}, {5, 150}}) {
-    EXPECT_THAT([&] { projected_screening(at::zeros(sizes), layout_of(true), ones, ones); },
+    EXPECT_THAT([&] { split_projections(at::zeros(sizes), layout_of(true)); },
                 ::testing::ThrowsMessage<c10::ValueError>(::testing::HasSubstr("[B, T, 150]")));
   }
   EXPECT_THAT(
       [&] {
-        projected_screening(at::zeros({1, 5, 0}), {0, 6, 9, true}, ones, ones);
+        split_projections(at::zeros({1, 5, 0}), {0, 6, 9, true});
       },
       ::testing::ThrowsMessage<c10::ValueError>(::testing::HasSubstr("expected 1 head")));
-  Tensors in = inputs_of({});
-  in[1] = in[1].narrow(0, 1, width_of(true) - 1);
-  EXPECT_THAT([&] { tiles(in, {}, Keep::kInput); },
-              ::testing::ThrowsMessage<c10::ValueError>(::testing::HasSubstr("[B, T, 150]")));
+  const auto expect_refused = [](size_t input, const Tensor& bad, const std::string& text) {
+    Tensors in = inputs_of({});
+    in[input] = bad;
+    EXPECT_THAT([&] { tiles(in, {}, Keep::kInput); },
+                ::testing::ThrowsMessage<c10::ValueError>(::testing::HasSubstr(text)));
+  };
+  expect_refused(0, at::zeros({70, kWidth}), "x must have the shape [B, T, D], but has [70, 11]");
+  expect_refused(0, at::zeros({2, 70, kWidth + 1}), "projection must have the shape [150, 12], but has [150, 11]");
+  expect_refused(1, at::zeros({149, kWidth}), "projection must have the shape [150, 11], but has [149, 11]");
+  expect_refused(1, at::zeros({150, kWidth}, at::kDouble), "projection must have the dtype and device of x, Float");
+  expect_refused(2, at::zeros({45}), "output must have the shape [E, H V], but has [45]");
+  expect_refused(2, at::zeros({kOutput, 44}), "output must have the shape [7, 45], but has [7, 44]");
+  expect_refused(3, at::zeros({kHeads - 1}), "s_w");
 }
 
 }  // namespace
