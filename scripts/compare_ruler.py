@@ -20,7 +20,6 @@ from unittest import mock
 
 NEEDLE = re.compile(r"One of the special magic (numbers|uuids) for (\S+) is: (\S+)\.")
 QUESTION = "\nWhat "
-NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 VARIABLE = re.compile(r"VAR ([A-Z]+) = (?:(\d{5})|VAR ([A-Z]+) )")
 IN_TEXT = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
 NIAH = (*IN_TEXT, "niah_single_1", "niah_multikey_2", "niah_multikey_3")
@@ -144,9 +143,9 @@ def depths_of(all_depths, context, texts):
 # ---- variable tracking
 
 
-def chains_of(context, value):
+def chains_of(context, value, noise):
     """Chains of (name, text), the one that begins with `value` first, and the noise and assignments in their order."""
-    parts = re.findall(rf"VAR [A-Z]+ = (?:\d{{5}}|VAR [A-Z]+ )|{re.escape(NOISE)}", context)
+    parts = re.findall(rf"VAR [A-Z]+ = (?:\d{{5}}|VAR [A-Z]+ )|{re.escape(noise)}", context)
     chains = {}
     for part in parts:
         match = VARIABLE.fullmatch(part)
@@ -173,15 +172,18 @@ def places_of(chain, later, parts):
 
 def tracking_text(harness, problem, is_example):
     """What the harness writes for one problem with the draws of ours, and its answers."""
+    from lm_eval.tasks.ruler import prepare_niah
+
+    noise = prepare_niah.get_haystack(type_haystack="repeat")
     value = re.search(r"assigned the value (\d{5}) in", problem)[1]
     context = problem[problem.index("\n\n") + 2 : problem.rindex("\nQuestion:")]
-    chains, parts = chains_of(context, value)
+    chains, parts = chains_of(context, value, noise)
     values = iter(int(chain[0][1].split()[-1]) for chain in chains)
     names = [name for chain in chains for name, _ in chain]
     samples = [places_of(chain, chains[c + 1 :], parts) for c, chain in enumerate(chains)]
     numbers = types.SimpleNamespace(random=types.SimpleNamespace(randint=lambda low, high: next(values)))
     with mock.patch.object(harness, "random", Replay(samples, names)), mock.patch.object(harness, "np", numbers):
-        return harness.generate_input_output(parts.count(NOISE), len(chains), len(chains[0]) - 1, is_icl=is_example)
+        return harness.generate_input_output(parts.count(noise), len(chains), len(chains[0]) - 1, is_icl=is_example)
 
 
 def tracking_document(harness, prompt):

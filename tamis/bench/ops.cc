@@ -48,8 +48,8 @@ struct Scalars {
   }
 };
 
-template <typename Operator>
-Tensor apply(const Operator& screening, const Projections& p, const Scalars& s) {
+/// The operator or its definition.
+Tensor apply(decltype(ops::reference::screening)& screening, const Projections& p, const Scalars& s) {
   return screening(p.q, p.k, p.v, s.s_w, s.s_r, ops::ScreeningOptions{.gate = p.gate});
 }
 

@@ -195,13 +195,14 @@ TEST_P(TokenByToken, ManySequencesAreAsFewWithinTheFormatsRounding) {
   const Tensor tokens_BT = random_tokens(many, 20, model->vocab_size(), 1);
   for (const int64_t count : {int64_t{9}, int64_t{33}, many}) {
     const States states = staggered_states(*model, count, options);
+    const auto decoded = [&](int64_t first, int64_t sequences) {
+      States forks;
+      for (int64_t b = first; b < first + sequences; ++b) forks.push_back(states[b]->fork());
+      return by_token(*model, forks, tokens_BT.narrow(0, first, sequences).contiguous());
+    };
+    const Tensor all = decoded(0, count);
     for (const int64_t first : {int64_t{0}, count - 4}) {  // of the first group and of the last
-      States some;
-      for (int64_t b = first; b < first + 4; ++b) some.push_back(states[b]->fork());
-      const Tensor few = by_token(*model, some, tokens_BT.narrow(0, first, 4).contiguous());
-      States all;
-      for (const auto& state : states) all.push_back(state->fork());
-      const Tensor found = by_token(*model, all, tokens_BT.narrow(0, 0, count).contiguous()).narrow(0, first, 4);
+      const Tensor few = decoded(first, 4), found = all.narrow(0, first, 4);
       EXPECT_LT((found - few).abs().max().item<double>(), GetParam().tolerance() * few.abs().max().item<double>());
     }
   }

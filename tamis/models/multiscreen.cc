@@ -145,7 +145,9 @@ at::Tensor Multiscreen::next_layer(const ops::TileWeights& weights, const at::Te
   // Captures by value: recomputation runs after this function has returned.
   const auto rotated = [config = config_, screening](const std::vector<at::Tensor>& in) {
     const ops::TileWeights own = {in[1], in[2], in[3], in[4]};
-    const auto screen = [&](const ops::ScreeningProjections& p) { return screened(p, own, screening); };
+    const auto screen = [&](const ops::ScreeningProjections& p) {
+      return ops::screening(p, own.s_w, own.s_r, screening);
+    };
     return apply_tiles(config, own, screen, in[0]);
   };
   const std::vector<at::Tensor> inputs = {x_BTD, weights.projection, weights.output, weights.s_w, weights.s_r};
@@ -156,7 +158,7 @@ at::Tensor Multiscreen::observed_layer(const std::string& name, const ops::TileW
                                        const at::Tensor& x_BTD, const ForwardOptions& options) const {
   const auto observe = [&](const std::string& part, const at::Tensor& x) { options.observe(name + "." + part, x); };
   const auto screen = [&](const ops::ScreeningProjections& p) {
-    const at::Tensor u_BTHV = screened(p, weights, screening_options(config_, options));
+    const at::Tensor u_BTHV = ops::screening(p, weights.s_w, weights.s_r, screening_options(config_, options));
     observe("q", p.q_BTHK);
     observe("k", p.k_BTHK);
     observe("v", p.v_BTHV);

@@ -97,7 +97,7 @@ void layer(benchmark::State& state, at::ScalarType dtype) {
     } else {
       const at::NoGradGuard no_grad;
       const ops::ScreeningProjections p = ops::split_projections(projected, layout);
-      const Tensor out = screened(p, weights, {}), gradient = at::empty_like(projected);
+      const Tensor out = ops::screening(p, weights.s_w, weights.s_r), gradient = at::empty_like(projected);
       benchmark::DoNotOptimize(ops::screening_backward_into(out, p, weights.s_w, weights.s_r, {},
                                                             ops::split_projections(gradient, layout), out));
     }

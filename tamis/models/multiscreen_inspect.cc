@@ -44,7 +44,7 @@ std::vector<RelevanceMap> Multiscreen::relevance(const at::Tensor& tokens_1T, co
       map.trim = seen.trim.squeeze(0);
       map.softmask = seen.softmask.squeeze(0);
       map.relevance = map.trim * map.softmask;
-      return screened(p, w, base);
+      return ops::screening(p, w.s_w, w.s_r, base);
     };
     x_1TD = apply_tiles(config_, w, screen, x_1TD);
     maps.push_back(std::move(map));
@@ -65,7 +65,7 @@ at::Tensor Multiscreen::attention_mass(const at::Tensor& tokens_1T, int64_t firs
     const auto screen = [&](const ops::ScreeningProjections& p) {
       const auto mix = [&](const at::Tensor& v) { return ops::screening(p.q_BTHK, p.k_BTHK, v, w.s_w, w.s_r, plain); };
       masses.push_back(models::attention_mass({p.v_BTHV, mix}, first, last));
-      return screened(p, w, base);
+      return ops::screening(p, w.s_w, w.s_r, base);
     };
     x_1TD = apply_tiles(config_, w, screen, x_1TD);
   }

@@ -27,13 +27,6 @@ at::Tensor apply_tiles(const MultiscreenConfig& config, const ops::TileWeights& 
   return x_BTD + at::linear(screen(p).flatten(2), weights.output);
 }
 
-at::Tensor screened(const ops::ScreeningProjections& p, const ops::TileWeights& weights,
-                    const ops::ScreeningOptions& options) {
-  ops::ScreeningOptions gated = options;
-  gated.gate = p.gate_BTHV;
-  return ops::screening(p.q_BTHK, p.k_BTHK, p.v_BTHV, weights.s_w, weights.s_r, gated);
-}
-
 double mean_visible_keys(double width, int64_t length) {
   // Query t sees min(t + 1, ceil(w)) keys.
   const auto T = static_cast<double>(length);

@@ -16,8 +16,6 @@ ops::ProjectionLayout projection_layout(const MultiscreenConfig& config);
 /// The gated screening of all tiles: projections, rotated where the configuration says so -> u * tanh(SiLU(g)),
 /// [B, T, H, V].
 using Screen = std::function<at::Tensor(const ops::ScreeningProjections&)>;
-at::Tensor screened(const ops::ScreeningProjections& p, const ops::TileWeights& weights,
-                    const ops::ScreeningOptions& options);
 
 /// x + sum_h dx^(h), Eq. (2) and (15)-(18). x_BTD stays float32 whatever the dtype of the weights. ops::screening_tiles
 /// does the same at once, where nobody looks at what is between.

@@ -209,6 +209,12 @@ Tensor screening_autograd(const Tensor& q, const Tensor& k, const Tensor& v, con
                           std::string(position), document);
 }
 
+ScreeningOptions gated(const ScreeningOptions& options, const optional<Tensor>& gate) {
+  ScreeningOptions result = options;
+  result.gate = gate;
+  return result;
+}
+
 }  // namespace
 
 Tensor screening(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor& v_BTHV, const Tensor& s_w_H,
@@ -217,15 +223,19 @@ Tensor screening(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor& v_BTH
                         options.expand_beyond, options.tanh_norm, options.position, options.document);
 }
 
+Tensor screening(const ScreeningProjections& in, const Tensor& s_w_H, const Tensor& s_r_H,
+                 const ScreeningOptions& options) {
+  return screening(in.q_BTHK, in.k_BTHK, in.v_BTHV, s_w_H, s_r_H, gated(options, in.gate_BTHV));
+}
+
 std::pair<Tensor, Tensor> screening_backward_into(const Tensor& grad, const ScreeningProjections& in, const Tensor& s_w,
                                                   const Tensor& s_r, const ScreeningOptions& options,
                                                   const ScreeningProjections& gradients, const Tensor& result) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto& [q, k, v, gate] = in;
   TORCH_INTERNAL_ASSERT(!result.defined() || (result.sizes() == grad.sizes() && result.dtype() == v.dtype()));
-  ScreeningOptions with_gate = options;
-  with_gate.gate = gate;
   if (q.device().is_cpu() && screening_has_fused(q.scalar_type())) {
+    const ScreeningOptions with_gate = gated(options, gate);
     check(q, k, v, s_w, s_r, with_gate);
     return screening_backward_cpu(grad, q, k, v, s_w, s_r, with_gate, gradients, result);
   }
@@ -236,7 +246,7 @@ std::pair<Tensor, Tensor> screening_backward_into(const Tensor& grad, const Scre
   gradients.k_BTHK.copy_(dk);
   gradients.v_BTHV.copy_(dv);
   if (gate) gradients.gate_BTHV->copy_(dgate);
-  if (result.defined()) result.copy_(screening(q, k, v, s_w, s_r, with_gate));
+  if (result.defined()) result.copy_(screening(in, s_w, s_r, options));
   return {ds_w, ds_r};
 }
 

@@ -52,6 +52,10 @@ struct ScreeningProjections {
 at::Tensor screening(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
                      const at::Tensor& s_w_H, const at::Tensor& s_r_H, const ScreeningOptions& options = {});
 
+/// The same; the gate is that of `in`, options.gate is not used.
+at::Tensor screening(const ScreeningProjections& in, const at::Tensor& s_w_H, const at::Tensor& s_r_H,
+                     const ScreeningOptions& options = {});
+
 /// Writes the gradients of q, k, v and gate into `gradients`, whose last dimensions must be adjacent, and returns those
 /// of s_w and s_r. grad_BTHV is that of the result. Where `result_BTHV` is defined (shape and dtype of the result, last
 /// dimension adjacent, no number twice; it may be grad_BTHV itself), it becomes the result once more, up to rounding:

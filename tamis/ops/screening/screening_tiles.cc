@@ -56,10 +56,7 @@ struct ScreeningTiles : torch::autograd::Function<ScreeningTiles> {
     const Tensor kept = keep == Keep::kInput ? Tensor() : projected;
     ctx->save_for_backward({x, projection, output, s_w, s_r, kept, options.document.value_or(Tensor())});
     ctx->saved_data["arguments"] = at::IValue::make_capsule(c10::make_intrusive<Arguments>(layout, options));
-    const ScreeningProjections in = split_projections(projected, layout);
-    ScreeningOptions with_gate = options;
-    with_gate.gate = in.gate_BTHV;
-    return at::linear(screening(in.q_BTHK, in.k_BTHK, in.v_BTHV, s_w, s_r, with_gate).flatten(2), output);
+    return at::linear(screening(split_projections(projected, layout), s_w, s_r, options).flatten(2), output);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
