@@ -23,30 +23,53 @@ HWY_INLINE V PositivePart(D d, V x) {
 // Functions of kCount vectors work on them in step: their chains of dependent instructions are long, and processors
 // look ahead too few instructions to find the next vector's chain behind them.
 
-/// exp(r) - 1 for x = n ln 2 + r, |r| <= ln(2) / 2, in float32: r + r^2 times a polynomial fitted to 1.4e-8.
-template <int kCount, class D, class V>
+/// What a float32 result is good for: to be kept, or to be rounded to bfloat16, whose numbers lie 2^-8 apart.
+enum class Accuracy { kFloat32, kBFloat16 };
+
+/// exp(r) - 1 for x = n ln 2 + r, |r| <= ln(2) / 2, in float32: r + r^2 times a polynomial, fitted to 1.4e-8, or for
+/// bfloat16 to 3e-5 of r.
+template <Accuracy kAccuracy = Accuracy::kFloat32, int kCount, class D, class V>
 HWY_INLINE void ExpOfRemainderMinusOne(D d, const V (&x)[kCount], const V (&n)[kCount], V (&result)[kCount]) {
   V r[kCount], series[kCount];
-  for (int i = 0; i < kCount; ++i) r[i] = hn::NegMulAdd(n[i], hn::Set(d, 0.693359375f), x[i]);
-  for (int i = 0; i < kCount; ++i) r[i] = hn::NegMulAdd(n[i], hn::Set(d, -2.12194440e-4f), r[i]);
-  for (int i = 0; i < kCount; ++i) series[i] = hn::Set(d, 1.39464124e-3f);
-  for (const float coefficient : {8.36656522e-3f, 4.16662842e-2f, 1.66665435e-1f, 5.0e-1f}) {
+  const auto continue_series = [&](float coefficient) HWY_ATTR {
     for (int i = 0; i < kCount; ++i) series[i] = hn::MulAdd(series[i], r[i], hn::Set(d, coefficient));
+  };
+  if constexpr (kAccuracy == Accuracy::kBFloat16) {
+    for (int i = 0; i < kCount; ++i) r[i] = hn::NegMulAdd(n[i], hn::Set(d, 0.693147181f), x[i]);
+    for (int i = 0; i < kCount; ++i) series[i] = hn::Set(d, 4.16666667e-2f);
+    for (const float coefficient : {1.67417e-1f, 5.0e-1f}) continue_series(coefficient);
+  } else {
+    for (int i = 0; i < kCount; ++i) r[i] = hn::NegMulAdd(n[i], hn::Set(d, 0.693359375f), x[i]);
+    for (int i = 0; i < kCount; ++i) r[i] = hn::NegMulAdd(n[i], hn::Set(d, -2.12194440e-4f), r[i]);
+    for (int i = 0; i < kCount; ++i) series[i] = hn::Set(d, 1.39464124e-3f);
+    for (const float coefficient : {8.36656522e-3f, 4.16662842e-2f, 1.66665435e-1f, 5.0e-1f}) {
+      continue_series(coefficient);
+    }
   }
   for (int i = 0; i < kCount; ++i) result[i] = hn::MulAdd(hn::Mul(r[i], r[i]), series[i], r[i]);
 }
 
 /// exp(x) - 1 = 2^n (exp(r) - 1) + (2^n - 1) for |x| <= 87 in float32, exact to about one ulp near 0 too.
-template <int kCount, class D, class V>
+template <Accuracy kAccuracy = Accuracy::kFloat32, int kCount, class D, class V>
 HWY_INLINE void ShortExpMinusOne(D d, V (&x)[kCount]) {
   const hn::RebindToSigned<D> integers;
   V n[kCount], minus_one[kCount];
   for (int i = 0; i < kCount; ++i) n[i] = hn::Round(hn::Mul(x[i], hn::Set(d, 1.44269504088896341f)));
-  ExpOfRemainderMinusOne(d, x, n, minus_one);
+  ExpOfRemainderMinusOne<kAccuracy>(d, x, n, minus_one);
   for (int i = 0; i < kCount; ++i) {
     const auto exponent = hn::Add(hn::ConvertTo(integers, n[i]), hn::Set(integers, 127));
     const auto power = hn::BitCast(d, hn::ShiftLeft<23>(exponent));
     x[i] = hn::MulAdd(power, minus_one[i], hn::Sub(power, hn::Set(d, 1.0f)));
+  }
+}
+
+/// a / b; for bfloat16 by the processor's approximate reciprocal (11 bits or more).
+template <Accuracy kAccuracy, class D, class V>
+HWY_INLINE V Quotient(D, V a, V b) {
+  if constexpr (kAccuracy == Accuracy::kBFloat16 && sizeof(hn::TFromD<D>) == 4) {
+    return hn::Mul(a, hn::ApproximateReciprocal(b));
+  } else {
+    return hn::Div(a, b);
   }
 }
 
@@ -82,7 +105,7 @@ HWY_INLINE V ExpOfNonPositive(D d, V x) {
 
 /// x <- tanh(x) = m / (m + 2), m = exp(2 x) - 1: to about two ulp in float32, the sign and the relative precision near
 /// 0 included. A NaN stays one: Min and Max return their second argument then.
-template <int kCount, class D, class V>
+template <Accuracy kAccuracy = Accuracy::kFloat32, int kCount, class D, class V>
 HWY_INLINE void PreciseTanh(D d, V (&x)[kCount]) {
   if constexpr (sizeof(hn::TFromD<D>) == 8) {
     for (int i = 0; i < kCount; ++i) x[i] = hn::Tanh(d, x[i]);
@@ -90,13 +113,13 @@ HWY_INLINE void PreciseTanh(D d, V (&x)[kCount]) {
     for (int i = 0; i < kCount; ++i) {
       x[i] = hn::Max(hn::Set(d, -40.0f), hn::Min(hn::Set(d, 40.0f), hn::Add(x[i], x[i])));
     }
-    ShortExpMinusOne(d, x);
-    for (int i = 0; i < kCount; ++i) x[i] = hn::Div(x[i], hn::Add(x[i], hn::Set(d, 2.0f)));
+    ShortExpMinusOne<kAccuracy>(d, x);
+    for (int i = 0; i < kCount; ++i) x[i] = Quotient<kAccuracy>(d, x[i], hn::Add(x[i], hn::Set(d, 2.0f)));
   }
 }
 
 /// x <- 1 / (1 + exp(-x)); exp stays within its range.
-template <int kCount, class D, class V>
+template <Accuracy kAccuracy = Accuracy::kFloat32, int kCount, class D, class V>
 HWY_INLINE void Sigmoid(D d, V (&x)[kCount]) {
   const auto one = hn::Set(d, hn::TFromD<D>{1});
   if constexpr (sizeof(hn::TFromD<D>) == 8) {
@@ -107,8 +130,8 @@ HWY_INLINE void Sigmoid(D d, V (&x)[kCount]) {
     for (int i = 0; i < kCount; ++i) {
       x[i] = hn::Max(hn::Set(d, -87.0f), hn::Min(hn::Set(d, 87.0f), hn::Neg(x[i])));
     }
-    ShortExpMinusOne(d, x);
-    for (int i = 0; i < kCount; ++i) x[i] = hn::Div(one, hn::Add(hn::Set(d, 2.0f), x[i]));
+    ShortExpMinusOne<kAccuracy>(d, x);
+    for (int i = 0; i < kCount; ++i) x[i] = Quotient<kAccuracy>(d, one, hn::Add(hn::Set(d, 2.0f), x[i]));
   }
 }
 

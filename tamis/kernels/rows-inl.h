@@ -83,14 +83,18 @@ HWY_INLINE uint16_t RoundToBFloat16(float x) {
   return static_cast<uint16_t>(nan ? (bits >> 16) | 0x40u : rounded);
 }
 
-HWY_INLINE hn::Vec<hn::Rebind<uint16_t, LaneTag<float>>> RoundLanesToBFloat16(hn::Vec<LaneTag<float>> x) {
+/// The same; the upper half of every lane is the result.
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<LaneTag<float>>> RoundUpperHalf(hn::Vec<LaneTag<float>> x) {
   const hn::RebindToUnsigned<LaneTag<float>> d;
-  const auto bits = hn::BitCast(d, x), upper_half = hn::ShiftRight<16>(bits);
-  const auto odd = hn::And(upper_half, hn::Set(d, 1u));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, odd), hn::Set(d, 0x7fffu)));
-  const auto quiet_nan = hn::Or(upper_half, hn::Set(d, 0x40u));
-  return hn::TruncateTo(hn::Rebind<uint16_t, LaneTag<float>>(),
-                        hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(x)), quiet_nan, rounded));
+  const auto bits = hn::BitCast(d, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u));
+  const auto rounded = hn::Add(hn::Add(bits, odd), hn::Set(d, 0x7fffu));
+  const auto quiet_nan = hn::Or(bits, hn::Set(d, 0x400000u));
+  return hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(x)), quiet_nan, rounded);
+}
+
+HWY_INLINE hn::Vec<hn::Rebind<uint16_t, LaneTag<float>>> RoundLanesToBFloat16(hn::Vec<LaneTag<float>> x) {
+  return hn::TruncateTo(hn::Rebind<uint16_t, LaneTag<float>>(), hn::ShiftRight<16>(RoundUpperHalf(x)));
 }
 
 template <typename Real>
@@ -104,8 +108,17 @@ HWY_INLINE void StoreRow(const Real* HWY_RESTRICT in, int64_t size, const Rows& 
     uint16_t* HWY_RESTRICT out = static_cast<uint16_t*>(rows.data) + start;
     const LaneTag<float> lanes;
     const hn::Rebind<uint16_t, LaneTag<float>> stored;
+    constexpr int64_t kWidth = hn::MaxLanes(LaneTag<float>());
     int64_t d = 0;
-    for (; d + static_cast<int64_t>(hn::MaxLanes(lanes)) <= size; d += hn::MaxLanes(lanes)) {
+#if HWY_TARGET != HWY_SCALAR
+    const hn::Repartition<uint16_t, LaneTag<float>> halves;
+    for (; d + 2 * kWidth <= size; d += 2 * kWidth) {
+      const auto lower = hn::BitCast(halves, RoundUpperHalf(hn::LoadU(lanes, in + d)));
+      const auto upper = hn::BitCast(halves, RoundUpperHalf(hn::LoadU(lanes, in + d + kWidth)));
+      hn::StoreU(hn::ConcatOdd(halves, upper, lower), halves, out + d);
+    }
+#endif
+    for (; d + kWidth <= size; d += kWidth) {
       hn::StoreU(RoundLanesToBFloat16(hn::LoadU(lanes, in + d)), stored, out + d);
     }
     for (; d < size; ++d) out[d] = RoundToBFloat16(in[d]);
@@ -196,7 +209,32 @@ HWY_INLINE void Scale(double factor, Real* HWY_RESTRICT x, int64_t padded_size) 
   }
 }
 
-/// x <- x / max(|x|, eps); returns that denominator, or infinity for a zero row, which stays zero.
+/// x <- x / max(|x|, eps) for the `count` rows row(0), row(1), ...; keep(i, denominator) is told what row i was divided
+/// by, infinity for a zero row, which stays zero. Many rows at once: their sums, roots and quotients wait for nothing.
+template <typename RowOf, typename Keep>
+HWY_INLINE void NormalizeRows(int64_t count, int64_t padded_size, const RowOf& row, const Keep& keep) {
+  constexpr int64_t kRows = 16;
+  const WideTag d;
+  const auto least = hn::Set(d, kMinNorm);
+  for (int64_t first = 0; first < count; first += kRows) {
+    const int64_t rows = count - first < kRows ? count - first : kRows;
+    HWY_ALIGN double squared[kRows] = {}, denominator[kRows], factor[kRows];
+    for (int64_t i = 0; i < rows; ++i) squared[i] = WideDot(row(first + i), row(first + i), padded_size);
+    for (int64_t i = 0; i < rows; i += hn::MaxLanes(d)) {
+      const auto square = hn::Load(d, squared + i);
+      const auto norm = hn::IfThenElse(hn::Gt(square, hn::Mul(least, least)), hn::Sqrt(square), least);
+      const auto zero = hn::Eq(square, hn::Zero(d));
+      hn::Store(hn::IfThenElse(zero, hn::Set(d, HUGE_VAL), norm), d, denominator + i);
+      hn::Store(hn::Div(hn::Set(d, 1.0), norm), d, factor + i);
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      Scale(factor[i], row(first + i), padded_size);
+      keep(first + i, denominator[i]);
+    }
+  }
+}
+
+/// The same for one row; returns its denominator.
 template <typename Real>
 HWY_INLINE double Normalize(Real* HWY_RESTRICT x, int64_t padded_size) {
   const double squared = WideDot(x, x, padded_size);

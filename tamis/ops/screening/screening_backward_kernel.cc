@@ -10,14 +10,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 
-/// Scratch memory of a walk by name; PackKeys uses the row behind q and h.
+/// Scratch memory of a walk by name.
 template <typename Real>
 struct BackwardScratch {
   explicit BackwardScratch(const ScreeningWalk<Real>& walk) {
     const int64_t keys = padded(walk.head.key_dim), values = padded(walk.head.value_dim);
     q = walk.scratch;
     h = q + kBlockQueries * keys;
-    dq = h + kBlockQueries * values + keys;
+    dq = h + kBlockQueries * values;
     dh = dq + kBlockQueries * keys;
     key_row = dh + kBlockQueries * values;
     value_row = key_row + keys;
@@ -43,21 +43,21 @@ HWY_INLINE int64_t Remember(uint64_t accepted, const Real* HWY_RESTRICT shortfal
 /// From the gradient of out = tanh(|h|)/|h| h * G, G = tanh(SiLU(gate)), to dh; writes dgate, and out where it is
 /// wanted.
 template <typename Real>
-HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t query, double norm, double factor,
+HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t query, Real factor, Real slope,
                                const Real* HWY_RESTRICT h, Real* HWY_RESTRICT dh, Real* HWY_RESTRICT gate,
                                Real* HWY_RESTRICT result) {
   const LaneTag<Real> d;
   const ScreeningWalk<Real>& walk = backward.walk;
   const int64_t row = query - walk.query_origin, V = walk.head.value_dim, width = padded(V);
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
-  const auto one = hn::Set(d, Real{1}), scale = hn::Set(d, static_cast<Real>(factor));
+  const auto one = hn::Set(d, Real{1}), scale = hn::Set(d, factor);
   LoadRow(walk.out, row, V, dh);
   if (walk.gate.data != nullptr) {
     LoadRow(walk.gate, row, V, gate);
     InStep<Real>(width, [&](auto vectors, int64_t at) HWY_ATTR {
       hn::Vec<LaneTag<Real>> g[vectors], sigmoid[vectors], G[vectors];
       for (int i = 0; i < vectors; ++i) g[i] = hn::LoadU(d, gate + at + i * kWidth);
-      Gate(d, g, sigmoid, G);
+      Gate<Accuracy::kFloat32>(d, g, sigmoid, G);
       for (int i = 0; i < vectors; ++i) {
         const int64_t x = at + i * kWidth;
         const auto dout = hn::LoadU(d, dh + x), u = hn::Mul(hn::LoadU(d, h + x), scale);
@@ -74,90 +74,123 @@ HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t 
     for (int64_t at = 0; at < width; at += kWidth) hn::StoreU(hn::Mul(hn::LoadU(d, h + at), scale), d, result + at);
   }
   if (backward.result.data != nullptr) StoreRow(result, V, backward.result, row);
-  if (!walk.head.tanh_norm || norm == 0) return;  // u = h; at h = 0 TanhNorm has gradient 1
-  // u = f h, f = tanh(n) / n: dh = f du + f'(n) / n (h . du) h, f'(n) = (1 - tanh(n)^2 - f) / n.
-  const double tanh_norm = factor * norm;
-  const double along = static_cast<double>(Dot(h, dh, width)) * ((1 - tanh_norm * tanh_norm - factor) / norm) / norm;
+  if (!walk.head.tanh_norm) return;  // u = h
+  // u = f h, f = tanh(n) / n: dh = f du + f'(n) / n (h . du) h.
+  const auto along = hn::Set(d, slope * Dot(h, dh, width));
   for (int64_t at = 0; at < width; at += hn::MaxLanes(d)) {
     const auto scaled = hn::Mul(scale, hn::LoadU(d, dh + at));
-    hn::StoreU(hn::MulAdd(hn::Set(d, static_cast<Real>(along)), hn::LoadU(d, h + at), scaled), d, dh + at);
+    hn::StoreU(hn::MulAdd(along, hn::LoadU(d, h + at), scaled), d, dh + at);
   }
 }
 
-/// The accepted pairs of one query, 16 at a time.
+/// The accepted pairs of a block's queries, 16 at a time whichever query they belong to: many queries accept few keys.
 template <typename Real>
-HWY_INLINE void PairsBackward(ScreeningBackward<Real>& backward, int64_t query, int64_t count,
-                              Real* HWY_RESTRICT accepted_shortfall, int32_t* HWY_RESTRICT accepted_key,
-                              const Slots& slots, const Real* HWY_RESTRICT q, const Real* HWY_RESTRICT dh,
-                              Real* HWY_RESTRICT dq) {
-  const LaneTag<Real> d;
-  const ScreeningWalk<Real>& walk = backward.walk;
-  const ScreeningHead<Real>& head = walk.head;
-  const int64_t key_width = padded(head.key_dim), value_width = padded(head.value_dim);
-  const int64_t sums_width = key_width + value_width;
-  const auto zero = hn::Zero(d), one = hn::Set(d, Real{1});
-  auto accept_sum = zero, softmask_sum = zero;
-  double mipe_sum = 0;
+class PairsBackward {
+ public:
+  PairsBackward(ScreeningBackward<Real>& backward, const BackwardScratch<Real>& rows, int64_t first_query,
+                const Slots& slots)
+      : backward_(backward), head_(backward.walk.head), rows_(rows), first_query_(first_query), slots_(slots) {}
 
-  for (int64_t start = 0; start < count; start += kTileKeys) {
-    const int64_t pairs = std::min(kTileKeys, count - start);
-    HWY_ALIGN Real shortfall[kTileKeys] = {}, softmask[kTileKeys] = {}, slope[kTileKeys] = {}, dweight[kTileKeys] = {};
-    HWY_ALIGN Real weight[kTileKeys], ds[kTileKeys];
-    int64_t slot[kTileKeys];
-    for (int64_t e = 0; e < pairs; ++e) {
-      const int64_t key = accepted_key[start + e];
-      slot[e] = slots(key);
-      shortfall[e] = accepted_shortfall[start + e];
-      softmask[e] = *SoftmaskOf(head, query - key);
-      if (head.softmask_slope != nullptr) {
-        slope[e] = head.softmask_slope[kMaskPadding + head.span - 1 - (query - key)];
-      }
-      dweight[e] = Dot(dh, walk.ring.values + slot[e] * value_width, value_width);
+  /// The pairs of the query first_query + i. Its dh must be there.
+  HWY_INLINE void add(int64_t i, int64_t count, const Real* HWY_RESTRICT accepted_shortfall,
+                      const int32_t* HWY_RESTRICT accepted_key) {
+    const int64_t value_width = padded(head_.value_dim);
+    const Real* HWY_RESTRICT dh = rows_.dh + i * value_width;
+    for (int64_t a = 0; a < count; ++a) {
+      const int64_t key = accepted_key[a], distance = first_query_ + i - key, e = pairs_;
+      query_[e] = i;
+      distance_[e] = distance;
+      slot_[e] = slots_(key);
+      shortfall_[e] = accepted_shortfall[a];
+      softmask_[e] = *SoftmaskOf(head_, distance);
+      slope_[e] =
+          head_.softmask_slope == nullptr ? Real{0} : head_.softmask_slope[kMaskPadding + head_.span - 1 - distance];
+      dweight_[e] = Dot(dh, backward_.walk.ring.values + slot_[e] * value_width, value_width);
+      if (++pairs_ == kTileKeys) flush();
     }
+  }
+
+  /// To be called after the last query: dq, the sums of the keys and the scalars' gradients are then complete.
+  HWY_INLINE void finish() {
+    if (pairs_ > 0) flush();
+    backward_.d_accept += 2.0 * static_cast<double>(head_.one_minus_r) * accept_;
+    backward_.d_softmask += softmask_sum_;
+    backward_.d_mipe_step += mipe_;
+  }
+
+ private:
+  HWY_INLINE void flush() {
+    const LaneTag<Real> d;
+    const auto one = hn::Set(d, Real{1});
+    auto accept = hn::Zero(d), softmask = hn::Zero(d);
+    for (int64_t e = pairs_; e < kTileKeys; ++e) shortfall_[e] = softmask_[e] = slope_[e] = dweight_[e] = 0;
+    HWY_ALIGN Real weight[kTileKeys], ds[kTileKeys];
     for (int64_t x = 0; x < kTileKeys; x += hn::MaxLanes(d)) {
-      const auto short_x = hn::Load(d, shortfall + x), t = PositivePart(d, hn::Sub(one, short_x));
-      const auto m = hn::Load(d, softmask + x), dw = hn::Load(d, dweight + x);
-      const auto a = hn::Mul(t, t), da = hn::Mul(dw, m);
+      const auto short_x = hn::Load(d, shortfall_ + x), t = PositivePart(d, hn::Sub(one, short_x));
+      const auto m = hn::Load(d, softmask_ + x), dw = hn::Load(d, dweight_ + x);
+      const auto a = hn::Mul(t, t), da_t = hn::Mul(hn::Mul(dw, m), t);
       hn::Store(hn::Mul(a, m), d, weight + x);
       // a = t^2, t = 1 - (1 - s) / r: da/ds = 2 t / r, da/ds_r = 2 t (1 - r) (1 - s) / r.
-      const auto da_t = hn::Mul(da, t);
-      hn::Store(hn::Mul(hn::Add(da_t, da_t), hn::Set(d, head.inverse_r)), d, ds + x);
-      accept_sum = hn::MulAdd(da_t, short_x, accept_sum);
-      softmask_sum = hn::MulAdd(hn::Mul(dw, a), hn::Load(d, slope + x), softmask_sum);
+      hn::Store(hn::Mul(hn::Add(da_t, da_t), hn::Set(d, head_.inverse_r)), d, ds + x);
+      accept = hn::MulAdd(da_t, short_x, accept);
+      softmask = hn::MulAdd(hn::Mul(dw, a), hn::Load(d, slope_ + x), softmask);
     }
-    for (int64_t at = 0; at < key_width; at += hn::MaxLanes(d)) {
-      auto sum = hn::LoadU(d, dq + at);
-      for (int64_t e = 0; e < pairs; ++e) {
-        sum = hn::MulAdd(hn::Set(d, ds[e]), hn::LoadU(d, walk.ring.rows + slot[e] * key_width + at), sum);
+    accept_ += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, accept)));
+    softmask_sum_ += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, softmask)));
+    add_rows(weight, ds);
+    pairs_ = 0;
+  }
+
+  /// dq += ds k, dk += ds q and dv += weight dh.
+  HWY_INLINE void add_rows(const Real* HWY_RESTRICT weight, const Real* HWY_RESTRICT ds) {
+    const LaneTag<Real> d;
+    const int64_t key_width = padded(head_.key_dim), value_width = padded(head_.value_dim);
+    const Real* HWY_RESTRICT keys = backward_.walk.ring.rows;
+    for (int64_t e = 0, end = 0; e < pairs_; e = end) {
+      while (end < pairs_ && query_[end] == query_[e]) ++end;
+      const Real* HWY_RESTRICT q = rows_.q + query_[e] * key_width;
+      const Real* HWY_RESTRICT dh = rows_.dh + query_[e] * value_width;
+      Real* HWY_RESTRICT dq = rows_.dq + query_[e] * key_width;
+      for (int64_t at = 0; at < key_width; at += hn::MaxLanes(d)) {
+        auto sum = hn::LoadU(d, dq + at);
+        for (int64_t p = e; p < end; ++p) {
+          sum = hn::MulAdd(hn::Set(d, ds[p]), hn::LoadU(d, keys + slot_[p] * key_width + at), sum);
+        }
+        hn::StoreU(sum, d, dq + at);
       }
-      hn::StoreU(sum, d, dq + at);
-    }
-    for (int64_t e = 0; e < pairs; ++e) {
-      Real* HWY_RESTRICT sums = backward.sums + slot[e] * sums_width;
-      AddScaled(ds[e], q, sums, key_width);
-      AddScaled(weight[e], dh, sums + key_width, value_width);
-    }
-    if (head.mipe_step != 0) {
+      for (int64_t p = e; p < end; ++p) {
+        Real* HWY_RESTRICT sums = backward_.sums + slot_[p] * (key_width + value_width);
+        AddScaled(ds[p], q, sums, key_width);
+        AddScaled(weight[p], dh, sums + key_width, value_width);
+      }
+      if (head_.mipe_step == 0) continue;
       // ds_ij / d step = (i - j) (q0 k1 - q1 k0): only differences of positions, whatever their size.
-      for (int64_t e = 0; e < pairs; ++e) {
-        const Real* key = walk.ring.rows + slot[e] * key_width;
+      for (int64_t p = e; p < end; ++p) {
+        const Real* key = keys + slot_[p] * key_width;
         const double cross = static_cast<double>(q[0]) * key[1] - static_cast<double>(q[1]) * key[0];
-        mipe_sum += static_cast<double>(ds[e]) * static_cast<double>(query - accepted_key[start + e]) * cross;
+        mipe_ += static_cast<double>(ds[p]) * static_cast<double>(distance_[p]) * cross;
       }
     }
   }
-  backward.d_accept += 2.0 * static_cast<double>(head.one_minus_r) * hn::GetLane(hn::SumOfLanes(d, accept_sum));
-  backward.d_softmask += hn::GetLane(hn::SumOfLanes(d, softmask_sum));
-  backward.d_mipe_step += mipe_sum;
-}
+
+  ScreeningBackward<Real>& backward_;
+  const ScreeningHead<Real>& head_;
+  const BackwardScratch<Real>& rows_;
+  const int64_t first_query_;
+  const Slots slots_;
+  double accept_ = 0, softmask_sum_ = 0, mipe_ = 0;
+  int64_t pairs_ = 0;  // waiting
+  int64_t query_[kTileKeys], distance_[kTileKeys], slot_[kTileKeys];
+  HWY_ALIGN Real shortfall_[kTileKeys], softmask_[kTileKeys], slope_[kTileKeys], dweight_[kTileKeys];
+};
 
 /// dq of one query: undoes normalisation and rotation. q is the unit rotated row, norm its denominator.
 template <typename Real>
-HWY_INLINE void FinishQuery(const ScreeningBackward<Real>& backward, const Rotor& rotor, int64_t query,
+HWY_INLINE void FinishQuery(const ScreeningBackward<Real>& backward, const Rotations<Real>& rotations, int64_t query,
                             const Real* HWY_RESTRICT q, double norm, Real* HWY_RESTRICT dq) {
   const ScreeningWalk<Real>& walk = backward.walk;
   NormalizeBackward(q, norm, dq, padded(walk.head.key_dim));
-  rotor.rotate_back(dq);
+  rotations.rotate_back(query, dq);
   StoreRow(dq, walk.head.key_dim, backward.dq, query - walk.query_origin);
 }
 
@@ -171,21 +204,18 @@ struct UnitRow {
 /// dk and dv of one key from its sums, which are gradients of the rotated unit key and of the unit value. `key_row` and
 /// `value_row` give these, and are asked only where there is a gradient: nobody reads a key that no query accepted.
 template <typename Real, typename KeyRow, typename ValueRow>
-HWY_INLINE void FinishKey(const ScreeningBackward<Real>& backward, const Rotor& rotor, int64_t key,
+HWY_INLINE void FinishKey(const ScreeningBackward<Real>& backward, const Rotations<Real>& rotations, int64_t key,
                           Real* HWY_RESTRICT sums, const KeyRow& key_row, const ValueRow& value_row) {
   const ScreeningWalk<Real>& walk = backward.walk;
   const int64_t K = walk.head.key_dim, V = walk.head.value_dim, index = key - walk.key_origin;
   Real* dvalue = sums + padded(K);
-  if (!AllZero(sums, padded(K))) {
-    const UnitRow<Real> unit = key_row();
-    NormalizeBackward(unit.row, unit.norm, sums, padded(K));
-    rotor.rotate_back(sums);
+  if (!AllZero(sums, padded(K) + padded(V))) {
+    const UnitRow<Real> unit_key = key_row(), unit_value = value_row();
+    NormalizeBackward(unit_key.row, unit_key.norm, sums, padded(K));
+    rotations.rotate_back(key, sums);
+    NormalizeBackward(unit_value.row, unit_value.norm, dvalue, padded(V));
   }
   StoreRow(sums, K, backward.dk, index);
-  if (!AllZero(dvalue, padded(V))) {
-    const UnitRow<Real> unit = value_row();
-    NormalizeBackward(unit.row, unit.norm, dvalue, padded(V));
-  }
   StoreRow(dvalue, V, backward.dv, index);
 }
 
@@ -196,9 +226,11 @@ HWY_INLINE void RetireKeys(const ScreeningBackward<Real>& backward, int64_t firs
   const KeyRing<Real>& ring = walk.ring;
   const int64_t key_width = padded(walk.head.key_dim), value_width = padded(walk.head.value_dim);
   const int64_t width = key_width + value_width;
-  Rotor rotor(walk.head.mipe_step, first);
-  for (int64_t key = first; key < last; ++key, rotor.advance()) {
-    const int64_t slot = key % ring.capacity;
+  const Slots slots(first, ring.capacity);
+  Rotations<Real> rotations(walk.head);
+  for (int64_t key = first; key < last; ++key) {
+    rotations.cover(key, key + 1);
+    const int64_t slot = slots(key);
     Real* sums = backward.sums + slot * width;
     if (key < walk.first && backward.halo != nullptr) {
       std::copy(sums, sums + width, backward.halo + (key - (walk.first - walk.head.span + 1)) * width);
@@ -206,7 +238,7 @@ HWY_INLINE void RetireKeys(const ScreeningBackward<Real>& backward, int64_t firs
       std::copy(sums, sums + width, backward.tail + (key - (walk.last - walk.head.span + 1)) * width);
     } else {
       FinishKey(
-          backward, rotor, key, sums,
+          backward, rotations, key, sums,
           [&]() HWY_ATTR {
             return UnitRow<Real>{ring.rows + slot * key_width, ring.key_norm[slot]};
           },
@@ -243,8 +275,10 @@ void Backward(ScreeningBackward<Real>& backward) {
   const int64_t key_width = padded(walk.head.key_dim), value_width = padded(walk.head.value_dim);
   const int64_t capacity = accepted_capacity(walk.head.span);
   BackwardScratch<Real> scratch(walk);
-  HWY_ALIGN double norm[kBlockQueries], factor[kBlockQueries], query_norm[kBlockQueries];
+  HWY_ALIGN Real factor[kBlockQueries], slope[kBlockQueries];
+  double query_norm[kBlockQueries];
   Verdicts<Real> verdicts;
+  Rotations<Real> rotations(walk.head);
   int64_t accepted_count[kBlockQueries];
   int64_t packed = walk.packed, retired = walk.packed;
 
@@ -252,9 +286,9 @@ void Backward(ScreeningBackward<Real>& backward) {
     const int64_t count = std::min(walk.block, walk.last - first);
     const int64_t unseen = std::max(retired, first + count - walk.head.span + 1);
     PrefetchBlock(backward, first, count, retired, unseen);
-    PackKeys(walk, packed, first + count);
+    PackKeys(walk, packed, first + count, rotations, scratch.q);
     packed = first + count;
-    LoadQueries(walk, first, count, scratch.q, query_norm);
+    LoadQueries(walk, first, count, rotations, scratch.q, query_norm);
     std::fill(scratch.h, scratch.h + count * value_width, Real{0});
     std::fill(accepted_count, accepted_count + count, 0);
     const Slots slots(FirstVisibleTile(walk, first), walk.ring.capacity);
@@ -267,18 +301,21 @@ void Backward(ScreeningBackward<Real>& backward) {
                                                              backward.accepted_key + i * capacity);
                               });
 
-    TanhNormFactors(scratch.h, count, value_width, norm, factor);
-    if (!walk.head.tanh_norm) std::fill(factor, factor + count, 1.0);
+    TanhNormFactors(scratch.h, count, value_width, factor, slope);
+    if (!walk.head.tanh_norm) std::fill(factor, factor + count, Real{1});
 
     std::fill(scratch.dq, scratch.dq + count * key_width, Real{0});
-    Rotor rotor(walk.head.mipe_step, first);
-    for (int64_t i = 0; i < count; ++i, rotor.advance()) {
-      Real *dh = scratch.dh + i * value_width, *dq = scratch.dq + i * key_width;
-      FinishBackward(backward, first + i, norm[i], factor[i], scratch.h + i * value_width, dh, scratch.gate_row,
-                     scratch.result_row);
-      PairsBackward(backward, first + i, accepted_count[i], backward.accepted_shortfall + i * capacity,
-                    backward.accepted_key + i * capacity, slots, scratch.q + i * key_width, dh, dq);
-      FinishQuery(backward, rotor, first + i, scratch.q + i * key_width, query_norm[i], dq);
+    for (int64_t i = 0; i < count; ++i) {
+      FinishBackward(backward, first + i, factor[i], slope[i], scratch.h + i * value_width,
+                     scratch.dh + i * value_width, scratch.gate_row, scratch.result_row);
+    }
+    PairsBackward<Real> pairs(backward, scratch, first, slots);
+    for (int64_t i = 0; i < count; ++i) {
+      pairs.add(i, accepted_count[i], backward.accepted_shortfall + i * capacity, backward.accepted_key + i * capacity);
+    }
+    pairs.finish();
+    for (int64_t i = 0; i < count; ++i) {
+      FinishQuery(backward, rotations, first + i, scratch.q + i * key_width, query_norm[i], scratch.dq + i * key_width);
     }
     RetireKeys(backward, retired, unseen, /*to_tail=*/false);
     retired = unseen;
@@ -297,16 +334,17 @@ void Finish(const ScreeningBackward<Real>& backward, int64_t end, const Real* ta
     LoadRow(rows, index, size, row);
     return UnitRow<Real>{row, Normalize(row, padded(size))};
   };
-  Rotor rotor(walk.head.mipe_step, first);
-  for (int64_t key = first; key < end; ++key, rotor.advance()) {
+  Rotations<Real> rotations(walk.head);
+  for (int64_t key = first; key < end; ++key) {
+    rotations.cover(key, key + 1);
     const Real *before = tail + (key - first) * width, *after = halo + (key - first) * width;
     for (int64_t d = 0; d < width; ++d) sums[d] = before[d] + after[d];
     const int64_t index = key - walk.key_origin;
     FinishKey(
-        backward, rotor, key, sums,
+        backward, rotations, key, sums,
         [&]() HWY_ATTR {
           const UnitRow<Real> unit = load_unit(walk.k, index, walk.head.key_dim, scratch.key_row);
-          rotor.rotate(scratch.key_row);
+          rotations.rotate(key, scratch.key_row);
           return unit;
         },
         [&]() HWY_ATTR { return load_unit(walk.v, index, walk.head.value_dim, scratch.value_row); });

@@ -23,51 +23,60 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr int64_t kPanelKeys = 64;  // keys whose verdicts fit one 64-bit word
 
-/// cos and sin of position * step, in float64 whatever the position: by rotation from one position to the next, afresh
-/// from the library every 16 positions.
-class Rotor {
- public:
-  Rotor(double step, int64_t position) : step_(step), turn_cos_(std::cos(step)), turn_sin_(std::sin(step)) {
-    seek(position);
-  }
-
-  void seek(int64_t position) {
-    position_ = position;
-    cos_ = std::cos(static_cast<double>(position) * step_);
-    sin_ = std::sin(static_cast<double>(position) * step_);
-  }
-
-  void advance() {
-    if (step_ == 0) return;
-    if (++position_ % 16 == 0) return seek(position_);
-    const double cosine = cos_ * turn_cos_ - sin_ * turn_sin_;
-    sin_ = sin_ * turn_cos_ + cos_ * turn_sin_;
-    cos_ = cosine;
-  }
-
-  /// Eq. (6): (x0 cos - x1 sin, x0 sin + x1 cos).
-  template <typename Real>
-  void rotate(Real* x) const {
-    turn(x, static_cast<Real>(cos_), static_cast<Real>(sin_));
-  }
-
-  template <typename Real>
-  void rotate_back(Real* x) const {
-    turn(x, static_cast<Real>(cos_), -static_cast<Real>(sin_));
-  }
-
- private:
-  template <typename Real>
-  void turn(Real* x, Real cosine, Real sine) const {
-    if (step_ == 0) return;
+/// Eq. (6): a padded row's first two numbers become (x0 cos - x1 sin, x0 sin + x1 cos). In a vector, as whole vectors
+/// of the row are read next: two numbers written alone would make them wait.
+template <typename Real>
+HWY_INLINE void Turn(Real* x, Real cosine, Real sine) {
+  const LaneTag<Real> d;
+  if constexpr (hn::MaxLanes(LaneTag<Real>()) == 1) {
     const Real x0 = x[0], x1 = x[1];
     x[0] = x0 * cosine - x1 * sine;
     x[1] = x0 * sine + x1 * cosine;
+    return;
+  }
+  const auto row = hn::LoadU(d, x);
+  const auto sines = hn::OddEven(hn::Set(d, sine), hn::Set(d, -sine));
+  const auto turned = hn::MulAdd(hn::Reverse2(d, row), sines, hn::Mul(row, hn::Set(d, cosine)));
+  hn::StoreU(hn::IfThenElse(hn::FirstN(d, 2), turned, row), d, x);
+}
+
+/// The rotations of some consecutive positions: cos and sin of position * step, made in float64 from the exact
+/// position. Every 16 positions they come from the library, between these by the head's table of turns, so that they
+/// depend on the position alone.
+template <typename Real>
+class Rotations {
+ public:
+  explicit Rotations(const ScreeningHead<Real>& head) : head_(head) {}
+
+  /// Makes those of [first, last), at most kBlockQueries positions; they may be there.
+  HWY_INLINE void cover(int64_t first, int64_t last) {
+    if (head_.mipe_step == 0 || (first >= first_ && last <= last_)) return;
+    first_ = first / kTileKeys * kTileKeys;
+    const WideTag d;
+    for (last_ = first_; last_ < last; last_ += kTileKeys) {
+      const double angle = static_cast<double>(last_) * head_.mipe_step;
+      const auto cosine = hn::Set(d, std::cos(angle)), sine = hn::Set(d, std::sin(angle));
+      for (int64_t i = 0; i < kTileKeys; i += hn::MaxLanes(d)) {
+        const auto turn_cosine = hn::LoadU(d, head_.turn_cosine + i), turn_sine = hn::LoadU(d, head_.turn_sine + i);
+        StoreWide(hn::NegMulAdd(sine, turn_sine, hn::Mul(cosine, turn_cosine)), cosine_ + last_ - first_ + i);
+        StoreWide(hn::MulAdd(cosine, turn_sine, hn::Mul(sine, turn_cosine)), sine_ + last_ - first_ + i);
+      }
+    }
   }
 
-  double step_, turn_cos_, turn_sin_;
-  double cos_ = 1, sin_ = 0;
-  int64_t position_ = 0;
+  HWY_INLINE void rotate(int64_t position, Real* x) const {
+    if (head_.mipe_step != 0) Turn(x, cosine_[position - first_], sine_[position - first_]);
+  }
+
+  HWY_INLINE void rotate_back(int64_t position, Real* x) const {
+    if (head_.mipe_step != 0) Turn(x, cosine_[position - first_], -sine_[position - first_]);
+  }
+
+ private:
+  const ScreeningHead<Real>& head_;
+  int64_t first_ = 0, last_ = 0;  // positions that are there
+  HWY_ALIGN Real cosine_[kBlockQueries + 2 * kTileKeys];
+  HWY_ALIGN Real sine_[kBlockQueries + 2 * kTileKeys];
 };
 
 /// Slots of consecutive positions without a division each.
@@ -83,53 +92,106 @@ class Slots {
   int64_t first_, first_slot_, capacity_;
 };
 
-template <typename Real>
-HWY_INLINE void StoreValue(const ScreeningWalk<Real>& walk, int64_t position, int64_t slot) {
-  const int64_t width = padded(walk.head.value_dim);
-  Real* value = walk.ring.values + slot * width;
-  LoadRow(walk.v, position - walk.key_origin, walk.head.value_dim, value);
-  const double norm = Normalize(value, width);
-  if (walk.ring.value_norm != nullptr) walk.ring.value_norm[slot] = norm;
-  walk.ring.ready[slot] = 1;
+/// Brings the values of the keys key(0), key(1), ..., key(count - 1) into the ring, at unit length.
+template <typename Real, typename KeyOf>
+HWY_INLINE void StoreValues(const ScreeningWalk<Real>& walk, int64_t count, const KeyOf& key, const Slots& slots) {
+  const KeyRing<Real>& ring = walk.ring;
+  const int64_t V = walk.head.value_dim, width = padded(V);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t slot = slots(key(i));
+    LoadRow(walk.v, key(i) - walk.key_origin, V, ring.values + slot * width);
+    ring.ready[slot] = 1;
+  }
+  NormalizeRows(
+      count, width, [&](int64_t i) HWY_ATTR { return ring.values + slots(key(i)) * width; },
+      [&](int64_t i, double norm) HWY_ATTR {
+        if (ring.value_norm != nullptr) ring.value_norm[slots(key(i))] = norm;
+      });
 }
 
-/// Brings the keys [first, last) into the ring: unit length, rotated, transposed.
+/// Rows [first, first + count) of queries or keys, unit length and rotated, one after the other.
+template <typename Real, typename Keep>
+HWY_INLINE void LoadUnitRows(const ScreeningWalk<Real>& walk, const Rows& rows, int64_t origin, int64_t first,
+                             int64_t count, Rotations<Real>& rotations, Real* HWY_RESTRICT unit, const Keep& keep) {
+  const int64_t K = walk.head.key_dim, width = padded(K);
+  rotations.cover(first, first + count);
+  for (int64_t i = 0; i < count; ++i) LoadRow(rows, first + i - origin, K, unit + i * width);
+  NormalizeRows(
+      count, width, [&](int64_t i) HWY_ATTR { return unit + i * width; }, keep);
+  for (int64_t i = 0; i < count; ++i) rotations.rotate(first + i, unit + i * width);
+}
+
+/// Numbers of every row that Transpose turns in one step.
 template <typename Real>
-HWY_INLINE void PackKeys(const ScreeningWalk<Real>& walk, int64_t first, int64_t last) {
+inline constexpr int64_t kTransposedAtOnce = std::max<int64_t>(hn::MaxLanes(LaneTag<Real>()) / 4, 1);
+
+/// 16 rows of K numbers (padded, one after the other) into a tile, [K][16]; K is a multiple of kTransposedAtOnce.
+template <typename Real>
+HWY_INLINE void Transpose(const Real* HWY_RESTRICT rows, int64_t K, Real* HWY_RESTRICT tile) {
+  // Two rounds that interleave four rows, or four quarters of a result, number by number.
+  const LaneTag<Real> d;
+  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
+  const int64_t width = padded(K);
+  HWY_ALIGN Real quarters[4][4 * kWidth];  // of row i + 4 j, number x: quarters[i][4 x + j]
+  for (int64_t first = 0; first < K; first += kWidth) {
+    for (int64_t i = 0; i < 4; ++i) {
+      const Real* HWY_RESTRICT row = rows + i * width + first;
+      hn::StoreInterleaved4(hn::LoadU(d, row), hn::LoadU(d, row + 4 * width), hn::LoadU(d, row + 8 * width),
+                            hn::LoadU(d, row + 12 * width), d, quarters[i]);
+    }
+    for (int64_t x = 0; x < 4 && first * 4 + x * kWidth < 4 * K; ++x) {
+      hn::StoreInterleaved4(hn::LoadU(d, quarters[0] + x * kWidth), hn::LoadU(d, quarters[1] + x * kWidth),
+                            hn::LoadU(d, quarters[2] + x * kWidth), hn::LoadU(d, quarters[3] + x * kWidth), d,
+                            tile + first * kTileKeys + 4 * x * kWidth);
+    }
+  }
+}
+
+/// Brings the keys [first, last) into the ring: unit length, rotated, transposed. scratch: kBlockQueries rows.
+template <typename Real>
+HWY_INLINE void PackKeys(const ScreeningWalk<Real>& walk, int64_t first, int64_t last, Rotations<Real>& rotations,
+                         Real* HWY_RESTRICT scratch) {
   const KeyRing<Real>& ring = walk.ring;
   const int64_t K = walk.head.key_dim, width = padded(K);
-  Real* row = walk.scratch + kBlockQueries * (width + padded(walk.head.value_dim));
-  Rotor rotor(walk.head.mipe_step, first);
-  for (int64_t key = first; key < last; ++key, rotor.advance()) {
-    const int64_t slot = key % ring.capacity, lane = slot % kTileKeys;
-    Real* tile = ring.tiles + (slot / kTileKeys) * K * kTileKeys;
-    if (lane == 0) std::fill(tile, tile + K * kTileKeys, Real{0});
-    LoadRow(walk.k, key - walk.key_origin, K, row);
-    const double norm = Normalize(row, width);
-    rotor.rotate(row);
-    for (int64_t d = 0; d < K; ++d) tile[d * kTileKeys + lane] = row[d];
-    if (ring.rows != nullptr) {
-      CopyRow(row, width, ring.rows + slot * width);
-      ring.key_norm[slot] = norm;
+  for (; first < last; first += kBlockQueries) {
+    const int64_t count = std::min(last - first, kBlockQueries);
+    const Slots slots(first, ring.capacity);
+    LoadUnitRows(walk, walk.k, walk.key_origin, first, count, rotations, scratch, [&](int64_t i, double norm) HWY_ATTR {
+      if (ring.rows != nullptr) ring.key_norm[slots(first + i)] = norm;
+    });
+    for (int64_t i = 0; i < count;) {
+      const int64_t slot = slots(first + i), lane = slot % kTileKeys;
+      const int64_t keys = std::min(count - i, kTileKeys - lane);  // that go to this tile
+      const Real* HWY_RESTRICT rows = scratch + i * width;
+      Real* HWY_RESTRICT tile = ring.tiles + (slot - lane) * K;
+      if (keys == kTileKeys && K % kTransposedAtOnce<Real> == 0) {
+        Transpose(rows, K, tile);
+      } else {
+        if (lane == 0) std::fill(tile, tile + K * kTileKeys, Real{0});
+        for (int64_t x = 0; x < keys; ++x) {
+          for (int64_t d = 0; d < K; ++d) tile[d * kTileKeys + lane + x] = rows[x * width + d];
+        }
+      }
+      if (ring.rows != nullptr) CopyRow(rows, keys * width, ring.rows + slot * width);
+      std::fill(ring.ready + slot, ring.ready + slot + keys, uint8_t{0});
+      i += keys;
     }
-    ring.ready[slot] = 0;
-    if (walk.store_all_values) StoreValue(walk, key, slot);
+    if (walk.store_all_values)
+      StoreValues(
+          walk, count, [&](int64_t i) HWY_ATTR { return first + i; }, slots);
   }
 }
 
 /// Queries [first, first + count) as unit rotated rows, zeros up to kBlockQueries; norm, if wanted, receives their
 /// denominators.
 template <typename Real>
-HWY_INLINE void LoadQueries(const ScreeningWalk<Real>& walk, int64_t first, int64_t count, Real* HWY_RESTRICT q,
-                            double* HWY_RESTRICT norm = nullptr) {
+HWY_INLINE void LoadQueries(const ScreeningWalk<Real>& walk, int64_t first, int64_t count, Rotations<Real>& rotations,
+                            Real* HWY_RESTRICT q, double* HWY_RESTRICT norm = nullptr) {
   const int64_t width = padded(walk.head.key_dim);
-  Rotor rotor(walk.head.mipe_step, first);
-  for (int64_t i = 0; i < count; ++i, rotor.advance()) {
-    LoadRow(walk.q, first + i - walk.query_origin, walk.head.key_dim, q + i * width);
-    const double denominator = Normalize(q + i * width, width);
-    if (norm != nullptr) norm[i] = denominator;
-    rotor.rotate(q + i * width);
-  }
+  LoadUnitRows(walk, walk.q, walk.query_origin, first, count, rotations, q,
+               [&](int64_t i, double denominator) HWY_ATTR {
+                 if (norm != nullptr) norm[i] = denominator;
+               });
   std::fill(q + count * width, q + kBlockQueries * width, Real{0});
 }
 
@@ -243,9 +305,12 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
     similarities(width);
   }
 
+  bool none = true;
+  for (int64_t g = 0; g < kGroup; ++g) none = !AnyMayCount(head, s[g]) && none;
+  if (none) return;  // as in most tiles; for the group at once, as a branch for every query is seldom foreseen
+
   const auto zero = hn::Zero(d);
   for (int64_t g = 0; g < kGroup; ++g) {
-    if (!AnyMayCount(head, s[g])) continue;  // as in most tiles
     const int64_t i = first_query + query + g;
     const Real* softmask = SoftmaskOf(head, i - key);
     uint64_t bits = 0;
@@ -282,10 +347,14 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
 /// Brings in the values of a panel's keys that are wanted.
 template <typename Real>
 HWY_INLINE void StoreWantedValues(const ScreeningWalk<Real>& walk, uint64_t wanted, int64_t panel, const Slots& slots) {
+  int64_t missing[kPanelKeys], count = 0;
   for (; wanted != 0; wanted &= wanted - 1) {
-    const int64_t key = panel + std::countr_zero(wanted), slot = slots(key);
-    if (walk.ring.ready[slot] == 0) StoreValue(walk, key, slot);
+    const int64_t key = panel + std::countr_zero(wanted);
+    missing[count] = key;
+    count += walk.ring.ready[slots(key)] == 0 ? 1 : 0;
   }
+  StoreValues(
+      walk, count, [&](int64_t i) HWY_ATTR { return missing[i]; }, slots);
 }
 
 /// Screens the keys [panel, panel + 64) for `count` queries from `first_query` on, and brings in every value that one
@@ -353,22 +422,29 @@ HWY_INLINE int64_t FirstVisibleTile(const ScreeningWalk<Real>& walk, int64_t fir
   return std::max<int64_t>(0, first_query - walk.head.span + 1) / kTileKeys * kTileKeys;
 }
 
-/// |h| of `count` rows and tanh(|h|) / |h|, 1 at h = 0.                                        (13), (14)
+/// For `count` rows h, n = |h|: the factor f = tanh(n) / n and, if wanted, slope = f'(n) / n = (1 - tanh(n)^2 - f) /
+/// n^2. At h = 0 they are 1 and -2/3, near it the slope is a series: its digits would cancel.            (13), (14)
 template <typename Real>
-HWY_INLINE void TanhNormFactors(const Real* HWY_RESTRICT h, int64_t count, int64_t width, double* HWY_RESTRICT norm,
-                                double* HWY_RESTRICT factor) {
-  const WideTag d;
-  for (int64_t i = 0; i < count; ++i) {
-    norm[i] = std::sqrt(static_cast<double>(Dot(h + i * width, h + i * width, width)));
-  }
-  std::fill(norm + count, norm + kBlockQueries, 0.0);
-  const auto one = hn::Set(d, 1.0);
+HWY_INLINE void TanhNormFactors(const Real* HWY_RESTRICT h, int64_t count, int64_t width, Real* HWY_RESTRICT factor,
+                                Real* HWY_RESTRICT slope = nullptr) {
+  const LaneTag<Real> d;
+  constexpr Real kSeriesBelow = sizeof(Real) == 8 ? Real{1e-3} : Real{0.05};
+  const auto one = hn::Set(d, Real{1});
+  for (int64_t i = 0; i < count; ++i) factor[i] = Dot(h + i * width, h + i * width, width);
+  std::fill(factor + count, factor + kBlockQueries, Real{0});
   for (int64_t i = 0; i < count; i += hn::MaxLanes(d)) {
-    const auto n = hn::LoadU(d, norm + i);
+    const auto squared = hn::LoadU(d, factor + i), n = hn::Sqrt(squared);
     const auto at_zero = hn::Eq(n, hn::Zero(d));
-    hn::Vec<WideTag> tanh[1] = {n};
+    hn::Vec<LaneTag<Real>> tanh[1] = {n};
     PreciseTanh(d, tanh);
-    hn::StoreU(hn::IfThenElse(at_zero, one, hn::Div(tanh[0], hn::IfThenElse(at_zero, one, n))), d, factor + i);
+    const auto f = hn::IfThenElse(at_zero, one, hn::Div(tanh[0], hn::IfThenElse(at_zero, one, n)));
+    hn::StoreU(f, d, factor + i);
+    if (slope == nullptr) continue;
+    const auto near_zero = hn::Lt(n, hn::Set(d, kSeriesBelow));
+    const auto series = hn::MulAdd(squared, hn::Set(d, Real{8.0 / 15}), hn::Set(d, Real{-2.0 / 3}));
+    const auto difference = hn::Sub(hn::NegMulAdd(tanh[0], tanh[0], one), f);
+    const auto exact = hn::Div(difference, hn::IfThenElse(near_zero, one, squared));
+    hn::StoreU(hn::IfThenElse(near_zero, series, exact), d, slope + i);
   }
 }
 
@@ -388,35 +464,50 @@ HWY_INLINE void InStep(int64_t width, const Body& body) {
 }
 
 /// sigmoid(g) and G = tanh(SiLU(g)).                                                           (17)
-template <int kCount, class D, class V>
+template <Accuracy kAccuracy, int kCount, class D, class V>
 HWY_INLINE void Gate(D d, const V (&g)[kCount], V (&sigmoid)[kCount], V (&G)[kCount]) {
   for (int i = 0; i < kCount; ++i) sigmoid[i] = g[i];
-  Sigmoid(d, sigmoid);
+  Sigmoid<kAccuracy>(d, sigmoid);
   for (int i = 0; i < kCount; ++i) G[i] = hn::Mul(g[i], sigmoid[i]);
-  PreciseTanh(d, G);
+  PreciseTanh<kAccuracy>(d, G);
+}
+
+/// h <- factor h G, in two accuracies: a result that is rounded to bfloat16 needs no better one. (Gradients do: those
+/// of s_w and s_r sum over all pairs, and the error would not cancel.)
+template <Accuracy kAccuracy, typename Real>
+HWY_INLINE void ApplyGate(const Real* HWY_RESTRICT gate, int64_t width, Real factor, Real* HWY_RESTRICT h) {
+  const LaneTag<Real> d;
+  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
+  const auto scale = hn::Set(d, factor);
+  InStep<Real>(width, [&](auto vectors, int64_t at) HWY_ATTR {
+    hn::Vec<LaneTag<Real>> g[vectors], sigmoid[vectors], G[vectors];
+    for (int i = 0; i < vectors; ++i) g[i] = hn::LoadU(d, gate + at + i * kWidth);
+    Gate<kAccuracy>(d, g, sigmoid, G);
+    for (int i = 0; i < vectors; ++i) {
+      Real* at_h = h + at + i * kWidth;
+      hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, at_h), scale), G[i]), d, at_h);
+    }
+  });
 }
 
 /// out = u * tanh(SiLU(gate)), u = factor * h.                                                (14), (17), (18)
 template <typename Real>
-HWY_INLINE void Finish(const ScreeningWalk<Real>& walk, int64_t query, double factor, Real* HWY_RESTRICT h,
+HWY_INLINE void Finish(const ScreeningWalk<Real>& walk, int64_t query, Real factor, Real* HWY_RESTRICT h,
                        Real* HWY_RESTRICT gate) {
-  const LaneTag<Real> d;
-  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   const int64_t row = query - walk.query_origin, width = padded(walk.head.value_dim);
-  const auto scale = hn::Set(d, static_cast<Real>(factor));
   if (walk.gate.data != nullptr) {
     LoadRow(walk.gate, row, walk.head.value_dim, gate);
-    InStep<Real>(width, [&](auto vectors, int64_t at) HWY_ATTR {
-      hn::Vec<LaneTag<Real>> g[vectors], sigmoid[vectors], G[vectors];
-      for (int i = 0; i < vectors; ++i) g[i] = hn::LoadU(d, gate + at + i * kWidth);
-      Gate(d, g, sigmoid, G);
-      for (int i = 0; i < vectors; ++i) {
-        Real* at_h = h + at + i * kWidth;
-        hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, at_h), scale), G[i]), d, at_h);
-      }
-    });
+    if (walk.out.storage == Storage::kBFloat16) {
+      ApplyGate<Accuracy::kBFloat16>(gate, width, factor, h);
+    } else {
+      ApplyGate<Accuracy::kFloat32>(gate, width, factor, h);
+    }
   } else {
-    for (int64_t at = 0; at < width; at += kWidth) hn::StoreU(hn::Mul(hn::LoadU(d, h + at), scale), d, h + at);
+    const LaneTag<Real> d;
+    const auto scale = hn::Set(d, factor);
+    for (int64_t at = 0; at < width; at += hn::MaxLanes(d)) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, h + at), scale), d, h + at);
+    }
   }
   StoreRow(h, walk.head.value_dim, walk.out, row);
 }

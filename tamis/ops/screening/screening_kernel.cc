@@ -14,9 +14,10 @@ void Forward(const ScreeningWalk<Real>& walk) {
   const int64_t key_width = padded(walk.head.key_dim), value_width = padded(walk.head.value_dim);
   Real* q = walk.scratch;
   Real* h = q + kBlockQueries * key_width;
-  Real* gate = h + kBlockQueries * value_width + key_width;
-  HWY_ALIGN double norm[kBlockQueries], factor[kBlockQueries];
+  Real* gate = h + kBlockQueries * value_width;
+  HWY_ALIGN Real factor[kBlockQueries];
   Verdicts<Real> verdicts;
+  Rotations<Real> rotations(walk.head);
   int64_t packed = walk.packed;
 
   for (int64_t first = walk.first; first < walk.last; first += walk.block) {
@@ -25,18 +26,18 @@ void Forward(const ScreeningWalk<Real>& walk) {
     PrefetchRows<Access::kRead>(walk.gate, row, walk.gate.data == nullptr ? row : row + count, walk.head.value_dim);
     PrefetchRows<Access::kWrite>(walk.out, row, row + count, walk.head.value_dim);
     PrefetchNextBlock(walk, first, count);
-    PackKeys(walk, packed, first + count);
+    PackKeys(walk, packed, first + count, rotations, q);
     packed = first + count;
-    LoadQueries(walk, first, count, q);
+    LoadQueries(walk, first, count, rotations, q);
     std::fill(h, h + count * value_width, Real{0});
     const Slots slots(FirstVisibleTile(walk, first), walk.ring.capacity);
     ForAcceptedKeys<false>(walk, q, first, count, slots, verdicts,
                            [&](int64_t i, uint64_t accepted, const Real* weight, const Real*, int64_t panel)
                                HWY_ATTR { AddAccepted(walk, accepted, weight, panel, slots, h + i * value_width); });
     if (walk.head.tanh_norm) {
-      TanhNormFactors(h, count, value_width, norm, factor);
+      TanhNormFactors(h, count, value_width, factor);
     } else {
-      std::fill(factor, factor + count, 1.0);
+      std::fill(factor, factor + count, Real{1});
     }
     for (int64_t i = 0; i < count; ++i) Finish(walk, first + i, factor[i], h + i * value_width, gate);
   }

@@ -22,8 +22,10 @@ template <typename Real>
 struct ScreeningHead {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
-  int64_t span = 0;          // a query sees distances 0 .. span - 1: min(ceil(w), number of keys)
-  double mipe_step = 0;      // angle per token, pi phi(w) / w
+  int64_t span = 0;                    // a query sees distances 0 .. span - 1: min(ceil(w), number of keys)
+  double mipe_step = 0;                // angle per token, pi phi(w) / w
+  double turn_cosine[kTileKeys] = {};  // cos and sin of 0, 1, ..., 15 such angles
+  double turn_sine[kTileKeys] = {};
   Real inverse_r = 0;        // 1/r
   Real one_minus_r = 0;      // 1 - r
   Real surely_rejected = 0;  // Trim of a similarity up to this is 0 however it rounds
@@ -80,7 +82,7 @@ struct ScreeningWalk {
 
 /// Scratch numbers of a forward walk.
 constexpr int64_t forward_scratch(int64_t key_dim, int64_t value_dim) {
-  return (kBlockQueries + 1) * (padded(key_dim) + padded(value_dim));
+  return kBlockQueries * (padded(key_dim) + padded(value_dim)) + padded(value_dim);
 }
 
 /// Answers the queries and advances the ring to position `last`.
@@ -116,7 +118,7 @@ constexpr int64_t accepted_capacity(int64_t span) {
 }
 
 constexpr int64_t backward_scratch(int64_t key_dim, int64_t value_dim) {
-  return (2 * kBlockQueries + 4) * (padded(key_dim) + padded(value_dim));
+  return 2 * kBlockQueries * (padded(key_dim) + padded(value_dim)) + padded(key_dim) + 3 * padded(value_dim);
 }
 
 template <typename Real>

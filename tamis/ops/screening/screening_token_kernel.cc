@@ -9,19 +9,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 
-/// The rotation of the token's position, Eq. (6): the same for its query and its key.
-struct Rotation {
-  explicit Rotation(double angle)
-      : cosine(static_cast<float>(std::cos(angle))), sine(static_cast<float>(std::sin(angle))) {}
-  void rotate(float* x) const {
-    const float x0 = x[0], x1 = x[1];
-    x[0] = x0 * cosine - x1 * sine;
-    x[1] = x0 * sine + x1 * cosine;
-  }
-  float cosine, sine;
-};
-
-/// A row as unit vector, rotated.
+/// A row as unit vector.
 HWY_INLINE void LoadUnit(const ScreeningWalk<float>& walk, const Rows& rows, float* HWY_RESTRICT unit) {
   LoadRow(rows, 0, walk.head.key_dim, unit);
   Normalize(unit, padded(walk.head.key_dim));
@@ -35,7 +23,8 @@ HWY_INLINE void PackToken(const ScreeningWalk<float>& walk, const float* HWY_RES
   float* tile = ring.tiles + (slot / kTileKeys) * K * kTileKeys;
   if (lane == 0) std::fill(tile, tile + K * kTileKeys, 0.0f);
   for (int64_t d = 0; d < K; ++d) tile[d * kTileKeys + lane] = key[d];
-  StoreValue(walk, walk.first, slot);
+  StoreValues(
+      walk, 1, [&](int64_t) HWY_ATTR { return walk.first; }, Slots(walk.first, ring.capacity));
 }
 
 /// Eq. (8)-(11) of the query and a tile of 16 keys that begins `distance` before it: Trim times Softmask, and a bit for
@@ -84,9 +73,9 @@ HWY_INLINE void Gather(const ScreeningWalk<float>& walk, const float* HWY_RESTRI
 }
 
 /// tanh(|h|) / |h|, 1 at h = 0.                                                                (13), (14)
-HWY_INLINE double TanhNormFactor(const float* HWY_RESTRICT h, int64_t width) {
-  const hn::CappedTag<double, 1> one_lane;
-  const double norm = std::sqrt(static_cast<double>(Dot(h, h, width)));
+HWY_INLINE float TanhNormFactor(const float* HWY_RESTRICT h, int64_t width) {
+  const hn::CappedTag<float, 1> one_lane;
+  const float norm = std::sqrt(Dot(h, h, width));
   if (norm == 0) return 1;
   hn::Vec<decltype(one_lane)> tanh[1] = {hn::Set(one_lane, norm)};
   PreciseTanh(one_lane, tanh);
@@ -102,13 +91,14 @@ void Token(const ScreeningWalk<float>& walk) {
   LoadUnit(walk, walk.k, k);
   LoadUnit(walk, walk.q, q);
   if (walk.head.mipe_step != 0) {
-    const Rotation rotation(static_cast<double>(walk.first) * walk.head.mipe_step);
-    rotation.rotate(k);
-    rotation.rotate(q);
+    const double angle = static_cast<double>(walk.first) * walk.head.mipe_step;
+    const auto cosine = static_cast<float>(std::cos(angle)), sine = static_cast<float>(std::sin(angle));
+    Turn(k, cosine, sine);
+    Turn(q, cosine, sine);
   }
   PackToken(walk, k);
   Gather(walk, q, h);
-  Finish(walk, walk.first, walk.head.tanh_norm ? TanhNormFactor(h, value_width) : 1.0, h, gate);
+  Finish(walk, walk.first, walk.head.tanh_norm ? TanhNormFactor(h, value_width) : 1.0f, h, gate);
 }
 
 }  // namespace tamis::kernels::HWY_NAMESPACE
