@@ -22,7 +22,7 @@ import plot  # noqa: E402
 import readme  # noqa: E402
 from peers import llama, plan, process, table, worker  # noqa: E402
 from peers.plan import Job, Measure  # noqa: E402
-from peers.results import Results, file_name  # noqa: E402
+from peers.results import Results, file_name, processor  # noqa: E402
 
 SKIPPED = 77
 PROGRAM = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT / "build/release/tamis"
@@ -255,6 +255,14 @@ def test_a_process_that_hangs_is_ended():
 
 
 # ---- the file of a day
+
+
+def test_a_processor_without_a_number_is_told_by_its_generation():
+    facts = "processor\t: {}\ncpu family\t: {}\nmodel\t\t: 2\nmodel name\t: {}\n\n"
+    assert processor(facts.format(0, 26, "AMD EPYC")) == "AMD EPYC family 26 model 2"
+    assert processor(facts.format(0, 25, "AMD EPYC 9654") + facts.format(1, 26, "other")) == "AMD EPYC 9654"
+    assert processor("processor: 0\n") == "unknown"
+    assert processor()
 
 
 def test_rows_are_kept_while_their_settings_are():

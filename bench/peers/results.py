@@ -13,9 +13,14 @@ from peers.process import Settings
 FORMAT = 1
 
 
-def processor() -> str:
-    with open("/proc/cpuinfo") as file:
-        return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "unknown")
+def processor(cpuinfo: str | None = None) -> str:
+    """The processor's name. Virtual machines hide its number: family and model then tell generations apart."""
+    text = cpuinfo if cpuinfo is not None else pathlib.Path("/proc/cpuinfo").read_text()
+    facts = dict(re.findall(r"^([^\t:]+)\s*: (.*)$", text.split("\n\n")[0], flags=re.MULTILINE))
+    name = facts.get("model name", "unknown").strip()
+    if re.search("[0-9]", name) or "cpu family" not in facts:
+        return name
+    return f"{name} family {facts['cpu family']} model {facts.get('model', '?')}"
 
 
 def file_name(date: str, cpu: str) -> str:

@@ -110,7 +110,7 @@ HWY_INLINE void StoreRow(const Real* HWY_RESTRICT in, int64_t size, const Rows& 
     const hn::Rebind<uint16_t, LaneTag<float>> stored;
     constexpr int64_t kWidth = hn::MaxLanes(LaneTag<float>());
     int64_t d = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if HWY_TARGET != HWY_SCALAR  // one lane has no other half to take
     const hn::Repartition<uint16_t, LaneTag<float>> halves;
     for (; d + 2 * kWidth <= size; d += 2 * kWidth) {
       const auto lower = hn::BitCast(halves, RoundUpperHalf(hn::LoadU(lanes, in + d)));
@@ -225,7 +225,7 @@ HWY_INLINE void NormalizeRows(int64_t count, int64_t padded_size, const RowOf& r
       const auto norm = hn::IfThenElse(hn::Gt(square, hn::Mul(least, least)), hn::Sqrt(square), least);
       const auto zero = hn::Eq(square, hn::Zero(d));
       hn::Store(hn::IfThenElse(zero, hn::Set(d, HUGE_VAL), norm), d, denominator + i);
-      hn::Store(hn::Div(hn::Set(d, 1.0), norm), d, factor + i);
+      hn::Store(hn::IfThenZeroElse(zero, hn::Div(hn::Set(d, 1.0), norm)), d, factor + i);
     }
     for (int64_t i = 0; i < rows; ++i) {
       Scale(factor[i], row(first + i), padded_size);
@@ -237,11 +237,11 @@ HWY_INLINE void NormalizeRows(int64_t count, int64_t padded_size, const RowOf& r
 /// The same for one row; returns its denominator.
 template <typename Real>
 HWY_INLINE double Normalize(Real* HWY_RESTRICT x, int64_t padded_size) {
-  const double squared = WideDot(x, x, padded_size);
-  if (squared == 0) return HUGE_VAL;
-  const double norm = squared > kMinNorm * kMinNorm ? std::sqrt(squared) : kMinNorm;
-  Scale(1 / norm, x, padded_size);
-  return norm;
+  double denominator;
+  NormalizeRows(
+      1, padded_size, [&](int64_t) HWY_ATTR { return x; },
+      [&](int64_t, double found) HWY_ATTR { denominator = found; });
+  return denominator;
 }
 
 /// Turns the gradient dx of the unit row into the gradient of the raw one: (dx - x (x . dx)) / |x|. The denominator is

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "tamis/kernels/testing.h"
@@ -25,6 +27,17 @@ void Store(const float* in, int64_t size, const Rows& rows) {
 void ScaleFloats(double factor, float* x, int64_t padded_size) {
   Scale(factor, x, padded_size);
 }
+/// Rows of 32 numbers; denominator[i] receives what row i was divided by.
+void NormalizeMany(double* x, int64_t count, double* denominator) {
+  NormalizeRows(
+      count, 32, [&](int64_t i) HWY_ATTR { return x + 32 * i; },
+      [&](int64_t i, double norm) HWY_ATTR { denominator[i] = norm; });
+}
+void NormalizeManyFloats(float* x, int64_t count, double* denominator) {
+  NormalizeRows(
+      count, 32, [&](int64_t i) HWY_ATTR { return x + 32 * i; },
+      [&](int64_t i, double norm) HWY_ATTR { denominator[i] = norm; });
+}
 
 }  // namespace tamis::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -36,6 +49,8 @@ namespace {
 HWY_EXPORT(Load);
 HWY_EXPORT(Store);
 HWY_EXPORT(ScaleFloats);
+HWY_EXPORT(NormalizeMany);
+HWY_EXPORT(NormalizeManyFloats);
 
 using testing::for_each_target;
 
@@ -105,6 +120,62 @@ TEST(Rows, AreScaledToBarelyMoreThanHalfAnUlp) {
         ASSERT_LE(std::fabs(scaled[i] - exact), 0.501 * ulp) << factor << " times " << x[i];
       }
     }
+  });
+}
+
+/// Rows of 32 numbers, some of them special: zero, shorter than 1e-12, so short or long that a float32 square would be
+/// 0 or infinite, not a number.
+template <typename Real>
+std::vector<Real> special_rows(int64_t count) {
+  std::vector<Real> x(32 * count);
+  for (int64_t i = 0; i < count; ++i) {
+    const double scale[] = {1, 0, 3, 1e-13, 1e-22, 1e22, 0.5};
+    for (int64_t d = 0; d < 32; ++d) x[32 * i + d] = static_cast<Real>(scale[i % 7] * std::sin(1.0 + 32 * i + d));
+    if (i % 11 == 9) x[32 * i + 5] = std::numeric_limits<Real>::quiet_NaN();
+  }
+  return x;
+}
+
+template <typename Real, typename Normalize>
+void expect_unit_rows(const Normalize& normalize, double tolerance) {
+  for (const int64_t count : {0, 1, 15, 16, 17, 33}) {
+    const std::vector<Real> raw = special_rows<Real>(count);
+    std::vector<Real> unit = raw;
+    std::vector<double> denominator(count, -1);
+    normalize(unit.data(), count, denominator.data());
+    for (int64_t i = 0; i < count; ++i) {
+      double squared = 0;
+      for (int64_t d = 0; d < 32; ++d) squared += static_cast<double>(raw[32 * i + d]) * raw[32 * i + d];
+      std::vector<Real> alone(raw.begin() + 32 * i, raw.begin() + 32 * (i + 1));
+      double its_denominator = -1;
+      normalize(alone.data(), 1, &its_denominator);
+      if (std::isnan(squared)) {
+        EXPECT_TRUE(std::isnan(unit[32 * i + 5])) << "row " << i << " of " << count;
+        continue;
+      }
+      const double expected = std::max(std::sqrt(squared), 1e-12);
+      if (squared == 0) {
+        EXPECT_EQ(denominator[i], HUGE_VAL) << "row " << i << " of " << count;
+      } else {
+        EXPECT_NEAR(denominator[i] / expected, 1, 1e-14) << "row " << i << " of " << count;
+      }
+      EXPECT_EQ(denominator[i], its_denominator) << "row " << i << " of " << count;
+      for (int64_t d = 0; d < 32; ++d) {
+        EXPECT_NEAR(unit[32 * i + d], raw[32 * i + d] / expected, tolerance) << "row " << i << " of " << count;
+        EXPECT_EQ(unit[32 * i + d], alone[d]) << "row " << i << " of " << count;
+      }
+    }
+  }
+}
+
+TEST(Rows, ManyAreNormalizedAsOne) {
+  for_each_target([] {
+    expect_unit_rows<float>(
+        [](float* x, int64_t count, double* norm) { HWY_DYNAMIC_DISPATCH(NormalizeManyFloats)
+                                                    (x, count, norm); }, 4e-8);
+    expect_unit_rows<double>(
+        [](double* x, int64_t count, double* norm) { HWY_DYNAMIC_DISPATCH(NormalizeMany)
+                                                     (x, count, norm); }, 3e-16);
   });
 }
 

@@ -44,7 +44,8 @@ struct ScreeningProjections {
 /// s_w_H, s_r_H      learned scalars of each head, float32 or float64; s_r = inf means r = 1
 /// returns           [B, T_q, H, V] in the dtype of v
 ///
-/// Dtype     float32, float64, bfloat16 (all arithmetic in float32), the same for q, k, v and gate. Any strides.
+/// Dtype     float32, float64, bfloat16 (arithmetic in float32; the gate of the result to 2^-11), the same
+///           for q, k, v and gate. Any strides.
 /// Gradient  q, k, v, gate, s_w (softmask and MiPE angle), s_r; once (no second derivative).
 /// Memory    O(T).  Time O(sum_H min(T, w)) per token for similarities; values are read only where accepted.
 /// Bits      the same for any number of threads.
@@ -59,8 +60,8 @@ at::Tensor screening(const ScreeningProjections& in, const at::Tensor& s_w_H, co
 /// Writes the gradients of q, k, v and gate into `gradients`, whose last dimensions must be adjacent, and returns those
 /// of s_w and s_r. grad_BTHV is that of the result. Where `result_BTHV` is defined (shape and dtype of the result, last
 /// dimension adjacent, no number twice; it may be grad_BTHV itself), it becomes the result once more, up to rounding:
-/// the backward walk sums blocks of other lengths. That costs nothing where there is a fused form, else a forward pass.
-/// Below autograd: nothing records.
+/// the backward walk sums blocks of other lengths, and makes the gate more exactly than a bfloat16 result needs. That
+/// costs nothing where there is a fused form, else a forward pass. Below autograd: nothing records.
 std::pair<at::Tensor, at::Tensor> screening_backward_into(const at::Tensor& grad_BTHV, const ScreeningProjections& in,
                                                           const at::Tensor& s_w_H, const at::Tensor& s_r_H,
                                                           const ScreeningOptions& options,

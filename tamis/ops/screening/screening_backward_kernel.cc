@@ -41,7 +41,7 @@ HWY_INLINE int64_t Remember(uint64_t accepted, const Real* HWY_RESTRICT shortfal
 }
 
 /// From the gradient of out = tanh(|h|)/|h| h * G, G = tanh(SiLU(gate)), to dh; writes dgate, and out where it is
-/// wanted.
+/// wanted. factor and slope are those of TanhNormFactors.
 template <typename Real>
 HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t query, Real factor, Real slope,
                                const Real* HWY_RESTRICT h, Real* HWY_RESTRICT dh, Real* HWY_RESTRICT gate,
@@ -63,8 +63,8 @@ HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t 
         const auto dout = hn::LoadU(d, dh + x), u = hn::Mul(hn::LoadU(d, h + x), scale);
         // dG/dg = (1 - G^2) sigmoid (1 + g (1 - sigmoid))
         const auto silu_slope = hn::Mul(sigmoid[i], hn::MulAdd(g[i], hn::Sub(one, sigmoid[i]), one));
-        const auto slope = hn::Mul(hn::NegMulAdd(G[i], G[i], one), silu_slope);
-        hn::StoreU(hn::Mul(hn::Mul(dout, u), slope), d, gate + x);
+        const auto gate_slope = hn::Mul(hn::NegMulAdd(G[i], G[i], one), silu_slope);
+        hn::StoreU(hn::Mul(hn::Mul(dout, u), gate_slope), d, gate + x);
         hn::StoreU(hn::Mul(dout, G[i]), d, dh + x);
         hn::StoreU(hn::Mul(u, G[i]), d, result + x);
       }
@@ -74,7 +74,7 @@ HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t 
     for (int64_t at = 0; at < width; at += kWidth) hn::StoreU(hn::Mul(hn::LoadU(d, h + at), scale), d, result + at);
   }
   if (backward.result.data != nullptr) StoreRow(result, V, backward.result, row);
-  if (!walk.head.tanh_norm) return;  // u = h
+  if (factor == Real{1}) return;  // no TanhNorm, or h so short that u = h
   // u = f h, f = tanh(n) / n: dh = f du + f'(n) / n (h . du) h.
   const auto along = hn::Set(d, slope * Dot(h, dh, width));
   for (int64_t at = 0; at < width; at += hn::MaxLanes(d)) {

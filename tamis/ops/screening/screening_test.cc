@@ -146,6 +146,57 @@ TEST(Screening, GradientsMatchFiniteDifferences) {
   }
 }
 
+TEST(Screening, InFloat64IsTheDefinition) {
+  for (const int64_t K : {2, 7, 16, 18, 20}) {  // whole tiles are transposed in vectors where K allows it
+    Tensors in = random_inputs({1, 150, K, 24, {2.5, 17.3, 90, kInfinity}, {0.5, 0.95}}, 29);
+    for (Tensor& x : in) x = x.to(at::kDouble);
+    testing::for_each_target([&] {
+      const Tensors found = testing::outputs_and_gradients(operator_with({}), in);
+      const Tensors exact = testing::outputs_and_gradients(reference_with({}), in);
+      for (size_t i = 0; i < exact.size(); ++i) {
+        EXPECT_LT(testing::largest(found[i] - exact[i]), 1e-11 * testing::largest(exact[i])) << "K " << K << ", " << i;
+      }
+    });
+  }
+}
+
+/// One query and one key, whose value is accepted with weight n: |h| = n.
+Tensors weight_of_one_pair(double n, uint64_t seed) {
+  const double s = (1 + std::sqrt(n)) / 2;  // r = 1/2: Trim is (2 s - 1)^2
+  Tensor q = at::zeros({1, 1, 1, 16}, at::kDouble), k = at::zeros_like(q);
+  q.select(-1, 2).fill_(1);
+  k.select(-1, 2).fill_(s);
+  k.select(-1, 3).fill_(std::sqrt(1 - s * s));
+  return {q,
+          k,
+          testing::random_normal({1, 1, 1, 40}, seed).to(at::kDouble),
+          at::full({1}, 3.0, at::kDouble),
+          at::zeros({1}, at::kDouble),
+          testing::random_normal({1, 1, 1, 40}, seed + 1).to(at::kDouble)};
+}
+
+TEST(Screening, ShortSumsOfValuesHaveExactGradients) {
+  // TanhNorm's slope is made in another way near 0, and is left out where u = h.
+  for (const double n : {1e-6, 2e-4, 4e-4, 9e-3, 1.1e-2, 0.3}) {
+    std::vector<Tensors> samples;
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      Tensors in = weight_of_one_pair(n, 30 + 2 * seed);
+      for (Tensor& x : in) x = x.to(at::kFloat);
+      samples.push_back(in);
+    }
+    SCOPED_TRACE(n);
+    testing::expect_as_accurate_as_plain(operator_with({}), reference_with({}), samples);
+  }
+  for (const double n : {1e-9, 9e-5, 1.1e-4, 0.3}) {
+    const Tensors in = weight_of_one_pair(n, 31);
+    const Tensors found = testing::outputs_and_gradients(operator_with({}), in);
+    const Tensors exact = testing::outputs_and_gradients(reference_with({}), in);
+    for (size_t i = 0; i < exact.size(); ++i) {
+      EXPECT_LE(testing::largest(found[i] - exact[i]), 1e-8 * testing::largest(exact[i])) << n << ", tensor " << i;
+    }
+  }
+}
+
 TEST(Screening, LongStretchesShareTheirBoundaryKeys) {
   // Longer than a stretch of the backward pass (1,024 queries at this window), so that halo and tail meet.
   expect_accurate({1, 2200, 4, 8, {100, 30.5}, {0.5}}, 10);
@@ -249,6 +300,11 @@ TEST(Screening, NaNShowsInTheResult) {
       EXPECT_TRUE(out.select(1, 40).isnan().all().item().toBool()) << "argument " << argument;
       EXPECT_TRUE(out.slice(1, 0, 40).isfinite().all().item().toBool()) << "argument " << argument;
     }
+    Tensors gated = random_inputs(kSmall, 28);
+    gated[5].select(1, 40).fill_(kNaN);
+    const Tensor nan = operator_with({})(gated)[0].isnan();
+    EXPECT_TRUE(nan.select(1, 40).all().item().toBool()) << "gate";
+    EXPECT_EQ(nan.sum().item().toLong(), nan.select(1, 40).numel()) << "gate";
     Tensors in = random_inputs(kSmall, 27);
     in[4].fill_(kNaN);  // s_r
     EXPECT_TRUE(operator_with({})(in)[0].isnan().any().item().toBool());

@@ -9,12 +9,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 
-/// A row as unit vector.
-HWY_INLINE void LoadUnit(const ScreeningWalk<float>& walk, const Rows& rows, float* HWY_RESTRICT unit) {
-  LoadRow(rows, 0, walk.head.key_dim, unit);
-  Normalize(unit, padded(walk.head.key_dim));
-}
-
 /// The token's key and value into the ring.
 HWY_INLINE void PackToken(const ScreeningWalk<float>& walk, const float* HWY_RESTRICT key) {
   const KeyRing<float>& ring = walk.ring;
@@ -72,24 +66,16 @@ HWY_INLINE void Gather(const ScreeningWalk<float>& walk, const float* HWY_RESTRI
   }
 }
 
-/// tanh(|h|) / |h|, 1 at h = 0.                                                                (13), (14)
-HWY_INLINE float TanhNormFactor(const float* HWY_RESTRICT h, int64_t width) {
-  const hn::CappedTag<float, 1> one_lane;
-  const float norm = std::sqrt(Dot(h, h, width));
-  if (norm == 0) return 1;
-  hn::Vec<decltype(one_lane)> tanh[1] = {hn::Set(one_lane, norm)};
-  PreciseTanh(one_lane, tanh);
-  return hn::GetLane(tanh[0]) / norm;
-}
-
 void Token(const ScreeningWalk<float>& walk) {
   const int64_t key_width = padded(walk.head.key_dim), value_width = padded(walk.head.value_dim);
   float* q = walk.scratch;
   float* k = q + key_width;
   float* h = k + key_width;
   float* gate = h + value_width;
-  LoadUnit(walk, walk.k, k);
-  LoadUnit(walk, walk.q, q);
+  LoadRow(walk.q, 0, walk.head.key_dim, q);
+  LoadRow(walk.k, 0, walk.head.key_dim, k);
+  NormalizeRows(
+      2, key_width, [&](int64_t i) HWY_ATTR { return q + i * key_width; }, [](int64_t, double) {});
   if (walk.head.mipe_step != 0) {
     const double angle = static_cast<double>(walk.first) * walk.head.mipe_step;
     const auto cosine = static_cast<float>(std::cos(angle)), sine = static_cast<float>(std::sin(angle));
@@ -98,7 +84,9 @@ void Token(const ScreeningWalk<float>& walk) {
   }
   PackToken(walk, k);
   Gather(walk, q, h);
-  Finish(walk, walk.first, walk.head.tanh_norm ? TanhNormFactor(h, value_width) : 1.0f, h, gate);
+  HWY_ALIGN float factor[kBlockQueries] = {1};
+  if (walk.head.tanh_norm) TanhNormFactors(h, 1, value_width, factor);
+  Finish(walk, walk.first, factor[0], h, gate);
 }
 
 }  // namespace tamis::kernels::HWY_NAMESPACE
