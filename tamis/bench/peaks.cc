@@ -10,6 +10,7 @@
 
 #include "tamis/base/terminal.h"
 #include "tamis/bench/dtypes.h"
+#include "tamis/ops/parallel.h"
 #include "tamis/train/machine.h"
 
 namespace tamis::bench {
@@ -20,8 +21,7 @@ double measure_read_bandwidth(int64_t bytes, double seconds) {
   const int64_t* data = memory.const_data_ptr<int64_t>();
   std::atomic<int64_t> total{0};  // kept, or the compiler would not read at all
   const auto read = [&] {
-    const int64_t part = (words + at::get_num_threads() - 1) / at::get_num_threads();
-    at::parallel_for(0, words, part, [&](int64_t first, int64_t last) {
+    ops::parallel_stretches(words, 1, [&](int64_t first, int64_t last) {
       total += std::accumulate(data + first, data + last, int64_t{0});
     });
   };

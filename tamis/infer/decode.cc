@@ -1,13 +1,13 @@
 #include "tamis/infer/decode.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "tamis/base/memory.h"
 #include "tamis/infer/load.h"
+#include "tamis/ops/parallel.h"
 
 namespace tamis::infer {
 namespace {
@@ -85,7 +85,7 @@ at::Tensor Decoder::logits(const at::Tensor& x_RD) {
   kernels::prepare_vectors(rows->format, D, x.const_data_ptr<float>(), D, R, prepared);
   // Every thread a stretch of its own: memory is read in order, and a row has the same bits whoever computes it.
   const int64_t rows_worth_a_thread = std::max<int64_t>(1, 65'536 / D);
-  at::parallel_for(0, N, rows_worth_a_thread, [&](int64_t first, int64_t last) {
+  ops::parallel_stretches(N, rows_worth_a_thread, [&](int64_t first, int64_t last) {
     kernels::multiply_rows(*rows, first, last, prepared, R, logits_RN.data_ptr<float>() + first, N);
   });
   return logits_RN;

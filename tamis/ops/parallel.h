@@ -53,4 +53,16 @@ void parallel_items(int64_t items, const Work& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
+/// Calls `work(first, last)` for a stretch of [0, size) on every thread; on fewer where a stretch would be shorter than
+/// `least`.
+template <typename Work>
+void parallel_stretches(int64_t size, int64_t least, const Work& work) {
+  const int64_t stretches = std::clamp<int64_t>(size / least, 1, at::get_num_threads());
+  const int64_t length = (size + stretches - 1) / stretches;
+  parallel_items(stretches, [&](int64_t item) {
+    const int64_t first = item * length, last = std::min(first + length, size);
+    if (first < last) work(first, last);
+  });
+}
+
 }  // namespace tamis::ops

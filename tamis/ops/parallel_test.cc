@@ -1,0 +1,56 @@
+#include "tamis/ops/parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include "tamis/ops/testing.h"
+
+namespace tamis::ops {
+namespace {
+
+TEST(Parallel, EveryItemIsDoneOnce) {
+  const testing::Threads threads(3);
+  for (const int64_t items : {0, 1, 2, 3, 100}) {
+    std::vector<std::atomic<int>> done(items);
+    parallel_items(items, [&](int64_t item) { ++done[item]; });
+    for (int64_t item = 0; item < items; ++item) EXPECT_EQ(done[item], 1) << item << " of " << items;
+  }
+}
+
+TEST(Parallel, TheFirstFailureIsRethrown) {
+  const testing::Threads threads(3);
+  EXPECT_THROW(parallel_items(100,
+                              [](int64_t item) {
+                                if (item == 40) throw std::out_of_range("40");
+                              }),
+               std::out_of_range);
+}
+
+TEST(Parallel, StretchesCoverEverythingAndAreNotTooShort) {
+  for (const int count : {1, 3}) {
+    const testing::Threads threads(count);
+    for (const int64_t size : {0, 1, 4, 5, 7, 100}) {
+      for (const int64_t least : {1, 3, 1000}) {
+        std::vector<std::atomic<int>> done(size);
+        std::atomic<int> stretches{0};
+        parallel_stretches(size, least, [&](int64_t first, int64_t last) {
+          ++stretches;
+          EXPECT_LT(first, last);
+          if (stretches > 1) {
+            EXPECT_LE(least, size / 2);
+          }
+          for (int64_t i = first; i < last; ++i) ++done[i];
+        });
+        EXPECT_LE(stretches, count);
+        for (int64_t i = 0; i < size; ++i) EXPECT_EQ(done[i], 1) << i << " of " << size;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tamis::ops
