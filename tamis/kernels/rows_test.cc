@@ -169,13 +169,11 @@ void expect_unit_rows(const Normalize& normalize, double tolerance) {
 }
 
 TEST(Rows, ManyAreNormalizedAsOne) {
-  for_each_target([] {
-    expect_unit_rows<float>(
-        [](float* x, int64_t count, double* norm) { HWY_DYNAMIC_DISPATCH(NormalizeManyFloats)
-                                                    (x, count, norm); }, 4e-8);
-    expect_unit_rows<double>(
-        [](double* x, int64_t count, double* norm) { HWY_DYNAMIC_DISPATCH(NormalizeMany)
-                                                     (x, count, norm); }, 3e-16);
+  const auto floats = [](auto... in) { HWY_DYNAMIC_DISPATCH(NormalizeManyFloats)(in...); };
+  const auto doubles = [](auto... in) { HWY_DYNAMIC_DISPATCH(NormalizeMany)(in...); };
+  for_each_target([&] {
+    expect_unit_rows<float>(floats, 4e-8);
+    expect_unit_rows<double>(doubles, 3e-16);
   });
 }
 
