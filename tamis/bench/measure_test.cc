@@ -57,6 +57,9 @@ TEST(Measure, TakesTurns) {
 }
 
 TEST(Measure, CountsPageFaultsAndMemory) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer's shadow of the memory is counted too";
+#endif
   constexpr size_t kBytes = 64 << 20;
   const auto touch = [] {
     // volatile: memory that is written and never read would be optimised away
