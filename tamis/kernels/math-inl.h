@@ -24,7 +24,7 @@ HWY_INLINE V PositivePart(D d, V x) {
 // Functions of kCount vectors work on them in step: their chains of dependent instructions are long, and processors
 // look ahead too few instructions to find the next vector's chain behind them.
 
-/// What a float32 result is good for: to be kept, or to be rounded to bfloat16, which may be off by 2^-9 of it. For the
+/// What a float32 result is good for: to be kept, or to be rounded to bfloat16, which may be off by 2^-8 of it. For the
 /// latter 2^-11 is enough.
 enum class Accuracy { kFloat32, kBFloat16 };
 
@@ -116,8 +116,8 @@ HWY_INLINE V ExpOfNonPositive(D d, V x) {
   return one[0];
 }
 
-/// x <- tanh(x) = m / (m + 2), m = exp(2 x) - 1: to about two ulp in float32, or to 2^-11 of it, the sign and the
-/// relative precision near 0 included. A NaN stays one.
+/// x <- tanh(x) = m / (m + 2), m = exp(2 x) - 1: to about two ulp in float32, or to 2^-11 of it, the sign (but not
+/// that of -0) and the relative precision near 0 included. A NaN stays one.
 template <Accuracy kAccuracy = Accuracy::kFloat32, int kCount, class D, class V>
 HWY_INLINE void PreciseTanh(D d, V (&x)[kCount]) {
   if constexpr (sizeof(hn::TFromD<D>) == 8) {

@@ -222,7 +222,7 @@ HWY_INLINE void NormalizeRows(int64_t count, int64_t padded_size, const RowOf& r
     for (int64_t i = 0; i < rows; ++i) squared[i] = WideDot(row(first + i), row(first + i), padded_size);
     for (int64_t i = 0; i < rows; i += hn::MaxLanes(d)) {
       const auto square = hn::Load(d, squared + i);
-      const auto norm = hn::IfThenElse(hn::Gt(square, hn::Mul(least, least)), hn::Sqrt(square), least);
+      const auto norm = hn::IfThenElse(hn::Le(square, hn::Mul(least, least)), least, hn::Sqrt(square));  // or NaN
       const auto zero = hn::Eq(square, hn::Zero(d));
       hn::Store(hn::IfThenElse(zero, hn::Set(d, HUGE_VAL), norm), d, denominator + i);
       hn::Store(hn::IfThenZeroElse(zero, hn::Div(hn::Set(d, 1.0), norm)), d, factor + i);
@@ -237,7 +237,7 @@ HWY_INLINE void NormalizeRows(int64_t count, int64_t padded_size, const RowOf& r
 /// The same for one row; returns its denominator.
 template <typename Real>
 HWY_INLINE double Normalize(Real* HWY_RESTRICT x, int64_t padded_size) {
-  double denominator;
+  double denominator = 0;
   NormalizeRows(
       1, padded_size, [&](int64_t) HWY_ATTR { return x; },
       [&](int64_t, double found) HWY_ATTR { denominator = found; });

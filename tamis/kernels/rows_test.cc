@@ -150,7 +150,8 @@ void expect_unit_rows(const Normalize& normalize, double tolerance) {
       double its_denominator = -1;
       normalize(alone.data(), 1, &its_denominator);
       if (std::isnan(squared)) {
-        EXPECT_TRUE(std::isnan(unit[32 * i + 5])) << "row " << i << " of " << count;
+        for (int64_t d = 0; d < 32; ++d) EXPECT_TRUE(std::isnan(unit[32 * i + d])) << "row " << i << " of " << count;
+        EXPECT_TRUE(std::isnan(denominator[i])) << "row " << i << " of " << count;
         continue;
       }
       const double expected = std::max(std::sqrt(squared), 1e-12);

@@ -53,16 +53,13 @@ void parallel_items(int64_t items, const Work& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
-/// Calls `work(first, last)` for a stretch of [0, size) on every thread; on fewer where a stretch would be shorter than
-/// `least`.
+/// Calls `work(first, last)` for stretches of [0, size): as many as there are threads, fewer where they would be
+/// shorter than `least`, which is at least 1.
 template <typename Work>
 void parallel_stretches(int64_t size, int64_t least, const Work& work) {
   const int64_t stretches = std::clamp<int64_t>(size / least, 1, at::get_num_threads());
-  const int64_t length = (size + stretches - 1) / stretches;
-  parallel_items(stretches, [&](int64_t item) {
-    const int64_t first = item * length, last = std::min(first + length, size);
-    if (first < last) work(first, last);
-  });
+  parallel_items(size > 0 ? stretches : 0,
+                 [&](int64_t item) { work(size * item / stretches, size * (item + 1) / stretches); });
 }
 
 }  // namespace tamis::ops

@@ -44,7 +44,7 @@ struct ScreeningProjections {
 /// s_w_H, s_r_H      learned scalars of each head, float32 or float64; s_r = inf means r = 1
 /// returns           [B, T_q, H, V] in the dtype of v
 ///
-/// Dtype     float32, float64, bfloat16 (arithmetic in float32; the gate of the result to 2^-11), the same
+/// Dtype     float32, float64, bfloat16 (arithmetic in float32; the gate of the result to 2^-10), the same
 ///           for q, k, v and gate. Any strides.
 /// Gradient  q, k, v, gate, s_w (softmask and MiPE angle), s_r; once (no second derivative).
 /// Memory    O(T).  Time O(sum_H min(T, w)) per token for similarities; values are read only where accepted.

@@ -60,8 +60,8 @@ struct Problem {
   }
 
   /// Cuts the queries of every head. A stretch packs the span - 1 keys before it anew, so it is several spans long;
-  /// that of a wide head is at most `most_for_wide`. Narrow heads are all cut alike. Whole tiles, which are packed
-  /// faster.
+  /// that of a wide head is at most `most_for_wide`. Narrow heads are all cut alike. Lengths are rounded up to
+  /// whole tiles, which are packed faster.
   void cut(int64_t most_for_wide) {
     int64_t widest_narrow = 1;
     for (const PreparedHead<Real>& head : heads) {

@@ -1,5 +1,8 @@
 #include "tamis/ops/screening/screening_token_kernel.h"
 
+#include <algorithm>
+#include <cmath>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tamis/ops/screening/screening_token_kernel.cc"
 #include "hwy/foreach_target.h"
