@@ -301,8 +301,7 @@ void Backward(ScreeningBackward<Real>& backward) {
                                                              backward.accepted_key + i * capacity);
                               });
 
-    TanhNormFactors(scratch.h, count, value_width, factor, slope);
-    if (!walk.head.tanh_norm) std::fill(factor, factor + count, Real{1});
+    TanhNormFactors(walk.head, scratch.h, count, factor, slope);
 
     std::fill(scratch.dq, scratch.dq + count * key_width, Real{0});
     for (int64_t i = 0; i < count; ++i) {

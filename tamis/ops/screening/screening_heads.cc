@@ -38,10 +38,12 @@ PreparedHead<Real> prepare_head(double s_w, double s_r, int64_t key_dim, int64_t
     const double phi = (std::cos(x) + 1) / 2;                          // (7)
     const double phi_slope = -std::sin(x) / 2 * kPi / mipe_threshold;  // d phi / d w
     constants.mipe_step = kPi * phi / width;                           // (6)
+    head.turns.resize(2 * kernels::kTileKeys);
     for (int64_t i = 0; i < kernels::kTileKeys; ++i) {
-      constants.turn_cosine[i] = std::cos(static_cast<double>(i) * constants.mipe_step);
-      constants.turn_sine[i] = std::sin(static_cast<double>(i) * constants.mipe_step);
+      head.turns[i] = std::cos(static_cast<double>(i) * constants.mipe_step);
+      head.turns[kernels::kTileKeys + i] = std::sin(static_cast<double>(i) * constants.mipe_step);
     }
+    constants.turns = head.turns.data();
     head.mipe_step_slope = kPi * (phi_slope - phi / width) / width * (width - 1);  // dw/ds_w = w - 1
   }
   if (std::isfinite(width)) {

@@ -17,6 +17,7 @@ template <typename Real>
 struct PreparedHead {
   kernels::ScreeningHead<Real> constants;
   std::vector<Real> softmask, slope;
+  std::vector<double> turns;
   double mipe_step_slope = 0;  // d mipe_step / d s_w
 };
 

@@ -242,11 +242,14 @@ HWY_INLINE int64_t FirstVisibleTile(const ScreeningWalk<Real>& walk, int64_t fir
 }
 
 /// For `count` rows h, n = |h|: the factor f = tanh(n) / n and, if wanted, slope = f'(n) / n = (1 - tanh(n)^2 - f) /
-/// n^2. At h = 0 they are 1 and -2/3, near it the slope is a series: its digits would cancel.            (13), (14)
+/// n^2. At h = 0 they are 1 and -2/3; near it the slope's digits would cancel, and -2/3 is as good. Without TanhNorm
+/// the factor is 1 and the slope is not made.                                                               (13), (14)
 template <typename Real>
-HWY_INLINE void TanhNormFactors(const Real* HWY_RESTRICT h, int64_t count, int64_t width, Real* HWY_RESTRICT factor,
-                                Real* HWY_RESTRICT slope = nullptr) {
+HWY_INLINE void TanhNormFactors(const ScreeningHead<Real>& head, const Real* HWY_RESTRICT h, int64_t count,
+                                Real* HWY_RESTRICT factor, Real* HWY_RESTRICT slope = nullptr) {
+  if (!head.tanh_norm) return std::fill(factor, factor + count, Real{1});
   const LaneTag<Real> d;
+  const int64_t width = padded(head.value_dim);
   constexpr Real kNearZero = sizeof(Real) == 8 ? Real{1e-4} : Real{1e-2};  // an error of n^2 in a term of n^2
   const auto one = hn::Set(d, Real{1});
   for (int64_t i = 0; i < count; ++i) factor[i] = Dot(h + i * width, h + i * width, width);
@@ -315,12 +318,8 @@ HWY_INLINE void Finish(const ScreeningWalk<Real>& walk, int64_t query, Real fact
   const int64_t row = query - walk.query_origin, width = padded(walk.head.value_dim);
   if (walk.gate.data != nullptr) {
     LoadRow(walk.gate, row, walk.head.value_dim, gate);
-    if constexpr (sizeof(Real) == 4) {
-      if (walk.out.storage == Storage::kBFloat16) {
-        ApplyGate<Accuracy::kBFloat16>(gate, width, factor, h);
-      } else {
-        ApplyGate<Accuracy::kFloat32>(gate, width, factor, h);
-      }
+    if (walk.out.storage == Storage::kBFloat16) {
+      ApplyGate<Accuracy::kBFloat16>(gate, width, factor, h);
     } else {
       ApplyGate<Accuracy::kFloat32>(gate, width, factor, h);
     }

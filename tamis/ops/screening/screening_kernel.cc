@@ -34,11 +34,7 @@ void Forward(const ScreeningWalk<Real>& walk) {
     ForAcceptedKeys<false>(walk, q, first, count, slots, verdicts,
                            [&](int64_t i, uint64_t accepted, const Real* weight, const Real*, int64_t panel)
                                HWY_ATTR { AddAccepted(walk, accepted, weight, panel, slots, h + i * value_width); });
-    if (walk.head.tanh_norm) {
-      TanhNormFactors(h, count, value_width, factor);
-    } else {
-      std::fill(factor, factor + count, Real{1});
-    }
+    TanhNormFactors(walk.head, h, count, factor);
     for (int64_t i = 0; i < count; ++i) Finish(walk, first + i, factor[i], h + i * value_width, gate);
   }
 }

@@ -22,13 +22,12 @@ template <typename Real>
 struct ScreeningHead {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
-  int64_t span = 0;                    // a query sees distances 0 .. span - 1: min(ceil(w), number of keys)
-  double mipe_step = 0;                // angle per token, pi phi(w) / w
-  double turn_cosine[kTileKeys] = {};  // cos and sin of 0, 1, ..., 15 such angles
-  double turn_sine[kTileKeys] = {};
-  Real inverse_r = 0;        // 1/r
-  Real one_minus_r = 0;      // 1 - r
-  Real surely_rejected = 0;  // Trim of a similarity up to this is 0 however it rounds
+  int64_t span = 0;               // a query sees distances 0 .. span - 1: min(ceil(w), number of keys)
+  double mipe_step = 0;           // angle per token, pi phi(w) / w
+  const double* turns = nullptr;  // cos of 0, 1, ..., 15 such angles, then their sin; null where there is no angle
+  Real inverse_r = 0;             // 1/r
+  Real one_minus_r = 0;           // 1 - r
+  Real surely_rejected = 0;       // Trim of a similarity up to this is 0 however it rounds
   bool tanh_norm = true;
   /// m at distance d stands at softmask[kMaskPadding + span - 1 - d], zeros around; null: all visible keys count 1.
   const Real* softmask = nullptr;

@@ -54,7 +54,7 @@ class Rotations {
       const double angle = static_cast<double>(last_) * head_.mipe_step;
       const auto cosine = hn::Set(d, std::cos(angle)), sine = hn::Set(d, std::sin(angle));
       for (int64_t i = 0; i < kTileKeys; i += hn::MaxLanes(d)) {
-        const auto turn_cosine = hn::LoadU(d, head_.turn_cosine + i), turn_sine = hn::LoadU(d, head_.turn_sine + i);
+        const auto turn_cosine = hn::LoadU(d, head_.turns + i), turn_sine = hn::LoadU(d, head_.turns + kTileKeys + i);
         StoreWide(hn::NegMulAdd(sine, turn_sine, hn::Mul(cosine, turn_cosine)), cosine_ + last_ - first_ + i);
         StoreWide(hn::MulAdd(cosine, turn_sine, hn::Mul(sine, turn_cosine)), sine_ + last_ - first_ + i);
       }
@@ -144,6 +144,13 @@ HWY_INLINE void Transpose(const Real* HWY_RESTRICT rows, int64_t K, Real* HWY_RE
   }
 }
 
+/// One key into a lane of a tile; the first one finds the others zero.
+template <typename Real>
+HWY_INLINE void StoreKey(const Real* HWY_RESTRICT row, int64_t K, int64_t lane, Real* HWY_RESTRICT tile) {
+  if (lane == 0) std::fill(tile, tile + K * kTileKeys, Real{0});
+  for (int64_t d = 0; d < K; ++d) tile[d * kTileKeys + lane] = row[d];
+}
+
 /// Brings the keys [first, last) into the ring: unit length, rotated, transposed. scratch: kBlockQueries rows.
 template <typename Real>
 HWY_INLINE void PackKeys(const ScreeningWalk<Real>& walk, int64_t first, int64_t last, Rotations<Real>& rotations,
@@ -164,10 +171,7 @@ HWY_INLINE void PackKeys(const ScreeningWalk<Real>& walk, int64_t first, int64_t
       if (keys == kTileKeys && K % kTransposedAtOnce<Real> == 0) {
         Transpose(rows, K, tile);
       } else {
-        if (lane == 0) std::fill(tile, tile + K * kTileKeys, Real{0});
-        for (int64_t x = 0; x < keys; ++x) {
-          for (int64_t d = 0; d < K; ++d) tile[d * kTileKeys + lane + x] = rows[x * width + d];
-        }
+        for (int64_t x = 0; x < keys; ++x) StoreKey(rows + x * width, K, lane + x, tile);
       }
       if (ring.rows != nullptr) CopyRow(rows, keys * width, ring.rows + slot * width);
       std::fill(ring.ready + slot, ring.ready + slot + keys, uint8_t{0});

@@ -118,6 +118,7 @@ struct ScreeningState::Impl {
     kernels::ScreeningWalk<float> walk;
     walk.head = store.head.constants;
     walk.head.softmask = store.head.softmask.empty() ? nullptr : store.head.softmask.data();
+    walk.head.turns = store.head.turns.empty() ? nullptr : store.head.turns.data();
     walk.ring = {store.capacity, store.tiles.data(), store.values.data(), store.ready.data(), nullptr};
     walk.query_origin = walk.key_origin = walk.first = walk.packed = position;
     walk.last = position + chunk;

@@ -17,9 +17,7 @@ HWY_INLINE void PackToken(const ScreeningWalk<float>& walk, const float* HWY_RES
   const KeyRing<float>& ring = walk.ring;
   const int64_t K = walk.head.key_dim;
   const int64_t slot = walk.first % ring.capacity, lane = slot % kTileKeys;
-  float* tile = ring.tiles + (slot / kTileKeys) * K * kTileKeys;
-  if (lane == 0) std::fill(tile, tile + K * kTileKeys, 0.0f);
-  for (int64_t d = 0; d < K; ++d) tile[d * kTileKeys + lane] = key[d];
+  StoreKey(key, K, lane, ring.tiles + (slot - lane) * K);
   StoreValues(
       walk, 1, [&](int64_t) HWY_ATTR { return walk.first; }, Slots(walk.first, ring.capacity));
 }
@@ -87,8 +85,8 @@ void Token(const ScreeningWalk<float>& walk) {
   }
   PackToken(walk, k);
   Gather(walk, q, h);
-  HWY_ALIGN float factor[kBlockQueries] = {1};
-  if (walk.head.tanh_norm) TanhNormFactors(h, 1, value_width, factor);
+  HWY_ALIGN float factor[kBlockQueries];
+  TanhNormFactors(walk.head, h, 1, factor);
   Finish(walk, walk.first, factor[0], h, gate);
 }
 
