@@ -7,6 +7,7 @@
 
 #include "tamis/base/memory.h"
 #include "tamis/infer/load.h"
+#include "tamis/ops/linear/linear.h"
 #include "tamis/ops/parallel.h"
 
 namespace tamis::infer {
@@ -77,7 +78,7 @@ at::Tensor Decoder::logits(const at::Tensor& x_RD) {
   const at::NoGradGuard no_gradients;
   const auto rows = head_ND_.rows();
   const int64_t R = x_RD.size(0), N = model_.vocab_size(), D = model_.hidden_size();
-  if (!rows || R > kernels::kMostVectors) return x_RD.matmul(head_ND_.dense(at::kFloat).t());
+  if (!rows || R > kernels::kMostVectors) return ops::linear(x_RD, head_ND_.dense(at::kFloat));
   const at::Tensor x = x_RD.contiguous(), logits_RN = at::empty({R, N}, at::kFloat);
   const int64_t numbers = kernels::prepared_vectors(D, R);
   if (!prepared_.defined() || prepared_.numel() < numbers) prepared_ = at::empty({numbers}, at::kFloat);

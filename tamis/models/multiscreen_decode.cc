@@ -7,6 +7,7 @@
 #include "tamis/models/multiscreen.h"
 #include "tamis/models/multiscreen_token.h"
 #include "tamis/nn/rows.h"
+#include "tamis/ops/linear/linear.h"
 
 namespace tamis::models {
 namespace {
@@ -16,7 +17,7 @@ ops::ScreeningProjections project_heads(const MultiscreenConfig& config, const a
                                         const at::Tensor& x_BCD) {
   std::vector<int64_t> widths = {config.key_dim, config.key_dim, config.value_dim};
   if (config.gate) widths.push_back(config.value_dim);
-  const at::Tensor projected = at::linear(x_BCD.to(projection.scalar_type()), projection);
+  const at::Tensor projected = ops::linear(x_BCD.to(projection.scalar_type()), projection);
   const auto parts = projected.unflatten(-1, {config.num_attention_heads, -1}).split_with_sizes(widths, -1);
   ops::ScreeningProjections result = {parts[0], parts[1], parts[2], std::nullopt};
   if (config.gate) result.gate_BTHV = parts[3];
@@ -109,7 +110,7 @@ at::Tensor Multiscreen::decode_chunk(const at::Tensor& tokens_BC, std::span<Mult
     ops::ScreeningProjections projected = project_heads(config_, tile.projection.dense(weights.compute_dtype), x_BCD);
     projected.q_BTHK = positioned_rows(config_, projected.q_BTHK, states);
     projected.k_BTHK = positioned_rows(config_, projected.k_BTHK, states);
-    x_BCD = x_BCD + at::linear(screen(layer_states, projected).flatten(2), tile.output.dense(weights.compute_dtype));
+    x_BCD = x_BCD + ops::linear(screen(layer_states, projected).flatten(2), tile.output.dense(weights.compute_dtype));
   }
   return nn::exp_scaled(x_BCD, s_F_);
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tamis/nn/rotary.h"
+#include "tamis/ops/linear/linear.h"
 
 namespace tamis::models {
 
@@ -20,11 +21,11 @@ at::Tensor positioned(const MultiscreenConfig& config, const at::Tensor& x_BTHK,
 
 at::Tensor apply_tiles(const MultiscreenConfig& config, const ops::TileWeights& weights, const Screen& screen,
                        const at::Tensor& x_BTD) {
-  const at::Tensor projected_BTW = at::linear(x_BTD.to(weights.projection.scalar_type()), weights.projection);
+  const at::Tensor projected_BTW = ops::linear(x_BTD.to(weights.projection.scalar_type()), weights.projection);
   ops::ScreeningProjections p = ops::split_projections(projected_BTW, projection_layout(config));
   p.q_BTHK = positioned(config, p.q_BTHK, 0);
   p.k_BTHK = positioned(config, p.k_BTHK, 0);
-  return x_BTD + at::linear(screen(p).flatten(2), weights.output);
+  return x_BTD + ops::linear(screen(p).flatten(2), weights.output);
 }
 
 double mean_visible_keys(double width, int64_t length) {

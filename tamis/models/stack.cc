@@ -11,6 +11,7 @@
 #include "tamis/nn/initialise.h"
 #include "tamis/nn/norm.h"
 #include "tamis/nn/recompute.h"
+#include "tamis/ops/linear/linear.h"
 
 namespace tamis::models {
 
@@ -146,10 +147,10 @@ class Stack::LayerCall {
   /// x + mixed, then the MLP.
   Tensor finish(const Tensor& x, const Tensor& mixed) const {
     const Tensor y = x + mixed;
-    const Tensor inner = at::linear(nn::rms_norm(y, weights_[1], eps_).to(dtype()), weights_[2]);
-    if (!gated_) return y + at::linear(at::gelu(inner), weights_[3]);
+    const Tensor inner = ops::linear(nn::rms_norm(y, weights_[1], eps_).to(dtype()), weights_[2]);
+    if (!gated_) return y + ops::linear(at::gelu(inner), weights_[3]);
     const auto gate_up = inner.chunk(2, -1);
-    return y + at::linear(at::silu(gate_up[0]) * gate_up[1], weights_[3]);
+    return y + ops::linear(at::silu(gate_up[0]) * gate_up[1], weights_[3]);
   }
 
   Tensor operator()(const Tensor& x) const { return finish(x, mixer_.forward(mixer_input(x), own_)); }

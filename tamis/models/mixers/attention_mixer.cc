@@ -9,6 +9,7 @@
 #include "tamis/base/error.h"
 #include "tamis/nn/norm.h"
 #include "tamis/ops/attention.h"
+#include "tamis/ops/linear/linear.h"
 
 namespace tamis::models {
 namespace {
@@ -72,7 +73,7 @@ void AttentionMixer::initialise(Initialiser& initialiser) const {
 
 AttentionMixer::Projected AttentionMixer::project(const Tensor& x_BTD, const MixerCall& call) const {
   const Tensor projected =
-      at::linear(x_BTD, call[0]).unflatten(-1, {3, config_.num_attention_heads, config_.head_dim()});
+      ops::linear(x_BTD, call[0]).unflatten(-1, {3, config_.num_attention_heads, config_.head_dim()});
   Projected result = {projected.select(2, 0), projected.select(2, 1), projected.select(2, 2)};
   if (config_.qk_norm) {
     result.q = nn::rms_norm(result.q, call[2], config_.norm_eps);
@@ -94,7 +95,7 @@ void AttentionMixer::rotate(Projected& projected, int64_t position) const {
 }
 
 Tensor AttentionMixer::put_out(const Tensor& mixed_BTHV, const MixerCall& call) const {
-  return at::linear(mixed_BTHV.flatten(2), call[1]);
+  return ops::linear(mixed_BTHV.flatten(2), call[1]);
 }
 
 Tensor AttentionMixer::forward(const Tensor& x_BTD, const MixerCall& call) const {

@@ -12,6 +12,7 @@
 #include "tamis/base/error.h"
 #include "tamis/models/mixers/mixers.h"
 #include "tamis/nn/norm.h"
+#include "tamis/ops/linear/linear.h"
 
 namespace tamis::models {
 namespace {
@@ -175,8 +176,8 @@ class MlstmMixer final : public Mixer {
   };
 
   Projected project(const Tensor& x_BTD, const MixerCall& call) const {
-    const auto parts = at::linear(x_BTD, call[0]).split_with_sizes({H_ * K_, H_ * K_, H_ * V_, H_ * V_}, -1);
-    const auto gates = at::linear(x_BTD, call[1]).to(at::kFloat).chunk(2, -1);
+    const auto parts = ops::linear(x_BTD, call[0]).split_with_sizes({H_ * K_, H_ * K_, H_ * V_, H_ * V_}, -1);
+    const auto gates = ops::linear(x_BTD, call[1]).to(at::kFloat).chunk(2, -1);
     const auto capped = [](const Tensor& x) { return at::tanh(x / kGateCap) * kGateCap; };
     const auto heads = [&](const Tensor& x) { return x.unflatten(-1, {H_, -1}); };
     return {heads(parts[0]),           heads(parts[1]), heads(parts[2]), parts[3], capped(gates[0] + call[2]),
@@ -186,7 +187,7 @@ class MlstmMixer final : public Mixer {
   Tensor put_out(const Tensor& h_BTHV, const Projected& p, const MixerCall& call) const {
     const Tensor normalised = nn::layer_norm(h_BTHV, std::nullopt, config_.norm_eps).flatten(2) * call[4];
     const Tensor gated = normalised * at::sigmoid(p.output);
-    return at::linear(gated.to(call[5].scalar_type()), call[5]);
+    return ops::linear(gated.to(call[5].scalar_type()), call[5]);
   }
 
   const StackConfig& config_;

@@ -8,6 +8,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/models/mixers/mixers.h"
+#include "tamis/ops/linear/linear.h"
 #include "tamis/ops/scratch.h"
 #include "tamis/ops/screening/screening_state.h"
 #include "tamis/ops/screening/screening_tiles.h"
@@ -71,12 +72,12 @@ class ScreeningMixer final : public Mixer {
   }
 
   Tensor decode(const Tensor& x_BCD, const MixerCall& call, std::span<MixerState* const> states) const override {
-    const ops::ScreeningProjections p = ops::split_projections(at::linear(x_BCD, call[0]), layout_);
+    const ops::ScreeningProjections p = ops::split_projections(ops::linear(x_BCD, call[0]), layout_);
     std::vector<ops::ScreeningState*> own;
     for (MixerState* state : states) own.push_back(&static_cast<ScreeningMixerState*>(state)->state);
     // The stores live on the CPU, wherever the matrices are.
     const Tensor u = ops::ScreeningState::step(own, p.q_BTHK.cpu(), p.k_BTHK.cpu(), p.v_BTHV.cpu(), p.gate_BTHV->cpu());
-    return at::linear(u.to(x_BCD.device()).flatten(2), call[1]);
+    return ops::linear(u.to(x_BCD.device()).flatten(2), call[1]);
   }
 
   std::optional<TokenForm> token_form() const override {
@@ -111,7 +112,7 @@ class ScreeningMixer final : public Mixer {
 
   /// Trim times Softmask: without TanhNorm and gate, what multiplies the value.
   ValuePath value_path(const Tensor& x_1TD, const MixerCall& call) const override {
-    const ops::ScreeningProjections p = ops::split_projections(at::linear(x_1TD, call[0]), layout_);
+    const ops::ScreeningProjections p = ops::split_projections(ops::linear(x_1TD, call[0]), layout_);
     ops::ScreeningOptions plain = options();
     plain.tanh_norm = false;
     return {p.v_BTHV, [p, plain, &call](const Tensor& v) {

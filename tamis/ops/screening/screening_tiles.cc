@@ -6,6 +6,8 @@
 #include <tuple>
 #include <vector>
 
+#include "tamis/ops/linear/linear.h"
+
 namespace tamis::ops {
 namespace {
 
@@ -39,24 +41,16 @@ void check_matrix(const char* name, const Tensor& matrix, const Tensor& x, int64
                     matrix.scalar_type(), " on ", matrix.device());
 }
 
-/// dX of Y = X W^T, and dW, for rows X.
-Tensor input_gradient(const Tensor& dy, const Tensor& weight) {
-  return at::matmul(dy, weight);
-}
-Tensor weight_gradient(const Tensor& dy, const Tensor& x) {
-  return dy.flatten(0, -2).t().mm(x.flatten(0, -2));
-}
-
 struct ScreeningTiles : torch::autograd::Function<ScreeningTiles> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& projection, const Tensor& output,
                         const Tensor& s_w, const Tensor& s_r, const ProjectionLayout& layout,
                         const ScreeningOptions& options, Keep keep) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const Tensor projected = at::linear(x, projection);
+    const Tensor projected = ops::linear(x, projection);
     const Tensor kept = keep == Keep::kInput ? Tensor() : projected;
     ctx->save_for_backward({x, projection, output, s_w, s_r, kept, options.document.value_or(Tensor())});
     ctx->saved_data["arguments"] = at::IValue::make_capsule(c10::make_intrusive<Arguments>(layout, options));
-    return at::linear(screening(split_projections(projected, layout), s_w, s_r, options).flatten(2), output);
+    return ops::linear(screening(split_projections(projected, layout), s_w, s_r, options).flatten(2), output);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -74,17 +68,17 @@ struct ScreeningTiles : torch::autograd::Function<ScreeningTiles> {
     variable_list gradients(8);
     Tensor dprojected;
     {
-      const Tensor projected = saved[5].defined() ? saved[5] : at::linear(x, projection);
-      const Tensor u = input_gradient(dy, output);  // du, which u itself overwrites where it is wanted
+      const Tensor projected = saved[5].defined() ? saved[5] : ops::linear(x, projection);
+      const Tensor u = linear_input_gradient(dy, output);  // du, which u itself overwrites where it is wanted
       const Tensor u_BTHV = u.unflatten(-1, {layout.heads, layout.value_dim});
       dprojected = at::empty_like(projected);
       std::tie(gradients[3], gradients[4]) =
           screening_backward_into(u_BTHV, split_projections(projected, layout), saved[3], saved[4], options,
                                   split_projections(dprojected, layout), wanted(2) ? u_BTHV : Tensor());
-      if (wanted(2)) gradients[2] = weight_gradient(dy, u);
+      if (wanted(2)) gradients[2] = linear_weight_gradient(dy, u);
     }
-    if (wanted(1)) gradients[1] = weight_gradient(dprojected, x);
-    if (wanted(0)) gradients[0] = input_gradient(dprojected, projection);
+    if (wanted(1)) gradients[1] = linear_weight_gradient(dprojected, x);
+    if (wanted(0)) gradients[0] = linear_input_gradient(dprojected, projection);
     return gradients;
   }
 };

@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "tamis/ops/linear/linear.h"
 #include "tamis/ops/testing.h"
 
 namespace tamis::ops {
@@ -53,11 +54,11 @@ Tensors tiles(const Tensors& in, const Case& c, Keep keep) {
 /// the gradient of W_O up to rounding.
 void expect_screening_of_the_parts(const Case& c) {
   const auto parts = [&](const Tensors& in) {
-    const ScreeningProjections p = split_projections(at::linear(in[0], in[1]), layout_of(c.gate));
+    const ScreeningProjections p = split_projections(ops::linear(in[0], in[1]), layout_of(c.gate));
     ScreeningOptions with_gate = c.options;
     with_gate.gate = p.gate_BTHV;
     const Tensor u = screening(p.q_BTHK, p.k_BTHK, p.v_BTHV, in[3], in[4], with_gate);
-    return Tensors{at::linear(u.flatten(2), in[2])};
+    return Tensors{ops::linear(u.flatten(2), in[2])};
   };
   const Tensors expected = testing::outputs_and_gradients(parts, inputs_of(c));
   for (const Keep keep : {Keep::kInputAndProjections, Keep::kInput}) {

@@ -1,0 +1,57 @@
+// float32 products of a layer by ATen and by oneDNN, in one process: Y = X W^T, dX = dY W, dW = dY^T X.
+// Arguments: rows, E, D.
+
+#include <ATen/ATen.h>
+#include <benchmark/benchmark.h>
+#include <malloc.h>
+
+#include "tamis/ops/linear/linear.h"
+
+namespace tamis::ops {
+namespace {
+
+/// Keeps released memory, as the programs of this project do.
+void keep_memory() {
+  [[maybe_unused]] static const int kept = mallopt(M_MMAP_MAX, 0) + mallopt(M_TRIM_THRESHOLD, -1);
+}
+
+enum class Product { kForward, kInputGradient, kWeightGradient };
+
+void product(benchmark::State& state, Product which, Float32Products products) {
+  keep_memory();
+  const int64_t rows = state.range(0), E = state.range(1), D = state.range(2);
+  const at::Tensor x = at::randn({rows, D}), weight = at::randn({E, D}), dy = at::randn({rows, E});
+  for (auto _ : state) {
+    switch (which) {
+      case Product::kForward:
+        benchmark::DoNotOptimize(linear(x, weight, products));
+        break;
+      case Product::kInputGradient:
+        benchmark::DoNotOptimize(linear_input_gradient(dy, weight, products));
+        break;
+      case Product::kWeightGradient:
+        benchmark::DoNotOptimize(linear_weight_gradient(dy, x, products));
+        break;
+    }
+  }
+  state.counters["FLOP/s"] =
+      benchmark::Counter(2.0 * static_cast<double>(rows * E * D), benchmark::Counter::kIsIterationInvariantRate);
+}
+
+/// The projections of psi 16 and its output, for a chunk and for a long text.
+void layer_sizes(benchmark::internal::Benchmark* bench) {
+  for (const int64_t rows : {64, 512, 4096}) {
+    bench->Args({rows, 2560, 256})->Args({rows, 256, 1024});
+  }
+  bench->Unit(benchmark::kMillisecond)->UseRealTime();
+}
+
+BENCHMARK_CAPTURE(product, forward / aten, Product::kForward, Float32Products::kAten)->Apply(layer_sizes);
+BENCHMARK_CAPTURE(product, forward / onednn, Product::kForward, Float32Products::kOneDnn)->Apply(layer_sizes);
+BENCHMARK_CAPTURE(product, dx / aten, Product::kInputGradient, Float32Products::kAten)->Apply(layer_sizes);
+BENCHMARK_CAPTURE(product, dx / onednn, Product::kInputGradient, Float32Products::kOneDnn)->Apply(layer_sizes);
+BENCHMARK_CAPTURE(product, dw / aten, Product::kWeightGradient, Float32Products::kAten)->Apply(layer_sizes);
+BENCHMARK_CAPTURE(product, dw / onednn, Product::kWeightGradient, Float32Products::kOneDnn)->Apply(layer_sizes);
+
+}  // namespace
+}  // namespace tamis::ops
