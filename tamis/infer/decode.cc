@@ -7,7 +7,7 @@
 
 #include "tamis/base/memory.h"
 #include "tamis/infer/load.h"
-#include "tamis/ops/linear/linear.h"
+#include "tamis/ops/linear.h"
 #include "tamis/ops/parallel.h"
 
 namespace tamis::infer {

@@ -7,7 +7,7 @@
 #include "tamis/models/multiscreen.h"
 #include "tamis/models/multiscreen_token.h"
 #include "tamis/nn/rows.h"
-#include "tamis/ops/linear/linear.h"
+#include "tamis/ops/linear.h"
 
 namespace tamis::models {
 namespace {

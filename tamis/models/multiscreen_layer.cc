@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "tamis/nn/rotary.h"
-#include "tamis/ops/linear/linear.h"
+#include "tamis/ops/linear.h"
 
 namespace tamis::models {
 

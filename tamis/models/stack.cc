@@ -11,7 +11,7 @@
 #include "tamis/nn/initialise.h"
 #include "tamis/nn/norm.h"
 #include "tamis/nn/recompute.h"
-#include "tamis/ops/linear/linear.h"
+#include "tamis/ops/linear.h"
 
 namespace tamis::models {
 

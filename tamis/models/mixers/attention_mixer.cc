@@ -9,7 +9,7 @@
 #include "tamis/base/error.h"
 #include "tamis/nn/norm.h"
 #include "tamis/ops/attention.h"
-#include "tamis/ops/linear/linear.h"
+#include "tamis/ops/linear.h"
 
 namespace tamis::models {
 namespace {

@@ -12,7 +12,7 @@
 #include "tamis/base/error.h"
 #include "tamis/models/mixers/mixers.h"
 #include "tamis/nn/norm.h"
-#include "tamis/ops/linear/linear.h"
+#include "tamis/ops/linear.h"
 
 namespace tamis::models {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/models/mixers/mixers.h"
-#include "tamis/ops/linear/linear.h"
+#include "tamis/ops/linear.h"
 #include "tamis/ops/scratch.h"
 #include "tamis/ops/screening/screening_state.h"
 #include "tamis/ops/screening/screening_tiles.h"

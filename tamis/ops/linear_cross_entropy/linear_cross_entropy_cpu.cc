@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "tamis/ops/linear.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy_bfloat16.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy_kernel.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy_tiles.h"
@@ -109,7 +110,7 @@ class Head {
     if (!gradients_) scratch = at::empty({rows_.rows() * blocks_.words}, x_RD_.options());
     for (int64_t block = blocks_.first_block(group); block < blocks_.first_block(group + 1); ++block) {
       Tensor z = gradients_ ? logits(block) : dense(scratch, 0, block);
-      at::mm_out(z, x_RD_, weight(block).t());
+      linear_into({z}, x_RD_, weight(block));
       kernels::softmax_statistics(raw(z), rows_.maximum_R_of(block), rows_.sum_R_of(block));
       const Real* data = z.data_ptr<Real>();
       rows_.for_targets(
@@ -126,9 +127,9 @@ class Head {
       rows_.for_targets(block,
                         [&](int64_t r, int64_t word) { data[r * blocks_.size(block) + word] -= rows_.gradient_R[r]; });
       if (pass_.weight_gradient) {
-        words_of(weight_gradient_ND_, block).addmm_(p.t(), x_RD_, /*beta=*/rows_.first_tile() ? 0 : 1);
+        linear_weight_gradient_into({words_of(weight_gradient_ND_, block), !rows_.first_tile()}, p, x_RD_);
       }
-      if (pass_.x_gradient) partial_RD(group).addmm_(p, weight(block), /*beta=*/block == first ? 0 : 1);
+      if (pass_.x_gradient) linear_input_gradient_into({partial_RD(group), block != first}, p, weight(block));
     }
   }
 

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tamis/ops/linear/linear.h"
+#include "tamis/ops/linear.h"
 
 namespace tamis::ops {
 namespace {

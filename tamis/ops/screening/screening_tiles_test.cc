@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "tamis/ops/linear/linear.h"
+#include "tamis/ops/linear.h"
 #include "tamis/ops/testing.h"
 
 namespace tamis::ops {

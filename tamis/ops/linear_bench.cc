@@ -5,7 +5,7 @@
 #include <benchmark/benchmark.h>
 #include <malloc.h>
 
-#include "tamis/ops/linear/linear.h"
+#include "tamis/ops/linear.h"
 
 namespace tamis::ops {
 namespace {

@@ -1,8 +1,9 @@
-#include "tamis/ops/linear/linear.h"
+#include "tamis/ops/linear.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <tuple>
 #include <vector>
 
@@ -78,6 +79,29 @@ TEST(Linear, HasTheSameBitsForAnyNumberOfThreads) {
         if (expected.empty()) expected = found;
         EXPECT_TRUE(testing::same_bits(found, expected)) << threads << " threads";
       }
+    }
+  }
+}
+
+TEST(Linear, PutsResultsInTheirPlaceOrAddsThem) {
+  const Tensor x = testing::random_normal({30, 24}, 1), weight = testing::random_normal({40, 24}, 2);
+  const Tensor dy = testing::random_normal({30, 40}, 3);
+  for (const auto products : kEveryProducts) {
+    for (const bool add : {false, true}) {
+      const auto expect_put = [&](const Tensor& expected, const auto& into) {
+        const Tensor before = testing::random_normal(expected.sizes(), 4);
+        // Part of a larger matrix; what was there counts only where the product is added.
+        Tensor memory = at::full({expected.size(0) + 2, expected.size(1)}, 7.0);
+        const Tensor place = memory.narrow(0, 1, expected.size(0));
+        place.copy_(add ? before : at::full_like(before, NAN));
+        into(Place{place, add});
+        const Tensor sum = add ? before + expected : expected;
+        EXPECT_LE(testing::largest(place - sum), 1e-5 * testing::largest(sum));
+        EXPECT_TRUE((memory[0] == 7).all().item().toBool() && (memory[-1] == 7).all().item().toBool());
+      };
+      expect_put(x.matmul(weight.t()), [&](const Place& to) { linear_into(to, x, weight, products); });
+      expect_put(dy.matmul(weight), [&](const Place& to) { linear_input_gradient_into(to, dy, weight, products); });
+      expect_put(dy.t().matmul(x), [&](const Place& to) { linear_weight_gradient_into(to, dy, x, products); });
     }
   }
 }

@@ -1,4 +1,4 @@
-#include "tamis/ops/linear/linear.h"
+#include "tamis/ops/linear.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -74,6 +74,14 @@ Tensor as_matrix(const Tensor& x) {
   return x.dim() == 1 ? x.unsqueeze(0) : x.flatten(0, -2);
 }
 
+/// a b to its place: by oneDNN, who has made it already, or here.
+void put(const Place& to, const Tensor& made) {
+  to.add ? to.result.add_(made) : to.result.copy_(made);
+}
+void multiply(const Place& to, const Tensor& a, const Tensor& b) {
+  to.result.addmm_(a, b, /*beta=*/to.add ? 1 : 0);
+}
+
 struct Linear : torch::autograd::Function<Linear> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight_ED) {
     ctx->save_for_backward({x, weight_ED});
@@ -113,6 +121,22 @@ Tensor linear_weight_gradient(const Tensor& dy, const Tensor& x, Float32Products
   if (recorded(dy, x) || !by_onednn(dy, x, products)) return dy_RE.t().mm(x_RD);
   if (dy_RE.size(1) < x_RD.size(1)) return onednn_product(dy_RE.t(), x_RD.t());
   return onednn_product(x_RD.t(), dy_RE.t()).t();
+}
+
+void linear_into(const Place& to, const Tensor& x_RD, const Tensor& weight_ED, Float32Products products) {
+  if (!by_onednn(x_RD, weight_ED, products)) return multiply(to, x_RD, weight_ED.t());
+  put(to, linear(x_RD, weight_ED, products));
+}
+
+void linear_input_gradient_into(const Place& to, const Tensor& dy_RE, const Tensor& weight_ED,
+                                Float32Products products) {
+  if (!by_onednn(dy_RE, weight_ED, products)) return multiply(to, dy_RE, weight_ED);
+  put(to, linear_input_gradient(dy_RE, weight_ED, products));
+}
+
+void linear_weight_gradient_into(const Place& to, const Tensor& dy_RE, const Tensor& x_RD, Float32Products products) {
+  if (!by_onednn(dy_RE, x_RD, products)) return multiply(to, dy_RE.t(), x_RD);
+  put(to, linear_weight_gradient(dy_RE, x_RD, products));
 }
 
 }  // namespace tamis::ops
