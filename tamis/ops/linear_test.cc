@@ -18,8 +18,8 @@ using testing::Tensors;
 constexpr Float32Products kEveryProducts[] = {Float32Products::kAten, Float32Products::kOneDnn};
 
 /// Rows, E, D: nothing, a row, odd sizes, more outputs than inputs and fewer.
-constexpr std::tuple<int64_t, int64_t, int64_t> kSizes[] = {{0, 3, 5},    {1, 1, 1},      {1, 40, 24},   {7, 33, 65},
-                                                            {64, 96, 32}, {130, 48, 200}, {513, 320, 96}};
+constexpr std::tuple<int64_t, int64_t, int64_t> kSizes[] = {
+    {0, 3, 5}, {1, 1, 1}, {1, 40, 24}, {7, 33, 65}, {64, 96, 32}, {130, 48, 200}, {513, 320, 96}, {1500, 24, 40}};
 
 Tensors inputs_of(int64_t rows, int64_t E, int64_t D, at::ScalarType dtype = at::kFloat) {
   return {testing::random_normal({rows, D}, 1).to(dtype), testing::random_normal({E, D}, 2).to(dtype)};
