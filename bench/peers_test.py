@@ -143,8 +143,9 @@ def test_tables_have_equally_many_columns():
 def test_every_peer_of_a_full_run_stands_beside_tamis():
     """But for what Tamis does not have."""
     jobs = plan.full()
-    tamis = [measure for job in jobs if job.kind == "tamis" for measure in job.measures]
-    peers = [measure for job in jobs if job.kind not in ("tamis", "llama", "peaks") for measure in job.measures]
+    tamis = [measure for job in jobs if job.peer == plan.TAMIS for measure in job.measures]
+    others = [job for job in jobs if job.peer not in (plan.TAMIS, plan.LLAMA) and job.kind != "peaks"]
+    peers = [measure for job in others for measure in job.measures]
     alone = {str(measure) for measure in peers if not any(measure.stands_beside(other) for other in tamis)}
     assert not alone, alone
 
@@ -359,7 +360,7 @@ def test_bad_input_is_one_line_and_exit_2():
         here.write_text("")
         cases = {
             ("--tamis", "/nowhere/tamis"): "/nowhere/tamis is missing; build it with `make build`",
-            ("--only", "train,opps"): 'unknown section "opps"; known: peaks, train',
+            ("--only", "train,opps"): 'unknown section "opps"; known: peaks, start',
             ("--threads", "0"): "--threads must be at least 1",
             ("--tamis", build): "libtamis_ops.so is missing",
         }
@@ -376,15 +377,15 @@ def test_bad_input_is_one_line_and_exit_2():
 def test_with_torch_small_jobs_are_measured(python):
     """Two peers of one section with the real program beside them, twice: the second time nothing is left to do."""
     with tempfile.TemporaryDirectory() as directory:
-        arguments = ("--quick", "--only", "head", "--tamis", PROGRAM, "--results", directory)
+        arguments = ("--quick", "--only", "start,head", "--tamis", PROGRAM, "--results", directory)
         done = peers(*arguments, python=python)
         assert done.returncode == 0, done.stderr
-        assert "linear, cross_entropy" in done.stdout and "| Tamis |" in done.stdout, done.stdout
+        assert "linear, cross_entropy" in done.stdout and "one token" in done.stdout, done.stdout
         (path,) = pathlib.Path(directory).glob("*.json")
         assert {found["status"] for found in json.loads(path.read_text())["rows"]} == {"ok"}
         assert path.with_suffix(".md").is_file()
         done = peers(*arguments, python=python)
-        assert done.returncode == 0 and "0 processes to run, 2 kept of today" in done.stderr, done.stderr
+        assert done.returncode == 0 and "0 processes to run, 4 kept of today" in done.stderr, done.stderr
 
 
 def test_with_torch_a_wrong_peer_gives_no_number(python):

@@ -20,7 +20,7 @@ class Effort:
     sizes: Sizes = Sizes()
     operator_heads: int = 16
     matrix: int = 2048  # side of the matrices whose product is the peak
-    read_rows: int = 1 << 16  # of 16 KiB: the memory whose reading is the peak
+    read_numbers: int = 1 << 28  # 1 GiB: the memory whose reading is the peak
     decoded: int = 8  # tokens of a call
     seconds: float = 4.0  # of calls at least
     calls: int = 3  # at least
@@ -32,7 +32,7 @@ QUICK = Effort(
     sizes=Sizes(psi=4, layers=2, width=96, heads=2, inner=256),
     operator_heads=4,
     matrix=256,
-    read_rows=1 << 10,
+    read_numbers=1 << 22,
     decoded=2,
     seconds=0.05,
     calls=2,

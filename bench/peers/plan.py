@@ -6,7 +6,7 @@ A peer's row is compared with a row of Tamis when section, dtype and tokens are 
 
 from dataclasses import asdict, dataclass
 
-SECTIONS = ("peaks", "train", "forward", "decode", "ops", "attention", "head")
+SECTIONS = ("peaks", "start", "train", "forward", "decode", "ops", "attention", "head")
 BOTH = ("float32", "bfloat16")
 PASSES = ("forward", "forward and backward")
 TAMIS = "Tamis"
@@ -59,7 +59,7 @@ class Measure:
 
 @dataclass
 class Job:
-    """One process. `kind`: "tamis", "llama", or a function of model_work.py or operator_work.py by name."""
+    """One process. `kind`: "tamis", "llama", or a function of start_work.py, model_work.py or operator_work.py by name."""
 
     peer: str
     kind: str
@@ -137,6 +137,15 @@ def peaks(when: str) -> Job:
 # ---- jobs of programs
 
 
+def start(minutes: float) -> list[Job]:
+    """Whole processes: help, and one token of a model of the usual size."""
+    whats = {"tamis --help": False, "tamis generate, one token": True}
+    return [
+        Job(TAMIS, "start", {"model": model}, [Measure("start", what, "float32", int(model))], minutes)
+        for what, model in whats.items()
+    ]
+
+
 def tamis(
     section: str,
     options: list[str],
@@ -191,17 +200,20 @@ def full() -> list[Job]:
     lengths, depths = [4096, 8192, 16384], [0, 1024, 16384, 65536]
     briefly = ("--repeat", "2", "--seconds", "0")
     again = ("--recompute", "0.25", *briefly)  # the activations that are not kept bring 65,536 tokens under 6 GB
-    jobs = [peaks("first")]
+    again_float32 = ("--recompute", "0.75", *briefly)
+    jobs = [peaks("first"), *start(0.3)]
     jobs += [
         tamis_lengths("train", [512, 2048, 4096], [f"step, {INITIAL}"], 1.2),
         tamis_lengths("train", [16384, 65536], [f"step, {INITIAL}"], 1.2, briefly, ("bfloat16",)),
         tamis_lengths("train", [65536], [f"step, {INITIAL}"], 2.5, briefly, ("float32",)),
         tamis_lengths("train", [65536], [f"recompute 0.25, step, {INITIAL}"], 1.2, again, ("bfloat16",)),
+        tamis_lengths("train", [65536], [f"recompute 0.75, step, {INITIAL}"], 2.0, again_float32, ("float32",)),
         one_thread("train", 4096, f"step, {INITIAL}", 0.9),
     ]
     for dtype in BOTH:
         jobs += [
             train("transformer", dtype, 512, 4, 0.2),
+            train("transformer", dtype, 2048, 1, 0.3),
             train("transformer", dtype, 4096, 1, 0.4),
             train("transformer", dtype, 512, 4, 0.4, compiled=True),
             train("transformer", dtype, 4096, 1, 0.6, compiled=True),
@@ -210,6 +222,7 @@ def full() -> list[Job]:
             train("multiscreen_banded", dtype, 512, 4, 0.3),
             train("multiscreen_banded", dtype, 4096, 1, 0.3),
         ]
+    jobs += [train("transformer", "bfloat16", 16384, 1, 3)]
     jobs += [train("multiscreen_dense", dtype, 2048, 1, 0.7, compiled=dtype == "bfloat16") for dtype in BOTH]
     jobs += [
         tamis_lengths("forward", lengths, [f"text, {INITIAL}"], 0.9),
@@ -219,6 +232,7 @@ def full() -> list[Job]:
     ]
     jobs += [
         tamis_lengths("forward", [131072], [f"text, {INITIAL}"], 0.8, briefly, ("bfloat16",)),
+        tamis_lengths("forward", [1 << 20], [f"text, {INITIAL}"], 3, ("--repeat", "1", "--seconds", "0"), ("bfloat16",)),
         tamis_lengths("forward", [4096, 131072], [f"Psi 8, text, {INITIAL}"], 0.6, ("--psi", "8", *briefly)),
     ]
     jobs += [forward("transformer", "float32", lengths, 1.3), forward("transformer", "bfloat16", lengths, 0.9)]
@@ -227,8 +241,9 @@ def full() -> list[Job]:
         forward("multiscreen_dense", "float32", [4096], 1.4),
         forward("multiscreen_dense", "float32", [4096], 0.8, compiled=True),
     ]
-    jobs += [tamis_lengths("decode", depths, [f"token, {INITIAL}"], 1.1, (), (*BOTH, "int8"))]
-    jobs += [tamis_lengths("decode", [1 << 20], [f"token, {INITIAL}"], 7.5, briefly, (*BOTH, "int8"))]
+    # A process for each dtype: all depths by turns, after a million tokens were read.
+    for dtype in (*BOTH, "int8"):
+        jobs += [tamis_lengths("decode", [*depths, 1 << 20], [f"token, {INITIAL}"], 2.5, (), (dtype,))]
     jobs += [tamis_lengths("decode", [1024, 16384], ["token, infinite windows"], 0.9, ("--windows", "infinite"), BOTH)]
     jobs += [one_thread("decode", 1024, f"token, {INITIAL}", 0.4)]
     large = f"vocabulary 50,257, token, {INITIAL}"
@@ -240,6 +255,7 @@ def full() -> list[Job]:
     for dtype in (*BOTH, "int8"):
         jobs += llama(dtype, [512, 4096], [0, 1024, 16384], 0.4)
     jobs += [tamis_ops(4096, "initial", 0.5), tamis_ops(16384, "initial", 0.5), tamis_ops(4096, "infinite", 0.5)]
+    jobs += [tamis_ops(16384, "infinite", 2)]
     whats = [f"{each}, {INITIAL}, 2% survive" for each in PASSES]
     alone = ("--windows", "initial", "--survive", "0.02", "--no-peer", "--threads", "1")
     jobs += [tamis_lengths("ops", [4096], [f"1 thread, {what}" for what in whats], 0.4, alone)]
@@ -247,6 +263,7 @@ def full() -> list[Job]:
     for dtype in BOTH:
         jobs += [
             operator("sdpa", dtype, 4096, 0.3),
+            operator("sdpa", dtype, 16384, 1.5),
             operator("banded", dtype, 4096, 0.2),
             operator("banded", dtype, 4096, 0.5, compiled=True),
             operator("banded", dtype, 16384, 0.3),
@@ -270,7 +287,7 @@ def full() -> list[Job]:
 def quick() -> list[Job]:
     """Every kind of job once, at sizes that only show whether it works; one compiled."""
     quick_options = ("--quick",)
-    jobs = [peaks("first"), tamis_lengths("train", [48], [f"step, {INITIAL}"], 0.05, quick_options)]
+    jobs = [peaks("first"), *start(0.05), tamis_lengths("train", [48], [f"step, {INITIAL}"], 0.05, quick_options)]
     for model in MODELS:
         jobs += [train(model, "float32", 48, 2, 0.1)]
     jobs += [

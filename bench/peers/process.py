@@ -49,7 +49,7 @@ class Settings:
 
     def of(self, job: Job) -> str:
         """What a row depends on beside its job: a row made with other settings is measured anew."""
-        if job.kind == "tamis":
+        if job.kind in ("tamis", "start"):
             libraries = sorted(self.tamis.parent.glob("libtamis_*.so"))  # the program itself only opens them
             return f"{self.threads} threads, memory kept by itself, program {digest(self.tamis, *libraries)}"
         if job.kind == "llama":
@@ -80,6 +80,8 @@ def environment(job: Job, settings: Settings) -> dict[str, str]:
     variables = {**os.environ, "OMP_NUM_THREADS": str(settings.threads), "MKL_NUM_THREADS": str(settings.threads)}
     if job.kind in ("tamis", "llama"):
         return variables
+    if job.kind == "start":
+        return {**variables, "PYTHONPATH": str(BENCH)}
     places = {"PYTHONPATH": f"{BENCH}:{ROOT / 'python'}", "TAMIS_OPS_LIBRARY": str(settings.operators)}
     return {**variables, **allocator()[1], **places}
 
@@ -92,7 +94,8 @@ def command(job: Job, settings: Settings, scratch: pathlib.Path) -> list[str]:
     if job.kind == "llama":
         model = llama.write_model(scratch, job.arguments["dtype"], settings.quick)
         return llama.command(settings.llama_bench, model, job.arguments, settings.threads)
-    text = {"kind": job.kind, "arguments": job.arguments, "threads": settings.threads, "quick": settings.quick}
+    arguments = {**job.arguments, "tamis": str(settings.tamis)} if job.kind == "start" else job.arguments
+    text = {"kind": job.kind, "arguments": arguments, "threads": settings.threads, "quick": settings.quick}
     return [sys.executable, "-m", "peers.worker", json.dumps(text)]
 
 

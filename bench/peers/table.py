@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from peers.plan import SECTIONS, TAMIS, Measure
 
 TITLES = {
+    "start": "Starting",
     "train": "Training",
     "forward": "Reading a text",
     "decode": "Decoding after a context",
@@ -74,7 +75,7 @@ def number(value: float) -> str:
 
 def figure(row: dict) -> str:
     percent = f"±{50 * spread(row):.1f}%"  # half the distance of the quartiles to each side
-    if row["section"] in ("ops", "attention", "head"):
+    if row["section"] in ("start", "ops", "attention", "head"):
         return f"{number(1e3 * row['seconds']['median'])} ms {percent}"
     return f"{number(row['tokens_per_second'])} tok/s {percent}"
 
@@ -85,7 +86,15 @@ def markdown(columns: list[str], lines: list[list[str]]) -> list[str]:
 
 
 def share(row: dict) -> str:
-    return f"{100 * row['share_of_peak']:.0f}%" if "share_of_peak" in row else ""
+    """Of the peak of torch.matmul in this dtype; of decoding, whose weights are read for every token, of reading too."""
+    products = f"{100 * row['share_of_peak']:.0f}%" if "share_of_peak" in row else ""
+    reading = f"{100 * row['share_of_bandwidth']:.0f}% of reading" if "share_of_bandwidth" in row else ""
+    return ", ".join(text for text in (products, reading) if text)
+
+
+def ratio_inside(row: dict) -> str:
+    """Time beside that of something which the same process measured by turns."""
+    return f"{number(row['ratio']['value'])} x {row['ratio']['to']}" if "ratio" in row else ""
 
 
 def ratio_table(rows: list[dict]) -> list[str]:
@@ -93,8 +102,9 @@ def ratio_table(rows: list[dict]) -> list[str]:
     for tamis, peers in pairs(rows):
         name = f"{tamis['section']}: {tamis['what']}"
         best = [peers[0]["peer"], figure(peers[0]), str(ratio(tamis, peers[0]))] if peers else ["none measured", "", ""]
-        lines.append([name, tamis["dtype"], f"{tamis['tokens']:,}", figure(tamis), share(tamis), *best])
-    columns = ["what", "dtype", "tokens", "Tamis", "of peak", "best peer", "its figure", "Tamis / peer"]
+        own = [figure(tamis), share(tamis), ratio_inside(tamis)]
+        lines.append([name, tamis["dtype"], f"{tamis['tokens']:,}", *own, *best])
+    columns = ["what", "dtype", "tokens", "Tamis", "of peak", "time beside", "best peer", "its figure", "Tamis / peer"]
     return markdown(columns, lines)
 
 
@@ -121,7 +131,8 @@ def peak_lines(rows: list[dict]) -> list[str]:
         name, when = row["what"].split(", ")
         amount = f"{row['tokens_per_second'] / 1e9:.1f} {'GB/s read' if name == 'read' else 'GFLOP/s ' + row['dtype']}"
         lines.append(f"{amount} ({when})")
-    return [f"Peaks of this machine in torch, before and after all others: {', '.join(lines)}.", ""] if lines else []
+    text = f"Peaks of this machine in torch, as the first and the last of these jobs found them: {', '.join(lines)}."
+    return [text, ""] if lines else []
 
 
 def settings_lines(rows: list[dict]) -> list[str]:

@@ -24,7 +24,7 @@ def main() -> int:
 
     import torch
 
-    from peers import checks, model_work, operator_work
+    from peers import checks, model_work, operator_work, start_work
     from peers.effort import effort
 
     kinds = {
@@ -36,6 +36,7 @@ def main() -> int:
             operator_work.operator,
             operator_work.head,
             operator_work.peaks,
+            start_work.start,
         )
     }
     torch.set_num_threads(job["threads"])

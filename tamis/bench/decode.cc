@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "tamis/bench/bench.h"
 #include "tamis/bench/check.h"
@@ -43,18 +45,68 @@ double check_decoding(const models::Model& model, const Tensor& tokens_1T, const
                model_tolerance(dtype));
 }
 
-Row measure_decoding(const DecodeBench& bench, const models::Model& model, const infer::Decoder& context, Row row) {
+/// What is decoded after: a depth of context for a number of sequences.
+struct Case {
+  Row row;
+  infer::Decoder context;
+  std::optional<infer::Decoder> decoder = {};  // of the call at hand
+};
+
+Row counted(const DecodeBench& bench, const models::Model& model, Row row) {
   const CountedWeights weights = count_weights(model);
   const auto steps = static_cast<double>(bench.tokens);
   row.tokens_per_call = steps * static_cast<double>(row.batch);
   if (row.dtype != at::kChar) row.flops = 2.0 * (weights.layers + weights.head) * row.tokens_per_call;
   row.bytes = steps * (weights.layers + weights.head) * static_cast<double>(at::elementSize(row.dtype));
-  const Tensor first = at::zeros({row.batch, 1}, at::kLong);
-  std::optional<infer::Decoder> decoder;
-  row.time = measure({.run = [&] { continue_greedily(*decoder, first, bench.tokens); },
-                      .prepare = [&] { decoder.emplace(context.fork()); }},
-                     bench.measure);
   return row;
+}
+
+/// The contexts of one row of settings: each is read once, a deeper one from where the one before it ends.
+std::vector<Case> cases_of(const DecodeBench& bench, const models::Model& model, const Row& settings) {
+  constexpr int64_t kChunk = 2048;
+  std::vector<int64_t> depths = bench.depths;
+  std::ranges::sort(depths);
+  std::vector<Case> cases;
+  for (const int64_t batch : bench.batches) {
+    infer::Decoder context = make_decoder(model, batch, settings.dtype);
+    int64_t read = 0;
+    for (const int64_t depth : depths) {
+      if (depth > read) {
+        context.read(random_tokens(batch, depth - read, bench.vocab), kChunk, [](const Tensor&, int64_t) {});
+      }
+      read = depth;
+      Row row = settings;
+      row.tokens = depth;
+      row.batch = batch;
+      cases.push_back({counted(bench, model, row), context.fork()});
+    }
+  }
+  return cases;
+}
+
+/// All depths by turns: whether the context costs anything is a matter of ratios.
+void measure_decoding(const DecodeBench& bench, std::vector<Case> cases, std::vector<Row>& rows) {
+  std::vector<Work> works;
+  for (Case& each : cases) {
+    works.push_back({.run =
+                         [&] {
+                           continue_greedily(*each.decoder, at::zeros({each.row.batch, 1}, at::kLong), bench.tokens);
+                         },
+                     .prepare = [&] { each.decoder.emplace(each.context.fork()); }});
+  }
+  const std::vector<Measurement> times = measure_in_turns(works, bench.measure);
+  std::optional<size_t> shallow;  // of this batch, the first with a context
+  for (size_t i = 0; i < cases.size(); ++i) {
+    Row& row = cases[i].row;
+    row.time = times[i];
+    if (i > 0 && row.batch != cases[i - 1].row.batch) shallow.reset();
+    if (shallow) {
+      row.ratio = Ratio{times[i].median / times[*shallow].median, fmt::format("depth {}", cases[*shallow].row.tokens)};
+    } else if (row.tokens > 0) {
+      shallow = i;
+    }
+    rows.push_back(row);
+  }
 }
 
 }  // namespace
@@ -63,7 +115,6 @@ Report run(const DecodeBench& bench, std::FILE* messages) {
   check_options(bench);
   const at::NoGradGuard no_grad;
   constexpr int64_t kCheckTokens = 320;  // beyond the longest initial window
-  constexpr int64_t kChunk = 2048;       // of the context, which is read before
   Session session("decode", bench, messages);
   Report& report = session.report();
   report.options = {{"psi", bench.psi}, {"vocab", bench.vocab}, {"tokens_of_a_call", bench.tokens}};
@@ -75,21 +126,11 @@ Report run(const DecodeBench& bench, std::FILE* messages) {
     session.for_each_thread_count([&](int64_t threads) {
       for (const at::ScalarType dtype : session.dtypes()) {
         const double error = check_decoding(*model, tokens, exact, dtype);
-        for (const int64_t depth : bench.depths) {
-          for (const int64_t batch : bench.batches) {
-            session.show(fmt::format("depth {}, batch {}, {}, {} threads", depth, batch, dtype_name(dtype), threads));
-            infer::Decoder context = make_decoder(*model, batch, dtype);
-            if (depth > 0)
-              context.read(random_tokens(batch, depth, bench.vocab), kChunk, [](const Tensor&, int64_t) {});
-            report.rows.push_back(measure_decoding(bench, *model, context,
-                                                   {.what = windows + " windows",
-                                                    .dtype = dtype,
-                                                    .threads = threads,
-                                                    .tokens = depth,
-                                                    .batch = batch,
-                                                    .error = error}));
-          }
-        }
+        session.show(fmt::format("{}, {} threads: contexts", dtype_name(dtype), threads));
+        std::vector<Case> cases =
+            cases_of(bench, *model, {.what = windows + " windows", .dtype = dtype, .threads = threads, .error = error});
+        session.show(fmt::format("{}, {} threads: all depths by turns", dtype_name(dtype), threads));
+        measure_decoding(bench, std::move(cases), report.rows);
       }
     });
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tamis/kernels/matvec.h"
+#include "tamis/models/token_pass.h"
 #include "tamis/ops/team.h"
 
 namespace tamis::models {
@@ -11,13 +12,11 @@ namespace {
 using kernels::padded;
 using kernels::WeightRows;
 
-constexpr int64_t kOutputRows = 32;  // of the output product at a time
-
 /// Memory of one thread, and where in it what stands.
 struct ShareScratch {
   float* prepared;   // prepared_vectors(D or H V, B)
   float* projected;  // [B][2 K + 2 V]: q, k, v and gate of one head
-  float* product;    // [B][kOutputRows]
+  float* product;    // [B][kItemRows]
   float* screening;
 };
 
@@ -35,7 +34,7 @@ class TokenPass {
         K_(config.key_dim),
         V_(config.value_dim),
         gate_(config.gate) {
-    share_floats_ = padded(prepared_floats()) + padded(B_ * head_rows()) + padded(B_ * kOutputRows) +
+    share_floats_ = padded(prepared_floats()) + padded(B_ * head_rows()) + padded(B_ * kItemRows) +
                     padded(ops::ScreeningState::head_scratch(K_, V_));
   }
 
@@ -53,11 +52,8 @@ class TokenPass {
     for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
       member.phase([&](int64_t share) { return first_head(layer, share); }, [&] { prepare_input(layer, scratch); },
                    [&](int64_t head) { screen_head(layer, head, scratch); });
-      member.phase([&](int64_t share) { return output_items() * share / shares_; },
-                   [&] { prepare_output(layer, scratch); },
-                   [&](int64_t item) {
-                     add_output(layer, item * kOutputRows, std::min(D_, (item + 1) * kOutputRows), scratch);
-                   });
+      member.phase([&](int64_t share) { return row_items(D_) * share / shares_; },
+                   [&] { prepare_output(layer, scratch); }, [&](int64_t item) { add_output(layer, item, scratch); });
     }
   }
 
@@ -69,7 +65,7 @@ class TokenPass {
     scratch.prepared = u_BHV_ + padded(B_ * H_ * V_) + share * share_floats_;
     scratch.projected = scratch.prepared + padded(prepared_floats());
     scratch.product = scratch.projected + padded(B_ * head_rows());
-    scratch.screening = scratch.product + padded(B_ * kOutputRows);
+    scratch.screening = scratch.product + padded(B_ * kItemRows);
     return scratch;
   }
 
@@ -100,8 +96,6 @@ class TokenPass {
     return head;
   }
 
-  int64_t output_items() const { return (D_ + kOutputRows - 1) / kOutputRows; }
-
   void prepare_input(size_t layer, const ShareScratch& scratch) const {
     kernels::prepare_vectors(weights_.layers[layer].projection.rows()->format, D_, x_BD_, D_, B_, scratch.prepared);
   }
@@ -125,14 +119,9 @@ class TokenPass {
     }
   }
 
-  /// x += W_O u for the rows [first, last).                                                   (2)
-  void add_output(size_t layer, int64_t first, int64_t last, const ShareScratch& scratch) const {
-    const WeightRows weights = *weights_.layers[layer].output.rows();
-    kernels::multiply_rows(weights, first, last, scratch.prepared, B_, scratch.product, kOutputRows);
-    for (int64_t b = 0; b < B_; ++b) {
-      for (int64_t row = first; row < last; ++row)
-        x_BD_[b * D_ + row] += scratch.product[b * kOutputRows + row - first];
-    }
+  /// x += W_O u for the rows of an item.                                                      (2)
+  void add_output(size_t layer, int64_t item, const ShareScratch& scratch) const {
+    add_item(*weights_.layers[layer].output.rows(), item, scratch.prepared, B_, D_, scratch.product, x_BD_);
   }
 
   std::span<MultiscreenState* const> states_;
@@ -155,14 +144,8 @@ bool token_by_token(const MultiscreenWeights& weights) {
 void decode_token(const MultiscreenConfig& config, std::span<MultiscreenState* const> states, float* x_BD) {
   for (MultiscreenState* state : states) state->reserve(1);
   const kernels::WeightFormat format = states.front()->weights()->layers.front().projection.rows()->format;
-  const auto together = static_cast<size_t>(kernels::vectors_together(format));
-  float* scratch = nullptr;  // of the first group, which is the largest
-  for (size_t b = 0; b < states.size(); b += together) {
-    TokenPass pass(config, states.subspan(b, std::min(together, states.size() - b)),
-                   x_BD + static_cast<int64_t>(b) * config.hidden_size);
-    if (scratch == nullptr) scratch = states.front()->scratch(pass.scratch_numbers());
-    pass.run(scratch);
-  }
+  pass_in_groups(format, states, x_BD, config.hidden_size,
+                 [&](std::span<MultiscreenState* const> group, float* x) { return TokenPass(config, group, x); });
   for (MultiscreenState* state : states) state->advance();
 }
 

@@ -7,6 +7,7 @@
 
 #include "tamis/kernels/matvec.h"
 #include "tamis/models/stack_state.h"
+#include "tamis/models/token_pass.h"
 #include "tamis/nn/norm.h"
 #include "tamis/ops/team.h"
 
@@ -15,8 +16,6 @@ namespace {
 
 using kernels::padded;
 using kernels::WeightRows;
-
-constexpr int64_t kItemRows = 32;  // of a product at a time
 
 /// Memory of one thread, and where in it what stands.
 struct ShareScratch {
@@ -52,7 +51,7 @@ class TokenPass {
       mixed_ = std::max(mixed_, mixed_width(layer));
       most_rows_ = std::max(most_rows_, layer.form->head_rows());
     }
-    shares_ = ops::team_shares(std::max({heads, items(D_), items(F_)}));
+    shares_ = ops::team_shares(std::max({heads, row_items(D_), row_items(F_)}));
     most_columns_ = std::max({D_, F_, mixed_});
     share_floats_ = padded(B_ * D_) + padded(kernels::prepared_vectors(most_columns_, B_)) + padded(B_ * most_rows_);
   }
@@ -75,13 +74,12 @@ class TokenPass {
           [&](int64_t head) { mix_head(layer, head, scratch); });
       add_product(member, own_rows(of, of.form->output), mixed_width(of), scratch);
       phase(
-          member, items(F_), [&] { prepare_normalised(of.mlp_norm, of.mlp[0].rows()->format, scratch); },
+          member, row_items(F_), [&] { prepare_normalised(of.mlp_norm, of.mlp[0].rows()->format, scratch); },
           [&](int64_t item) { inner_rows(of, item * kItemRows, scratch); });
       add_product(member, *of.mlp[1].rows(), F_, scratch);
     }
   }
 
-  static int64_t items(int64_t rows) { return (rows + kItemRows - 1) / kItemRows; }
   static WeightRows own_rows(const DecodingLayer& layer, size_t matrix) { return *layer.own[matrix]->rows(); }
   static int64_t heads_of(const DecodingLayer& layer) { return static_cast<int64_t>(layer.form->heads.size()); }
   static int64_t mixed_width(const DecodingLayer& layer) { return heads_of(layer) * layer.form->head_out; }
@@ -147,17 +145,9 @@ class TokenPass {
   void add_product(ops::TeamMember& member, const WeightRows& weights, int64_t columns,
                    const ShareScratch& scratch) const {
     phase(
-        member, items(D_),
+        member, row_items(D_),
         [&] { kernels::prepare_vectors(weights.format, columns, between_, columns, B_, scratch.prepared); },
-        [&](int64_t item) {
-          const int64_t first = item * kItemRows, last = std::min(D_, first + kItemRows);
-          kernels::multiply_rows(weights, first, last, scratch.prepared, B_, scratch.products, kItemRows);
-          for (int64_t b = 0; b < B_; ++b) {
-            for (int64_t row = first; row < last; ++row) {
-              x_BD_[b * D_ + row] += scratch.products[b * kItemRows + row - first];
-            }
-          }
-        });
+        [&](int64_t item) { add_item(weights, item, scratch.prepared, B_, D_, scratch.products, x_BD_); });
   }
 
   std::span<const DecodingLayer> layers_;
@@ -179,14 +169,9 @@ class TokenPass {
 void decode_token(const StackConfig& config, std::span<const DecodingLayer> layers, std::span<StackState* const> states,
                   float* x_BD) {
   for (StackState* state : states) state->begin(1);
-  const auto together = static_cast<size_t>(kernels::vectors_together(layers.front().mlp[0].rows()->format));
-  float* scratch = nullptr;  // of the first group, which is the largest
-  for (size_t b = 0; b < states.size(); b += together) {
-    TokenPass pass(config, layers, states.subspan(b, std::min(together, states.size() - b)),
-                   x_BD + static_cast<int64_t>(b) * config.hidden_size);
-    if (scratch == nullptr) scratch = states.front()->scratch(pass.scratch_numbers());
-    pass.run(scratch);
-  }
+  const kernels::WeightFormat format = layers.front().mlp[0].rows()->format;
+  pass_in_groups(format, states, x_BD, config.hidden_size,
+                 [&](std::span<StackState* const> group, float* x) { return TokenPass(config, layers, group, x); });
   for (StackState* state : states) state->end_token();
 }
 

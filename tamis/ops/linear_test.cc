@@ -1,9 +1,12 @@
 #include "tamis/ops/linear.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -13,120 +16,200 @@ namespace tamis::ops {
 namespace {
 
 using at::Tensor;
+using testing::for_each_float32_products;
 using testing::Tensors;
 
-constexpr Float32Products kEveryProducts[] = {Float32Products::kAten, Float32Products::kOneDnn};
-
-/// Rows, E, D: nothing, a row, odd sizes, more outputs than inputs and fewer.
-constexpr std::tuple<int64_t, int64_t, int64_t> kSizes[] = {
-    {0, 3, 5}, {1, 1, 1}, {1, 40, 24}, {7, 33, 65}, {64, 96, 32}, {130, 48, 200}, {513, 320, 96}, {1500, 24, 40}};
+/// Rows, E, D: nothing, a row, odd sizes, more outputs than inputs and fewer, long sums, many rows.
+constexpr std::tuple<int64_t, int64_t, int64_t> kSizes[] = {{0, 3, 5},     {1, 1, 1},      {1, 40, 24},
+                                                            {7, 33, 65},   {64, 96, 32},   {130, 48, 200},
+                                                            {9, 20, 2000}, {513, 320, 96}, {1500, 24, 40}};
 
 Tensors inputs_of(int64_t rows, int64_t E, int64_t D, at::ScalarType dtype = at::kFloat) {
   return {testing::random_normal({rows, D}, 1).to(dtype), testing::random_normal({E, D}, 2).to(dtype)};
 }
 
-testing::Function by(Float32Products products) {
-  return [products](const Tensors& in) { return Tensors{linear(in[0], in[1], products)}; };
+Tensors by_tamis(const Tensors& in) {
+  return {ops::linear(in[0], in[1])};
 }
 Tensors by_aten(const Tensors& in) {
   return {at::linear(in[0], in[1])};
 }
 
+void expect_close(const Tensor& found, const Tensor& expected) {
+  ASSERT_EQ(found.sizes(), expected.sizes());
+  EXPECT_LE(testing::largest(found - expected), 1e-5 * testing::largest(expected));
+}
+
+/// How often oneDNN's product was called in a scope.
+class OneDnnCalls {
+ public:
+  OneDnnCalls() {
+    calls_ = 0;
+    handle_ = at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction& called) {
+                                      calls_ += std::string(called.name()) == "mkldnn::_linear_pointwise";
+                                      return std::unique_ptr<at::ObserverContext>();
+                                    }).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~OneDnnCalls() { at::removeCallback(handle_); }
+  OneDnnCalls(const OneDnnCalls&) = delete;
+  OneDnnCalls& operator=(const OneDnnCalls&) = delete;
+
+  int operator()() const { return calls_; }
+
+ private:
+  static inline std::atomic<int> calls_{0};
+  at::CallbackHandle handle_;
+};
+
 TEST(Linear, IsAsAccurateAsAten) {
-  for (const auto products : kEveryProducts) {
+  for_each_float32_products([] {
     for (const auto& [rows, E, D] : kSizes) {
       SCOPED_TRACE(::testing::Message() << rows << " rows, E " << E << ", D " << D);
-      testing::expect_as_accurate_as_plain(by(products), by_aten, inputs_of(rows, E, D));
+      testing::expect_as_accurate_as_plain(by_tamis, by_aten, inputs_of(rows, E, D));
     }
-  }
+  });
 }
 
 TEST(Linear, TakesEveryShapeAndStride) {
-  for (const auto products : kEveryProducts) {
-    const Tensor x = testing::random_normal({2, 3, 70, 24}, 1), weight = testing::random_normal({40, 24}, 2);
-    const auto expect_close = [&](const Tensor& a, const Tensor& b) {
-      const Tensors found = testing::outputs_and_gradients(by(products), {a, b});
+  const Tensor x = testing::random_normal({2, 3, 70, 24}, 1), weight = testing::random_normal({40, 24}, 2);
+  for_each_float32_products([&] {
+    const auto expect_same = [](const Tensor& a, const Tensor& b) {
+      const Tensors found = testing::outputs_and_gradients(by_tamis, {a, b});
       const Tensors expected = testing::outputs_and_gradients(by_aten, {a, b});
-      for (size_t i = 0; i < found.size(); ++i) {
-        ASSERT_EQ(found[i].sizes(), expected[i].sizes());
-        EXPECT_LE(testing::largest(found[i] - expected[i]), 1e-5 * testing::largest(expected[i]));
-      }
+      for (size_t i = 0; i < found.size(); ++i) expect_close(found[i], expected[i]);
     };
-    expect_close(x, weight);
-    expect_close(x[0][0][0], weight);  // a vector
-    expect_close(testing::strided(x), testing::strided(weight));
-    expect_close(x.transpose(1, 2), weight.t().contiguous().t());
-    expect_close(x.narrow(-1, 5, 16), weight.narrow(1, 3, 16));  // parts of matrices
-    expect_close(x[0][0][0].expand({9, 24}), weight.narrow(0, 7, 1).expand({5, 24}));
-  }
+    expect_same(x, weight);
+    expect_same(x[0][0][0], weight);  // a vector
+    expect_same(testing::strided(x), testing::strided(weight));
+    expect_same(x.transpose(1, 2), weight.t().contiguous().t());
+    expect_same(x.narrow(-1, 5, 16), weight.narrow(1, 3, 16));  // parts of matrices
+    expect_same(x[0][0][0].expand({9, 24}), weight.narrow(0, 7, 1).expand({5, 24}));
+    expect_same(x, testing::random_normal({63}, 3).unfold(0, 24, 1));  // rows that overlap
+    // Gradients that come expanded or as a part of something larger.
+    const Tensor dy = testing::random_normal({30, 90}, 4), rows = x[0][0].narrow(0, 0, 30);
+    for (const Tensor& each :
+         {dy.narrow(1, 20, 40), at::ones({1}).expand({30, 40}), dy.t().narrow(0, 0, 30).narrow(1, 0, 30)}) {
+      expect_close(linear_weight_gradient(each, rows), each.t().mm(rows));
+      EXPECT_TRUE(linear_weight_gradient(each, rows).is_contiguous());
+      if (each.size(1) == 40) expect_close(linear_input_gradient(each, weight), each.mm(weight));
+    }
+  });
 }
 
 TEST(Linear, AsksOneDnnForFloat32Only) {
-  for (const auto dtype : {at::kBFloat16, at::kDouble, at::kHalf}) {
+  const Float32Products before = float32_products();
+  set_float32_products(Float32Products::kOneDnn);
+  if (float32_products() != Float32Products::kOneDnn) GTEST_SKIP() << "LibTorch has no such product of oneDNN's";
+  const auto calls_of = [](at::ScalarType dtype) {
+    const OneDnnCalls calls;
+    testing::outputs_and_gradients(by_tamis, inputs_of(20, 12, 16, dtype));
     const Tensors in = inputs_of(20, 12, 16, dtype);
-    EXPECT_TRUE(testing::same_bits(testing::outputs_and_gradients(by(Float32Products::kOneDnn), in),
-                                   testing::outputs_and_gradients(by_aten, in)));
-  }
+    linear_into(at::empty({20, 12}, dtype), Into::kReplace, in[0], in[1]);
+    linear_input_gradient_into(at::empty({20, 16}, dtype), Into::kReplace, at::ones({20, 12}, dtype), in[1]);
+    linear_weight_gradient_into(at::empty({12, 16}, dtype), Into::kReplace, at::ones({20, 12}, dtype), in[0]);
+    return calls();
+  };
+  EXPECT_EQ(calls_of(at::kFloat), 6);
+  for (const auto dtype : {at::kBFloat16, at::kDouble, at::kHalf}) EXPECT_EQ(calls_of(dtype), 0) << dtype;
+  at::globalContext().setUserEnabledMkldnn(false);
+  EXPECT_EQ(calls_of(at::kFloat), 0);
+  at::globalContext().setUserEnabledMkldnn(true);
+  set_float32_products(Float32Products::kAten);
+  EXPECT_EQ(calls_of(at::kFloat), 0);
+  set_float32_products(before);
 }
 
-TEST(Linear, HasTheSameBitsForAnyNumberOfThreads) {
-  for (const auto& [rows, E, D] : {std::tuple<int64_t, int64_t, int64_t>{1000, 256, 64}, {513, 48, 1024}}) {
-    for (const auto products : kEveryProducts) {
-      Tensors expected;
-      for (const int threads : {1, 2, 3, 7}) {
-        const testing::Threads count(threads);
-        const Tensors found = testing::outputs_and_gradients(by(products), inputs_of(rows, E, D));
-        if (expected.empty()) expected = found;
-        EXPECT_TRUE(testing::same_bits(found, expected)) << threads << " threads";
-      }
+TEST(Linear, HasTheSameBitsForAnyNumberOfThreadsByOneDnn) {
+  const Float32Products before = float32_products();
+  set_float32_products(Float32Products::kOneDnn);
+  if (float32_products() != Float32Products::kOneDnn) GTEST_SKIP() << "LibTorch has no such product of oneDNN's";
+  for (const auto& [rows, E, D] : {std::tuple<int64_t, int64_t, int64_t>{1000, 256, 64},
+                                   {513, 48, 1024},
+                                   {64, 2560, 256},
+                                   {9, 256, 1024},
+                                   {1, 2560, 256}}) {
+    Tensors expected;
+    for (const int threads : {1, 2, 3, 8, 16}) {
+      const testing::Threads count(threads);
+      const Tensors found = testing::outputs_and_gradients(by_tamis, inputs_of(rows, E, D));
+      if (expected.empty()) expected = found;
+      EXPECT_TRUE(testing::same_bits(found, expected)) << threads << " threads, " << rows << " x " << E << " x " << D;
     }
   }
+  set_float32_products(before);
 }
 
 TEST(Linear, PutsResultsInTheirPlaceOrAddsThem) {
-  const Tensor x = testing::random_normal({30, 24}, 1), weight = testing::random_normal({40, 24}, 2);
-  const Tensor dy = testing::random_normal({30, 40}, 3);
-  for (const auto products : kEveryProducts) {
-    for (const bool add : {false, true}) {
-      const auto expect_put = [&](const Tensor& expected, const auto& into) {
-        const Tensor before = testing::random_normal(expected.sizes(), 4);
-        // Part of a larger matrix; what was there counts only where the product is added.
-        Tensor memory = at::full({expected.size(0) + 2, expected.size(1)}, 7.0);
-        const Tensor place = memory.narrow(0, 1, expected.size(0));
-        place.copy_(add ? before : at::full_like(before, NAN));
-        into(Place{place, add});
-        const Tensor sum = add ? before + expected : expected;
-        EXPECT_LE(testing::largest(place - sum), 1e-5 * testing::largest(sum));
-        EXPECT_TRUE((memory[0] == 7).all().item().toBool() && (memory[-1] == 7).all().item().toBool());
-      };
-      expect_put(x.matmul(weight.t()), [&](const Place& to) { linear_into(to, x, weight, products); });
-      expect_put(dy.matmul(weight), [&](const Place& to) { linear_input_gradient_into(to, dy, weight, products); });
-      expect_put(dy.t().matmul(x), [&](const Place& to) { linear_weight_gradient_into(to, dy, x, products); });
+  for_each_float32_products([] {
+    for (const int64_t rows : {30, 700}) {
+      const Tensor x = testing::random_normal({rows, 24}, 1).requires_grad_();
+      const Tensor weight = testing::random_normal({40, 24}, 2).requires_grad_();
+      const Tensor dy = testing::random_normal({rows, 40}, 3);
+      for (const Into how : {Into::kReplace, Into::kAdd}) {
+        const auto expect_put = [&](const Tensor& expected, const auto& into) {
+          const Tensor before = testing::random_normal(expected.sizes(), 4);
+          // Part of a larger matrix; what was there counts only where the product is added.
+          Tensor memory = at::full({expected.size(0) + 2, expected.size(1)}, 7.0);
+          const Tensor place = memory.narrow(0, 1, expected.size(0));
+          place.copy_(how == Into::kAdd ? before : at::full_like(before, NAN));
+          into(place);
+          expect_close(place, how == Into::kAdd ? before + expected : expected);
+          EXPECT_TRUE((memory[0] == 7).all().item().toBool() && (memory[-1] == 7).all().item().toBool());
+          EXPECT_FALSE(place.requires_grad());
+        };
+        const Tensor a = x.detach(), w = weight.detach();
+        expect_put(a.matmul(w.t()), [&](const Tensor& place) { linear_into(place, how, x, weight); });
+        expect_put(dy.matmul(w), [&](const Tensor& place) { linear_input_gradient_into(place, how, dy, weight); });
+        expect_put(dy.t().matmul(a), [&](const Tensor& place) { linear_weight_gradient_into(place, how, dy, x); });
+      }
     }
-  }
+  });
 }
 
 TEST(Linear, CanBeDifferentiatedTwice) {
-  // f = sum((X W^T)^2) / 2: df/dX = X W^T W, and the gradient of sum(df/dX) with respect to X is 1 W^T W.
-  for (const auto products : kEveryProducts) {
+  // f = sum((X W^T)^2) / 2: df/dX = X W^T W = G, and sum(G) has the gradient 1 W^T W for X.
+  for_each_float32_products([] {
     const Tensor x = testing::random_normal({6, 8}, 1).requires_grad_();
     const Tensor weight = testing::random_normal({4, 8}, 2).requires_grad_();
-    const Tensor f = linear(x, weight, products).square().sum() / 2;
-    const Tensor first = torch::autograd::grad({f}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
-    const Tensor second = torch::autograd::grad({first.sum()}, {x})[0];
-    const Tensor expected = at::ones_like(x).matmul(weight.t()).matmul(weight);
-    EXPECT_LE(testing::largest(second - expected), 1e-4 * testing::largest(expected));
-  }
+    const auto second = [&](const auto& product) {
+      const Tensor f = product(x, weight).square().sum() / 2;
+      const Tensors first = torch::autograd::grad({f}, {x, weight}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+      return torch::autograd::grad({first[0].sum() + first[1].sum()}, {x, weight});
+    };
+    const Tensors found = second([](const Tensor& a, const Tensor& w) { return ops::linear(a, w); });
+    const Tensors expected = second([](const Tensor& a, const Tensor& w) { return at::linear(a, w); });
+    for (size_t i = 0; i < found.size(); ++i) expect_close(found[i], expected[i]);
+  });
+}
+
+TEST(Linear, KeepsOnlyWhatAGradientNeeds) {
+  for_each_float32_products([] {
+    const Tensor x = testing::random_normal({6, 8}, 1), weight = testing::random_normal({4, 8}, 2).requires_grad_();
+    const auto kept = [](const Tensor& a, const Tensor& w) {
+      const auto before = a.use_count();
+      const Tensor y = ops::linear(a, w);
+      return a.use_count() > before;
+    };
+    EXPECT_TRUE(kept(x, weight));
+    EXPECT_FALSE(kept(x.clone().requires_grad_() * 1, weight.detach()));
+  });
 }
 
 TEST(Linear, RefusesWhatDoesNotFitAsAtenDoes) {
-  for (const auto products : kEveryProducts) {
-    testing::expect_throws<c10::Error>(
-        [&] {
-          linear(at::ones({3, 4}), at::ones({5, 6}), products);
-        },
-        "mat1 and mat2 shapes cannot be multiplied (3x4 and 6x5)");
-  }
+  for_each_float32_products([] {
+    const auto expect_refused = [](const auto& call) {
+      testing::expect_throws<c10::Error>(call, "mat1 and mat2 shapes cannot be multiplied");
+    };
+    const Tensor x = at::ones({3, 4}), weight = at::ones({5, 6}), place = at::empty({3, 5});
+    expect_refused([&] { ops::linear(x, weight); });
+    expect_refused([&] { linear_input_gradient(x, weight); });
+    expect_refused([&] { linear_weight_gradient(x, weight); });
+    expect_refused([&] { linear_into(place, Into::kReplace, x, weight); });
+    expect_refused([&] { linear_input_gradient_into(place, Into::kReplace, x, weight); });
+    expect_refused([&] { linear_weight_gradient_into(place, Into::kReplace, x, weight); });
+    EXPECT_ANY_THROW(linear_into(at::empty({2, 3, 5}), Into::kReplace, x, at::ones({5, 4})));
+    EXPECT_ANY_THROW(linear_into(at::empty({3, 5}), Into::kAdd, at::ones({1, 4}), at::ones({5, 4})));
+  });
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 
 #include "tamis/base/random.h"
 #include "tamis/kernels/testing.h"
+#include "tamis/ops/linear.h"
 
 namespace tamis::ops::testing {
 
@@ -45,6 +46,18 @@ class Threads {
  private:
   int before_;
 };
+
+/// Calls `work()` with float32 products by at:: and by oneDNN, where LibTorch has it.
+template <typename Work>
+void for_each_float32_products(const Work& work) {
+  const Float32Products before = float32_products();
+  for (const auto products : {Float32Products::kAten, Float32Products::kOneDnn}) {
+    SCOPED_TRACE(products == Float32Products::kAten ? "products by at::" : "products by oneDNN");
+    set_float32_products(products);
+    work();
+  }
+  set_float32_products(before);
+}
 
 /// Calls `work` on one thread that holds no scratch memory of earlier calls: so that what it takes can be measured.
 template <typename Work>

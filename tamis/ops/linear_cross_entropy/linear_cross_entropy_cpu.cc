@@ -28,7 +28,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kTileBytes = 48 << 20;        // logits, statistics and partial sums of a tile
+constexpr int64_t kTileBytes = 58'000'000;      // of everything below
 constexpr int64_t kWeightBlockBytes = 1 << 20;  // a block of W stays in the second-level cache
 constexpr int64_t kMaxWords = 1024;
 constexpr int64_t kRowMultiple = 16;
@@ -38,10 +38,17 @@ struct Tiling {
   WordBlocks blocks;
   int64_t rows;  // R of every tile but the last
 
-  Tiling(int64_t tokens, int64_t vocabulary, int64_t width, int64_t element_bytes)
+  /// `apart`: products are made apart, by every group at a time, and then written to their places.
+  Tiling(int64_t tokens, int64_t vocabulary, int64_t width, int64_t element_bytes, bool apart)
       : blocks(vocabulary, std::min(kWeightBlockBytes / (element_bytes * std::max<int64_t>(width, 1)), kMaxWords)) {
-    const int64_t row_elements = vocabulary + 2 * blocks.blocks + (blocks.groups + 2) * width;
-    rows = std::max<int64_t>(kTileBytes / (element_bytes * row_elements), 1);
+    // Logits, statistics, partial sums and x; then a block's logits or dX, and its dW with the sum of stretches.
+    int64_t row_elements = vocabulary + 2 * blocks.blocks + (blocks.groups + 2) * width, fixed_elements = 0;
+    if (apart) {
+      row_elements += blocks.groups * std::max(blocks.words, width);
+      fixed_elements = blocks.groups * 2 * blocks.words * width;
+    }
+    const int64_t elements = kTileBytes / element_bytes;
+    rows = std::max<int64_t>(std::max(elements - fixed_elements, elements / 4) / row_elements, 1);
     if (rows > kRowMultiple) rows = rows / kRowMultiple * kRowMultiple;
     rows = std::min(rows, tokens);
   }
@@ -58,7 +65,8 @@ class Head {
         width_(pass.weight_ND.size(1)),
         gradients_(pass.loss_gradient_T.defined()),
         real_(c10::CppTypeToScalarType<Real>::value),
-        tiling_(tokens.size(), vocabulary_, width_, sizeof(Real)),
+        tiling_(tokens.size(), vocabulary_, width_, sizeof(Real),
+                real_ == at::kFloat && float32_products() == Float32Products::kOneDnn),
         blocks_(tiling_.blocks),
         rows_(pass, tokens, blocks_, tiling_.rows) {
     const auto real = pass.x_TD.options().dtype(real_);
@@ -110,7 +118,7 @@ class Head {
     if (!gradients_) scratch = at::empty({rows_.rows() * blocks_.words}, x_RD_.options());
     for (int64_t block = blocks_.first_block(group); block < blocks_.first_block(group + 1); ++block) {
       Tensor z = gradients_ ? logits(block) : dense(scratch, 0, block);
-      linear_into({z}, x_RD_, weight(block));
+      linear_into(z, Into::kReplace, x_RD_, weight(block));
       kernels::softmax_statistics(raw(z), rows_.maximum_R_of(block), rows_.sum_R_of(block));
       const Real* data = z.data_ptr<Real>();
       rows_.for_targets(
@@ -127,9 +135,11 @@ class Head {
       rows_.for_targets(block,
                         [&](int64_t r, int64_t word) { data[r * blocks_.size(block) + word] -= rows_.gradient_R[r]; });
       if (pass_.weight_gradient) {
-        linear_weight_gradient_into({words_of(weight_gradient_ND_, block), !rows_.first_tile()}, p, x_RD_);
+        linear_weight_gradient_into(words_of(weight_gradient_ND_, block),
+                                    rows_.first_tile() ? Into::kReplace : Into::kAdd, p, x_RD_);
       }
-      if (pass_.x_gradient) linear_input_gradient_into({partial_RD(group), block != first}, p, weight(block));
+      if (pass_.x_gradient)
+        linear_input_gradient_into(partial_RD(group), block == first ? Into::kReplace : Into::kAdd, p, weight(block));
     }
   }
 

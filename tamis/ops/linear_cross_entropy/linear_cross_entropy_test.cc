@@ -58,19 +58,22 @@ class LinearCrossEntropyTest : public ::testing::TestWithParam<Shape> {};
 TEST_P(LinearCrossEntropyTest, IsAsAccurateAsPlainTorch) {
   const Case c = random_case(GetParam());
   const Options options{.reduction = GetParam().reduction};
-  expect_as_accurate_as_plain(fused(c.target, options), plain(c.target, options), c.in);
+  for_each_float32_products(
+      [&] { expect_as_accurate_as_plain(fused(c.target, options), plain(c.target, options), c.in); });
 }
 
 TEST_P(LinearCrossEntropyTest, SameBitsForAnyNumberOfThreads) {
   const Case c = random_case(GetParam());
   const Function function = fused(c.target, {.reduction = GetParam().reduction});
-  Tensors first;
-  for (const int threads : {1, 2, 3, 4, 1}) {
-    const Threads guard(threads);
-    const Tensors now = outputs_and_gradients(function, c.in);
-    if (first.empty()) first = now;
-    EXPECT_TRUE(same_bits(now, first)) << threads << " threads";
-  }
+  for_each_float32_products([&] {
+    Tensors first;
+    for (const int threads : {1, 2, 3, 4, 1}) {
+      const Threads guard(threads);
+      const Tensors now = outputs_and_gradients(function, c.in);
+      if (first.empty()) first = now;
+      EXPECT_TRUE(same_bits(now, first)) << threads << " threads";
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -229,11 +232,17 @@ int64_t peak_beyond_gradients(const Shape& shape, bool gradients) {
 }
 
 TEST(LinearCrossEntropy, HoldsOneTileBeyondTheGradients) {
-  constexpr int64_t kTile = 64'000'000;
-  const Shape shape{.T = 1024, .N = 50257, .D = 64};  // T x N logits: 206 MB
-  EXPECT_LE(peak_beyond_gradients(shape, true), kTile);
-  EXPECT_LE(peak_beyond_gradients(shape, false), 16 << 20);
-  EXPECT_LE(peak_beyond_gradients({.T = 1024, .N = 50257, .D = 64, .reduction = "none"}, true), kTile);
+  static constexpr int64_t kTile = 64'000'000;
+  for_each_float32_products([] {
+    const Shape shape{.T = 1024, .N = 50257, .D = 64};  // T x N logits: 206 MB
+    EXPECT_LE(peak_beyond_gradients(shape, true), kTile);
+    EXPECT_LE(peak_beyond_gradients(shape, false), 16 << 20);
+    EXPECT_LE(peak_beyond_gradients({.T = 1024, .N = 50257, .D = 64, .reduction = "none"}, true), kTile);
+    const Threads many(16);  // each with a product of its own
+    EXPECT_LE(peak_beyond_gradients({.T = 1024, .N = 50257, .D = 256}, true), kTile);
+    EXPECT_LE(peak_beyond_gradients({.T = 5000, .N = 512, .D = 256}, true), kTile);
+    EXPECT_LE(peak_beyond_gradients({.T = 40000, .N = 257, .D = 16}, true), kTile);
+  });
 }
 
 TEST(LinearCrossEntropy, HoldsOneTileBeyondTheGradientsInBFloat16) {

@@ -78,8 +78,10 @@ void expect_screening_of_the_parts(const Case& c) {
 }
 
 TEST(ScreeningTiles, IsScreeningOfTheParts) {
-  expect_screening_of_the_parts({});
-  expect_screening_of_the_parts({.gate = false});
+  testing::for_each_float32_products([] {
+    expect_screening_of_the_parts({});
+    expect_screening_of_the_parts({.gate = false});
+  });
   expect_screening_of_the_parts({.dtype = at::kBFloat16});
   expect_screening_of_the_parts({.dtype = at::kDouble});
   expect_screening_of_the_parts({.dtype = at::kHalf});  // no fused form: gradients are copied into their places
@@ -115,7 +117,7 @@ void expect_as_accurate_as_plain(const Case& c) {
 }
 
 TEST(ScreeningTiles, IsAsAccurateAsPlainTorch) {
-  expect_as_accurate_as_plain({});
+  testing::for_each_float32_products([] { expect_as_accurate_as_plain({}); });
   expect_as_accurate_as_plain({.gate = false});
   expect_as_accurate_as_plain({.options = {.tanh_norm = false}});
   expect_as_accurate_as_plain({.gate = false, .options = {.tanh_norm = false}});
