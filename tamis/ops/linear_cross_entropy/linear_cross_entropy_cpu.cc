@@ -30,28 +30,35 @@ using at::Tensor;
 
 constexpr int64_t kTileBytes = 58'000'000;      // of everything below
 constexpr int64_t kWeightBlockBytes = 1 << 20;  // a block of W stays in the second-level cache
-constexpr int64_t kMaxWords = 1024;
 constexpr int64_t kRowMultiple = 16;
 
-/// How the work is cut: a function of the shapes only.
+/// How the work is cut: a function of the shapes, and of who multiplies.
 struct Tiling {
   WordBlocks blocks;
   int64_t rows;  // R of every tile but the last
 
-  /// `apart`: products are made apart, by every group at a time, and then written to their places.
+  /// `apart`: products are made apart, one by every group at a time, and then written to their places: smaller blocks.
   Tiling(int64_t tokens, int64_t vocabulary, int64_t width, int64_t element_bytes, bool apart)
-      : blocks(vocabulary, std::min(kWeightBlockBytes / (element_bytes * std::max<int64_t>(width, 1)), kMaxWords)) {
-    // Logits, statistics, partial sums and x; then a block's logits or dX, and its dW with the sum of stretches.
-    int64_t row_elements = vocabulary + 2 * blocks.blocks + (blocks.groups + 2) * width, fixed_elements = 0;
+      : blocks(vocabulary, std::min<int64_t>(kWeightBlockBytes / (element_bytes * std::max<int64_t>(width, 1)),
+                                             apart ? 512 : 1024)) {
+    // Logits, statistics, partial sums and x; then a block's logits or dX of each group, and its dW.
+    const int64_t elements = kTileBytes / element_bytes;
+    int64_t row_elements = vocabulary + 2 * blocks.blocks + (blocks.groups + 2) * width;
+    int64_t apart_elements = 0;
     if (apart) {
       row_elements += blocks.groups * std::max(blocks.words, width);
-      fixed_elements = blocks.groups * 2 * blocks.words * width;
+      apart_elements = std::min(blocks.groups * blocks.words * width, elements / 2);
+      rows = kMaxRowsApart;
+    } else {
+      rows = tokens;
     }
-    const int64_t elements = kTileBytes / element_bytes;
-    rows = std::max<int64_t>(std::max(elements - fixed_elements, elements / 4) / row_elements, 1);
+    rows = std::min(rows, std::max<int64_t>((elements - apart_elements) / row_elements, 1));
     if (rows > kRowMultiple) rows = rows / kRowMultiple * kRowMultiple;
     rows = std::min(rows, tokens);
   }
+
+ private:
+  static constexpr int64_t kMaxRowsApart = 512;  // a longer sum would be made in stretches, with memory for another
 };
 
 /// All in Real, the precision of x or, for bfloat16, float32.
