@@ -110,6 +110,13 @@ def test_a_trained_model_reads_a_text():
         assert {row["what"] for row in quick(*small, "--windows", "expanded")["rows"]} == {"expanded windows"}
 
         expect_refused([*small, "--windows", "initial"], 'unknown window "initial"')
+        small = ("decode", "--checkpoint", run, "--depths", "30,0,50", "--tokens", "3", "--dtypes", "float32,int8")
+        rows = quick(*small, "--text", text)["rows"]
+        assert [(row["what"], row["tokens"]) for row in rows if row["dtype"] == "float32"] == [
+            (f"{windows} windows", depth) for windows in ("trained", "expanded") for depth in (0, 30, 50)
+        ]
+        assert all(row["ratio"]["to"] == "depth 30" for row in rows if row["tokens"] == 50)
+        assert not any("ratio" in row for row in rows if row["tokens"] < 50)
         expect_refused(["forward", "--checkpoint", run, "--dtypes", "int8"], "int8 is a format of weights in decoding")
         text.write_text("")
         expect_refused([*small, "--text", str(text)], "is empty; expected a text", code=3)

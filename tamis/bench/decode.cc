@@ -14,6 +14,7 @@
 #include "tamis/bench/check.h"
 #include "tamis/bench/dtypes.h"
 #include "tamis/bench/model_inputs.h"
+#include "tamis/bench/reader.h"
 #include "tamis/bench/session.h"
 
 namespace tamis::bench {
@@ -21,9 +22,9 @@ namespace {
 
 using at::Tensor;
 
-infer::Decoder make_decoder(const models::Model& model, int64_t sequences, at::ScalarType dtype) {
+infer::Decoder make_decoder(const Reader& reader, int64_t sequences, at::ScalarType dtype) {
   const infer::WeightFormat weights = infer::weight_formats().at(dtype_name(dtype));
-  return infer::Decoder(model, sequences, infer::forward_options(weights, /*expand_windows=*/false));
+  return infer::Decoder(reader.model(), sequences, infer::forward_options(weights, reader.expanded()));
 }
 
 /// Draws the likeliest token `count` times, beginning with `tokens_B1`.
@@ -34,14 +35,14 @@ void continue_greedily(infer::Decoder& decoder, Tensor tokens_B1, int64_t count)
 }
 
 /// Reads the first tokens as one chunk and the last ones one by one; compares with the definition of the whole.
-double check_decoding(const models::Model& model, const Tensor& tokens_1T, const Named& exact, at::ScalarType dtype) {
+double check_decoding(const Reader& reader, const Tensor& tokens_1T, const Named& exact, at::ScalarType dtype) {
   const int64_t T = tokens_1T.size(1), one_by_one = std::min<int64_t>(32, T - 1);
-  infer::Decoder decoder = make_decoder(model, 1, dtype);
+  infer::Decoder decoder = make_decoder(reader, 1, dtype);
   std::vector<Tensor> parts;
   const auto keep = [&](const Tensor& x_1CD, int64_t) { parts.push_back(x_1CD); };
   decoder.read(tokens_1T.narrow(1, 0, T - one_by_one), T, keep);
   decoder.read(tokens_1T.narrow(1, T - one_by_one, one_by_one), /*chunk_tokens=*/1, keep);
-  return check("decode, " + dtype_name(dtype), {added_by_layers(model, tokens_1T, at::cat(parts, 1))}, {exact},
+  return check("decode, " + dtype_name(dtype), {added_by_layers(reader.model(), tokens_1T, at::cat(parts, 1))}, {exact},
                model_tolerance(dtype));
 }
 
@@ -62,23 +63,25 @@ Row counted(const DecodeBench& bench, const models::Model& model, Row row) {
 }
 
 /// The contexts of one row of settings: each is read once, a deeper one from where the one before it ends.
-std::vector<Case> cases_of(const DecodeBench& bench, const models::Model& model, const Row& settings) {
+std::vector<Case> cases_of(const DecodeBench& bench, const Reader& reader, const Row& settings) {
   constexpr int64_t kChunk = 2048;
   std::vector<int64_t> depths = bench.depths;
   std::ranges::sort(depths);
+  const int64_t deepest = depths.back();
   std::vector<Case> cases;
   for (const int64_t batch : bench.batches) {
-    infer::Decoder context = make_decoder(model, batch, settings.dtype);
+    infer::Decoder context = make_decoder(reader, batch, settings.dtype);
+    const Tensor tokens = reader.tokens(batch, deepest);
     int64_t read = 0;
     for (const int64_t depth : depths) {
       if (depth > read) {
-        context.read(random_tokens(batch, depth - read, bench.vocab), kChunk, [](const Tensor&, int64_t) {});
+        context.read(tokens.narrow(1, read, depth - read), kChunk, [](const Tensor&, int64_t) {});
       }
       read = depth;
       Row row = settings;
       row.tokens = depth;
       row.batch = batch;
-      cases.push_back({counted(bench, model, row), context.fork()});
+      cases.push_back({counted(bench, reader.model(), row), context.fork()});
     }
   }
   return cases;
@@ -117,18 +120,18 @@ Report run(const DecodeBench& bench, std::FILE* messages) {
   constexpr int64_t kCheckTokens = 320;  // beyond the longest initial window
   Session session("decode", bench, messages);
   Report& report = session.report();
-  report.options = {{"psi", bench.psi}, {"vocab", bench.vocab}, {"tokens_of_a_call", bench.tokens}};
-  for (const std::string& windows : bench.windows) {
-    const auto model = make_model(bench.psi, bench.vocab, windows);
-    const Tensor tokens = random_tokens(1, kCheckTokens, bench.vocab);
+  report.options = model_options(bench);
+  report.options["tokens_of_a_call"] = bench.tokens;
+  for (const Reader& reader : Reader::all(bench)) {
+    const Tensor tokens = reader.tokens(1, kCheckTokens);
     session.show("the definition in float64");
-    const Named exact = added_by_layers(*model, tokens, exact_hidden(*model, tokens));
+    const Named exact = reader.exact(tokens);
     session.for_each_thread_count([&](int64_t threads) {
       for (const at::ScalarType dtype : session.dtypes()) {
-        const double error = check_decoding(*model, tokens, exact, dtype);
+        const double error = check_decoding(reader, tokens, exact, dtype);
         session.show(fmt::format("{}, {} threads: contexts", dtype_name(dtype), threads));
-        std::vector<Case> cases =
-            cases_of(bench, *model, {.what = windows + " windows", .dtype = dtype, .threads = threads, .error = error});
+        std::vector<Case> cases = cases_of(
+            bench, reader, {.what = reader.windows() + " windows", .dtype = dtype, .threads = threads, .error = error});
         session.show(fmt::format("{}, {} threads: all depths by turns", dtype_name(dtype), threads));
         measure_decoding(bench, std::move(cases), report.rows);
       }

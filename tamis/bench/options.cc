@@ -32,6 +32,13 @@ void check_windows(const std::vector<std::string>& windows) {
   check_names("window", windows, kWindows);
 }
 
+void check_model(const ModelBench& bench) {
+  static const std::array<std::string, 2> kTrained = {"trained", "expanded"};
+  if (!bench.checkpoint.empty()) return check_names("window", bench.windows, kTrained);
+  check_windows(bench.windows);
+  if (!bench.text.empty()) fail(ExitCode::kUsage, "--text: wants a model that can read; give --checkpoint, too");
+}
+
 }  // namespace
 
 void check_options(const TrainBench& bench) {
@@ -40,17 +47,14 @@ void check_options(const TrainBench& bench) {
 }
 
 void check_options(const ForwardBench& bench) {
-  static const std::array<std::string, 2> kTrained = {"trained", "expanded"};
   check_dtypes(bench.dtypes);
   refuse_int8(bench.dtypes);
-  if (!bench.checkpoint.empty()) return check_names("window", bench.windows, kTrained);
-  check_windows(bench.windows);
-  if (!bench.text.empty()) fail(ExitCode::kUsage, "--text: wants a model that can read; give --checkpoint, too");
+  check_model(bench);
 }
 
 void check_options(const DecodeBench& bench) {
   check_dtypes(bench.dtypes);
-  check_windows(bench.windows);
+  check_model(bench);
 }
 
 void check_options(const OpsBench& bench) {

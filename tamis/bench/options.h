@@ -37,24 +37,25 @@ struct TrainBench : Options {
   double recompute = 0.0;    // share of the layers that recompute their activations
 };
 
-/// Model::hidden without gradients, one sequence.
-struct ForwardBench : Options {
+/// A fresh Multiscreen, or a trained one.
+struct ModelBench : Options {
   int64_t psi = 16;
   int64_t vocab = 512;
-  std::vector<int64_t> lengths = {4096, 16384};
   std::vector<std::string> windows;  // "initial" (default), "infinite"; of a checkpoint "trained", "expanded" (both)
   std::filesystem::path checkpoint;  // a trained Multiscreen instead of a fresh one; or a run directory
   std::filesystem::path text;        // of a checkpoint: what it reads, again and again; default: random tokens
 };
 
-/// Tokens one after the other, the likeliest each time, after a context of random tokens.
-struct DecodeBench : Options {
-  int64_t psi = 16;
-  int64_t vocab = 512;
+/// Model::hidden without gradients, one sequence.
+struct ForwardBench : ModelBench {
+  std::vector<int64_t> lengths = {4096, 16384};
+};
+
+/// Tokens one after the other, the likeliest each time, after a context of random tokens or of a text.
+struct DecodeBench : ModelBench {
   std::vector<int64_t> depths = {0, 1024, 16384};  // tokens of the context
   std::vector<int64_t> batches = {1};              // sequences
-  std::vector<std::string> windows = {"initial"};
-  int64_t tokens = 128;  // of a measured call
+  int64_t tokens = 128;                            // of a measured call
 };
 
 /// ops::screening alone, gated, B 1, on random vectors, beside torch's softmax attention.

@@ -133,6 +133,15 @@ void add_windows(Subcommand<Bench>& command, const std::string& help = "initial,
   command.add("--windows", command.bench.windows, command.bench.windows, list(any_text()), help);
 }
 
+/// What the ModelBenches have beside the sizes of a fresh model.
+template <typename Bench>
+void add_checkpoint(Subcommand<Bench>& command) {
+  add_windows(command, "initial (default), infinite; with --checkpoint trained, expanded (both); separated by commas");
+  command.add_path("--checkpoint", command.bench.checkpoint,
+                   "A trained Multiscreen, or its run, instead of a fresh one");
+  command.add_path("--text", command.bench.text, "What the checkpoint reads, again and again; default: random tokens");
+}
+
 void add_train_bench(CLI::App& app) {
   const auto command = std::make_shared<Subcommand<bench::TrainBench>>(
       app, "train", "Whole training steps on random tokens: forward, backward, optimizer.");
@@ -151,11 +160,7 @@ void add_forward_bench(CLI::App& app) {
       app, "forward", "A long text through the model at once, without gradients.");
   add_model_options(*command);
   command->add("--lengths", command->bench.lengths, Integers{48}, list(whole(1)), "Tokens, separated by commas");
-  add_windows(*command, "initial (default), infinite; with --checkpoint trained, expanded (both); separated by commas");
-  command->add_path("--checkpoint", command->bench.checkpoint,
-                    "A trained Multiscreen, or its run, instead of a fresh one");
-  command->add_path("--text", command->bench.text,
-                    "What the checkpoint reads, again and again; default: random tokens");
+  add_checkpoint(*command);
   command->finish(
       "forward --lengths 4096,16384,65536 --windows initial,infinite\n"
       "         tamis bench forward --checkpoint runs/demo --text book.txt --lengths 16384");
@@ -170,8 +175,10 @@ void add_decode_bench(CLI::App& app) {
   command->add("--batch", bench.batches, Integers{1}, list(whole(1, 1 << 16)),
                "Sequences decoded together, separated by commas");
   command->add("--tokens", bench.tokens, int64_t{4}, whole(1), "Tokens decoded in a measured call");
-  add_windows(*command);
-  command->finish("decode --depths 0,1024,16384 --batch 1,8");
+  add_checkpoint(*command);
+  command->finish(
+      "decode --depths 0,1024,16384 --batch 1,8\n"
+      "         tamis bench decode --checkpoint runs/demo --text book.txt --depths 1024,16384");
 }
 
 void add_ops_bench(CLI::App& app) {

@@ -9,6 +9,7 @@
 #include "tamis/models/multiscreen_layer.h"
 #include "tamis/models/testing.h"
 #include "tamis/nn/tensor_memory.h"
+#include "tamis/ops/linear.h"
 #include "tamis/ops/screening/screening.h"
 
 namespace tamis::models {
@@ -72,7 +73,7 @@ void projections(benchmark::State& state, at::ScalarType dtype) {
   const bool fused = state.range(1) == 1;
   const std::vector<Tensor> weights = fused ? std::vector{weight} : weight.split_with_sizes({256, 256, 1024, 1024});
   for (auto _ : state) {
-    for (const Tensor& each : weights) benchmark::DoNotOptimize(at::linear(x, each));
+    for (const Tensor& each : weights) benchmark::DoNotOptimize(ops::linear(x, each));
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }

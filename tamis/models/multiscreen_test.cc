@@ -10,6 +10,8 @@
 #include "tamis/base/error.h"
 #include "tamis/base/random.h"
 #include "tamis/models/testing.h"
+#include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "tamis/ops/testing.h"
 
 namespace tamis::models {
 namespace {
@@ -342,6 +344,42 @@ TEST(Multiscreen, ShowsEveryActivationInOrder) {
   EXPECT_EQ(names[5], "layers.0.screening");
   EXPECT_EQ(names[6], "layers.0");
   EXPECT_EQ(names.back(), "final");
+}
+
+/// Loss and gradients of a step, as training makes them.
+std::vector<Tensor> step_of(const Model& model, const Tensor& tokens_BT, const ForwardOptions& options) {
+  const Tensor x = model.hidden(tokens_BT.slice(1, 0, -1), options);
+  const Tensor head = model.head_weight().to(options.compute_dtype);
+  const Tensor loss =
+      ops::linear_cross_entropy(x.to(options.compute_dtype).flatten(0, 1), head, tokens_BT.slice(1, 1).flatten(), {});
+  std::vector<Tensor> parameters;
+  for (const Parameter& parameter : model.parameters()) parameters.push_back(parameter.tensor);
+  std::vector<Tensor> result = torch::autograd::grad({loss}, parameters);
+  result.push_back(loss.detach());
+  return result;
+}
+
+TEST(Multiscreen, AStepHasTheSameBitsForAnyNumberOfThreadsByOneDnn) {
+  const auto model = make_model({{"psi", 8}, {"vocab_size", 300}}, 3);
+  const Tensor tokens = random_tokens(2, 700, 300, 5);
+  const auto before = ops::float32_products();
+  ops::set_float32_products(ops::Float32Products::kOneDnn);
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    const bool by_onednn = dtype == at::kFloat ? ops::float32_products() == ops::Float32Products::kOneDnn
+                                               : __builtin_cpu_supports("avx512bf16") != 0;
+    if (!by_onednn) continue;
+    std::vector<Tensor> expected;
+    for (const int threads : {1, 2, 5}) {
+      const ops::testing::Threads set(threads);
+      const std::vector<Tensor> found = step_of(*model, tokens, {.compute_dtype = dtype});
+      if (expected.empty()) expected = found;
+      for (size_t i = 0; i < found.size(); ++i) {
+        EXPECT_TRUE(ops::testing::same_bits(found[i], expected[i]))
+            << dtype << ", " << threads << " threads, tensor " << i;
+      }
+    }
+  }
+  ops::set_float32_products(before);
 }
 
 }  // namespace
