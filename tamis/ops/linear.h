@@ -11,7 +11,7 @@ enum class Float32Products {
 };
 
 /// At first the faster one on this processor as far as it was measured: oneDNN on AMD's family 1Ah (EPYC with Zen 5),
-/// where MKL uses 256-bit instructions and takes 2.2 to 2.4 times as long; at:: on all others. Chosen by the
+/// where MKL uses 256-bit instructions and takes 2.0 to 2.4 times as long; at:: on all others. Chosen by the
 /// processor's name, not by a measurement: the bits of a result are the same in every process.
 Float32Products float32_products();
 
