@@ -86,7 +86,8 @@ def markdown(columns: list[str], lines: list[list[str]]) -> list[str]:
 
 
 def share(row: dict) -> str:
-    """Of the peak of torch.matmul in this dtype; of decoding, whose weights are read for every token, of reading too."""
+    """Of the fastest product that the process measured in this dtype; of decoding, whose weights are read for every
+    token, of reading too."""
     products = f"{100 * row['share_of_peak']:.0f}%" if "share_of_peak" in row else ""
     reading = f"{100 * row['share_of_bandwidth']:.0f}% of reading" if "share_of_bandwidth" in row else ""
     return ", ".join(text for text in (products, reading) if text)

@@ -3,17 +3,12 @@
 
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
-#include <malloc.h>
 
+#include "tamis/ops/bench_memory.h"
 #include "tamis/ops/linear.h"
 
 namespace tamis::ops {
 namespace {
-
-/// Keeps released memory: results are written to pages that are there.
-void keep_memory() {
-  [[maybe_unused]] static const int kept = mallopt(M_MMAP_MAX, 0) + mallopt(M_TRIM_THRESHOLD, -1);
-}
 
 enum class Product { kForward, kInputGradient, kWeightGradient };
 

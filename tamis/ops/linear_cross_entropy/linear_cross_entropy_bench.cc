@@ -3,18 +3,12 @@
 
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
-#include <malloc.h>
 
+#include "tamis/ops/bench_memory.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
 
 namespace tamis::ops {
 namespace {
-
-/// Keeps released memory, as the programs of this project do: the bare GEMMs write to memory that is there, and a
-/// steady training step asks the kernel for none either.
-void keep_memory() {
-  [[maybe_unused]] static const int kept = mallopt(M_MMAP_MAX, 0) + mallopt(M_TRIM_THRESHOLD, -1);
-}
 
 struct Case {
   at::Tensor x, weight, target;
