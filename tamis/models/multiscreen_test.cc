@@ -362,15 +362,14 @@ std::vector<Tensor> step_of(const Model& model, const Tensor& tokens_BT, const F
 TEST(Multiscreen, AStepHasTheSameBitsForAnyNumberOfThreadsByOneDnn) {
   const auto model = make_model({{"psi", 8}, {"vocab_size", 300}}, 3);
   const Tensor tokens = random_tokens(2, 700, 300, 5);
-  const auto before = ops::float32_products();
-  ops::set_float32_products(ops::Float32Products::kOneDnn);
+  const ops::testing::Products set(ops::Float32Products::kOneDnn);
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
     const bool by_onednn = dtype == at::kFloat ? ops::float32_products() == ops::Float32Products::kOneDnn
                                                : __builtin_cpu_supports("avx512bf16") != 0;
     if (!by_onednn) continue;
     std::vector<Tensor> expected;
     for (const int threads : {1, 2, 5}) {
-      const ops::testing::Threads set(threads);
+      const ops::testing::Threads count(threads);
       const std::vector<Tensor> found = step_of(*model, tokens, {.compute_dtype = dtype});
       if (expected.empty()) expected = found;
       for (size_t i = 0; i < found.size(); ++i) {
@@ -379,7 +378,6 @@ TEST(Multiscreen, AStepHasTheSameBitsForAnyNumberOfThreadsByOneDnn) {
       }
     }
   }
-  ops::set_float32_products(before);
 }
 
 }  // namespace

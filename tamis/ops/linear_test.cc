@@ -97,8 +97,7 @@ TEST(Linear, TakesEveryShapeAndStride) {
 }
 
 TEST(Linear, AsksOneDnnForFloat32Only) {
-  const Float32Products before = float32_products();
-  set_float32_products(Float32Products::kOneDnn);
+  const testing::Products set(Float32Products::kOneDnn);
   if (float32_products() != Float32Products::kOneDnn) GTEST_SKIP() << "LibTorch has no such product of oneDNN's";
   const auto calls_of = [](at::ScalarType dtype) {
     const OneDnnCalls calls;
@@ -116,12 +115,10 @@ TEST(Linear, AsksOneDnnForFloat32Only) {
   at::globalContext().setUserEnabledMkldnn(true);
   set_float32_products(Float32Products::kAten);
   EXPECT_EQ(calls_of(at::kFloat), 0);
-  set_float32_products(before);
 }
 
 TEST(Linear, HasTheSameBitsForAnyNumberOfThreadsByOneDnn) {
-  const Float32Products before = float32_products();
-  set_float32_products(Float32Products::kOneDnn);
+  const testing::Products set(Float32Products::kOneDnn);
   if (float32_products() != Float32Products::kOneDnn) GTEST_SKIP() << "LibTorch has no such product of oneDNN's";
   for (const auto& [rows, E, D] : {std::tuple<int64_t, int64_t, int64_t>{1000, 256, 64},
                                    {513, 48, 1024},
@@ -136,7 +133,6 @@ TEST(Linear, HasTheSameBitsForAnyNumberOfThreadsByOneDnn) {
       EXPECT_TRUE(testing::same_bits(found, expected)) << threads << " threads, " << rows << " x " << E << " x " << D;
     }
   }
-  set_float32_products(before);
 }
 
 TEST(Linear, PutsResultsInTheirPlaceOrAddsThem) {

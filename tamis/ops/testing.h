@@ -47,16 +47,26 @@ class Threads {
   int before_;
 };
 
+/// Sets who multiplies in float32 for its lifetime.
+class Products {
+ public:
+  explicit Products(Float32Products products) : before_(float32_products()) { set_float32_products(products); }
+  ~Products() { set_float32_products(before_); }
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+
+ private:
+  Float32Products before_;
+};
+
 /// Calls `work()` with float32 products by at:: and by oneDNN, where LibTorch has it.
 template <typename Work>
 void for_each_float32_products(const Work& work) {
-  const Float32Products before = float32_products();
   for (const auto products : {Float32Products::kAten, Float32Products::kOneDnn}) {
     SCOPED_TRACE(products == Float32Products::kAten ? "products by at::" : "products by oneDNN");
-    set_float32_products(products);
+    const Products set(products);
     work();
   }
-  set_float32_products(before);
 }
 
 /// Calls `work` on one thread that holds no scratch memory of earlier calls: so that what it takes can be measured.
