@@ -64,6 +64,17 @@ std::string shown(const std::vector<T>& values) {
   return fmt::format("{}", fmt::join(values, ","));
 }
 
+/// What the help calls a value, by its type.
+template <typename T>
+std::string value_name(const T*) {
+  return std::is_integral_v<T> ? "N" : std::is_floating_point_v<T> ? "X" : "NAME";
+}
+
+template <typename T>
+std::string value_name(const std::vector<T>*) {
+  return value_name(static_cast<const T*>(nullptr)) + ",...";
+}
+
 /// One bench as a subcommand: its options, and the small values that --quick gives to those that are not set.
 template <typename Bench>
 class Subcommand : public std::enable_shared_from_this<Subcommand<Bench>> {
@@ -76,14 +87,17 @@ class Subcommand : public std::enable_shared_from_this<Subcommand<Bench>> {
   template <typename T>
   void add(const std::string& name, T& value, const T& quick_value, const Read<T>& read, const std::string& help) {
     const auto take = [&value, name, read](const std::string& text) { value = read(name, text); };
-    const CLI::Option* option = app_.add_option_function<std::string>(name, take, help)->default_str(shown(value));
+    const CLI::Option* option = app_.add_option_function<std::string>(name, take, help)
+                                    ->type_name(value_name(&value))
+                                    ->default_str(shown(value));
     quick_values_.push_back([&value, option, quick_value] {
       if (option->count() == 0) value = quick_value;
     });
   }
 
-  void add_path(const std::string& name, std::filesystem::path& value, const std::string& help) {
-    app_.add_option(name, value, help);
+  void add_path(const std::string& name, std::filesystem::path& value, const std::string& file_or_directory,
+                const std::string& help) {
+    app_.add_option(name, value, help)->type_name(file_or_directory);
   }
 
   void add_flag_off(const std::string& name, bool& value, const std::string& help) {
@@ -102,7 +116,7 @@ class Subcommand : public std::enable_shared_from_this<Subcommand<Bench>> {
     add("--seconds", bench.measure.seconds, 0.0, number(0.0, 1e6), "Measure calls for at least so long");
     app_.add_flag("--quick", quick_, "Small sizes: only to see whether it works");
     add_json_option(app_, json_);
-    app_.footer("Example: tamis bench " + example);
+    app_.footer("tamis bench " + example);
     app_.callback([self = this->shared_from_this()] { self->run(); });
   }
 
@@ -137,9 +151,10 @@ void add_windows(Subcommand<Bench>& command, const std::string& help = "initial,
 template <typename Bench>
 void add_checkpoint(Subcommand<Bench>& command) {
   add_windows(command, "initial (default), infinite; with --checkpoint trained, expanded (both); separated by commas");
-  command.add_path("--checkpoint", command.bench.checkpoint,
+  command.add_path("--checkpoint", command.bench.checkpoint, "DIR",
                    "A trained Multiscreen, or its run, instead of a fresh one");
-  command.add_path("--text", command.bench.text, "What the checkpoint reads, again and again; default: random tokens");
+  command.add_path("--text", command.bench.text, "FILE",
+                   "What the checkpoint reads, again and again; default: random tokens");
 }
 
 void add_train_bench(CLI::App& app) {
@@ -163,7 +178,7 @@ void add_forward_bench(CLI::App& app) {
   add_checkpoint(*command);
   command->finish(
       "forward --lengths 4096,16384,65536 --windows initial,infinite\n"
-      "         tamis bench forward --checkpoint runs/demo --text book.txt --lengths 16384");
+      "tamis bench forward --checkpoint runs/demo --text book.txt --lengths 16384");
 }
 
 void add_decode_bench(CLI::App& app) {
@@ -178,7 +193,7 @@ void add_decode_bench(CLI::App& app) {
   add_checkpoint(*command);
   command->finish(
       "decode --depths 0,1024,16384 --batch 1,8\n"
-      "         tamis bench decode --checkpoint runs/demo --text book.txt --depths 1024,16384");
+      "tamis bench decode --checkpoint runs/demo --text book.txt --depths 1024,16384");
 }
 
 void add_ops_bench(CLI::App& app) {
@@ -236,7 +251,7 @@ void add_bench(CLI::App& app) {
   add_attention_bench(*bench);
   add_head_bench(*bench);
   refuse_other_names(*bench, "bench");
-  bench->footer("Example: tamis bench train --quick");
+  bench->footer("tamis bench train --quick");
 }
 
 }  // namespace tamis::cli

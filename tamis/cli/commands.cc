@@ -3,10 +3,13 @@
 namespace tamis::cli {
 
 void add_bench(CLI::App& app);
+void add_completion(CLI::App& app);
 void add_data(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);
+void add_help(CLI::App& app);
 void add_inspect(CLI::App& app);
+void add_man(CLI::App& app);
 void add_report(CLI::App& app);
 void add_score(CLI::App& app);
 void add_shootout(CLI::App& app);
@@ -14,10 +17,13 @@ void add_train(CLI::App& app);
 
 void add_commands(CLI::App& app) {
   add_bench(app);
+  add_completion(app);
   add_data(app);
   add_eval(app);
   add_generate(app);
+  add_help(app);
   add_inspect(app);
+  add_man(app);
   add_report(app);
   add_score(app);
   add_shootout(app);

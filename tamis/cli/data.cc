@@ -14,7 +14,7 @@ void add_task(CLI::App& generate, const data::Task& task) {
   data::GenerateOptions& options = command->options;
   options.task = task.name;
   options.length = task.default_length;
-  auto* sub = generate.add_subcommand(task.name, task.summary);
+  auto* sub = generate.add_subcommand(task.name, summary_of(task));
   sub->add_option("--length", options.length, "Tokens of a prompt at most; of the byte tokenizer where it is text")
       ->capture_default_str();
   sub->add_option("--count", options.count, "Instances")->capture_default_str();
@@ -23,8 +23,8 @@ void add_task(CLI::App& generate, const data::Task& task) {
     sub->add_option("--depth", options.depth, "Place of what is hidden, 0 (first) to 1 (last) (default: anywhere)");
   }
   add_task_options(*sub, task, options.settings, options.haystack);
-  sub->add_option("--out", command->out, "File to write (default: standard output)");
-  sub->footer("Example: tamis data generate " + task.name + example_haystack(task) + " --length " +
+  sub->add_option("--out", command->out, "File to write (default: standard output)")->type_name("FILE");
+  sub->footer("tamis data generate " + task.name + example_haystack(task) + " --length " +
               std::to_string(task.default_length) + " --count 100 --out " + task.name + ".jsonl");
   sub->callback([command] { run(*command); });
 }
@@ -34,7 +34,7 @@ void add_generate(CLI::App& data) {
   generate->require_subcommand(1);
   for (const data::Task& task : data::tasks()) add_task(*generate, task);
   refuse_other_names(*generate, "task");
-  generate->footer("Example: tamis data generate passkey --length 4096 --depth 0.5 --count 100 --out passkey.jsonl");
+  generate->footer("tamis data generate passkey --length 4096 --depth 0.5 --count 100 --out passkey.jsonl");
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ void add_data(CLI::App& app) {
   data->require_subcommand(1);
   add_generate(*data);
   refuse_other_names(*data, "data command");
-  data->footer("Example: tamis data generate needle --length 1024 --count 3");
+  data->footer("tamis data generate needle --length 1024 --count 3");
 }
 
 }  // namespace tamis::cli

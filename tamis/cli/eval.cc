@@ -29,14 +29,16 @@ std::string example_settings(const data::Settings& settings) {
 void add_task(CLI::App& eval, const data::Task& task) {
   auto command = std::make_shared<commands::TaskEvalCommand>();
   eval::TaskEvalOptions& options = command->options = eval::default_options(task);
-  auto* sub = eval.add_subcommand(task.name, task.summary);
-  sub->add_option("dir", command->directory, "Checkpoint or run directory")->required();
+  auto* sub = eval.add_subcommand(task.name, summary_of(task));
+  sub->add_option("dir", command->directory, "Checkpoint or run directory")->type_name("DIR")->required();
   sub->add_option("--lengths", options.lengths, "Tokens of the prompt, separated by commas")
       ->delimiter(',')
+      ->type_name("N,...")
       ->default_str(fmt::format("{}", fmt::join(options.lengths, ",")));
   if (task.takes_depth) {
     sub->add_option("--depths", options.depths, "Places of what is hidden, 0 (first) to 1 (last)")
         ->delimiter(',')
+        ->type_name("X,...")
         ->default_str(fmt::format("{}", fmt::join(options.depths, ",")));
   }
   sub->add_option("--instances", options.instances, "Of each length and depth")->capture_default_str();
@@ -53,24 +55,23 @@ void add_task(CLI::App& eval, const data::Task& task) {
                   "Measure the attention on the answer too, of prompts with one; takes several times longer");
   }
   add_eval_options(*sub, *command);
-  sub->footer(fmt::format("Example: tamis eval {} runs/demo{}{} --lengths {} --instances 100", task.name,
-                          example_haystack(task), example_settings(options.settings),
-                          fmt::join(std::span(options.lengths).first(3), ",")));
+  sub->footer(fmt::format("tamis eval {} runs/demo{}{} --lengths {} --instances 100", task.name, example_haystack(task),
+                          example_settings(options.settings), fmt::join(std::span(options.lengths).first(3), ",")));
   sub->callback([command] { run(*command); });
 }
 
 void add_loss(CLI::App& eval) {
   auto command = std::make_shared<commands::LossCommand>();
   auto* task = eval.add_subcommand("loss", "Mean loss of a text, per token, per byte and by position.");
-  task->add_option("dir", command->directory, "Checkpoint or run directory")->required();
-  task->add_option("file", command->file, "Text file")->required();
+  task->add_option("dir", command->directory, "Checkpoint or run directory")->type_name("DIR")->required();
+  task->add_option("file", command->file, "Text file; - reads standard input")->type_name("FILE")->required();
   task->add_option("--window", command->options.window_tokens,
                    "Tokens after which the context starts anew; 0: the model's training length")
       ->capture_default_str();
   task->add_flag("--expand-windows,!--no-expand-windows", command->options.expand_windows,
                  "Make windows beyond the training length infinite (SWE)");
   add_eval_options(*task, *command);
-  task->footer("Example: tamis eval loss runs/shakespeare book.txt --window 4096");
+  task->footer("tamis eval loss runs/shakespeare book.txt --window 4096");
   task->callback([command] { run(*command); });
 }
 
@@ -82,7 +83,7 @@ void add_eval(CLI::App& app) {
   for (const data::Task& task : data::tasks()) add_task(*eval, task);
   add_loss(*eval);
   refuse_other_names(*eval, "task");
-  eval->footer("Example: tamis eval abc_digits runs/demo --instances 100");
+  eval->footer("tamis eval abc_digits runs/demo --instances 100");
 }
 
 }  // namespace tamis::cli

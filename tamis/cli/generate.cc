@@ -10,7 +10,7 @@ void add_generate(CLI::App& app) {
   auto command = std::make_shared<commands::GenerateCommand>();
   infer::GenerateOptions& options = command->options;
   auto* sub = app.add_subcommand("generate", "Continue a prompt with a trained model, token by token.");
-  sub->add_option("dir", command->checkpoint, "Checkpoint or run directory")->required();
+  sub->add_option("dir", command->checkpoint, "Checkpoint or run directory")->type_name("DIR")->required();
   sub->add_option("--prompt", command->prompt, "Text to continue; - reads standard input")->required();
   sub->add_option("--max-new-tokens", options.max_new_tokens, "Stop after this many")->capture_default_str();
   sub->add_option("--temperature", options.sampling.temperature, "0 takes the likeliest")->capture_default_str();
@@ -27,7 +27,7 @@ void add_generate(CLI::App& app) {
   add_json_option(*sub, command->json);
   add_set_model_option(*sub, command->run.model_changes);
   add_run_options(*sub, command->run);
-  sub->footer("Example: tamis generate runs/demo --prompt $'A=12\\nB=34\\nA=' --max-new-tokens 2");
+  sub->footer("tamis generate runs/demo --prompt $'A=12\\nB=34\\nA=' --max-new-tokens 2");
   sub->callback([command] { run(*command); });
 }
 

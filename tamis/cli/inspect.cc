@@ -14,8 +14,9 @@ void add_inspect(CLI::App& app) {
   sub->add_option("--psi", command->psi, "Without a checkpoint: count the parameters of this Psi")
       ->check(CLI::PositiveNumber);
   sub->add_option("--vocab", command->vocab_size, "Vocabulary for --psi")->capture_default_str();
-  sub->add_option("--text", command->text_file, "Text whose relevance maps to show; - for standard input");
-  sub->add_option("--html", command->html, "Write a page with the maps of all tiles here");
+  sub->add_option("--text", command->text_file, "Text whose relevance maps to show; - reads standard input")
+      ->type_name("FILE");
+  sub->add_option("--html", command->html, "Write a page with the maps of all tiles here")->type_name("FILE");
   sub->add_option("--tokens", options.most_tokens, "Most tokens of the text")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -25,8 +26,8 @@ void add_inspect(CLI::App& app) {
   add_json_option(*sub, command->json);
   add_run_options(*sub, command->run);
   sub->footer(
-      "Example: tamis inspect runs/demo --text letter.txt --html maps.html\n"
-      "         tamis inspect --psi 16 --vocab 50257 --json");
+      "tamis inspect runs/demo --text letter.txt --html maps.html\n"
+      "tamis inspect --psi 16 --vocab 50257 --json");
   sub->callback([command] { run(*command); });
 }
 

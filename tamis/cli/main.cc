@@ -12,6 +12,7 @@
 #include "tamis/base/version.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
+#include "tamis/cli/help.h"
 
 namespace {
 
@@ -31,6 +32,13 @@ std::pair<const CLI::App*, std::string> asked_command(const CLI::App& app) {
   return {command, words};
 }
 
+/// The group of commands that was named, `tamis` or `tamis eval`, when nothing stands behind it: its help is wanted.
+const CLI::App* group_without_command(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* group = asked_command(app).first;
+  const bool nothing_else = error.get_name() == "RequiredError" && app.remaining(/*recurse=*/true).empty();
+  return nothing_else && !group->get_subcommands({}).empty() ? group : nullptr;
+}
+
 /// One line about arguments that do not fit.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const auto [command, words] = asked_command(app);
@@ -48,17 +56,22 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Tamis: language models that select from their context instead of spreading attention over it.",
+  CLI::App app("Language models that select from their context instead of spreading attention over it.",
                "tamis");
-  app.set_version_flag("--version", tamis::kVersion);
+  app.set_version_flag("-V,--version", tamis::kVersion, "Print the version");
   app.require_subcommand(1);
-  app.footer("Example: tamis train recipes/demo.toml && tamis eval abc_digits runs/demo");
+  app.footer("tamis train recipes/demo.toml && tamis eval abc_digits runs/demo");
   tamis::cli::add_commands(app);
   tamis::cli::refuse_other_names(app, "command");
+  tamis::cli::use_help(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    if (const CLI::App* group = group_without_command(app, error)) {
+      tamis::cli::print_help(*group);
+      return 0;
+    }
     fmt::print(stderr, "tamis: {}\n", explain(app, error));
     return static_cast<int>(tamis::ExitCode::kUsage);
   }

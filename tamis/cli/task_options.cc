@@ -1,5 +1,7 @@
 #include "tamis/cli/task_options.h"
 
+#include <cctype>
+
 namespace tamis::cli {
 namespace {
 
@@ -13,12 +15,18 @@ std::string haystack_help(data::HaystackUse use) {
 void add_task_options(CLI::App& command, const data::Task& task, data::Settings& settings,
                       std::filesystem::path& haystack) {
   if (task.haystack != data::HaystackUse::kNone) {
-    command.add_option("--haystack", haystack, haystack_help(task.haystack));
+    command.add_option("--haystack", haystack, haystack_help(task.haystack))->type_name("FILE");
   }
   for (const data::Setting& setting : task.settings) {
     int64_t& value = settings[setting.name] = setting.value;
     command.add_option("--" + setting.name, value, setting.help)->capture_default_str();
   }
+}
+
+std::string summary_of(const data::Task& task) {
+  std::string summary = task.summary + ".";
+  summary.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(summary.front())));
+  return summary;
 }
 
 std::string example_haystack(const data::Task& task) {

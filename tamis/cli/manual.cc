@@ -1,0 +1,104 @@
+#include "tamis/cli/manual.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <vector>
+
+#include "tamis/base/version.h"
+
+namespace tamis::cli {
+namespace {
+
+/// Text as troff takes it: no line begins a request, and hyphens are those that can be copied.
+std::string escaped(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '\\') {
+      result += "\\e";
+    } else if (c == '-') {
+      result += "\\-";
+    } else if (c == '\'') {
+      result += "\\(aq";
+    } else if (c == '^') {
+      result += "\\(ha";
+    } else if (c == '~') {
+      result += "\\(ti";
+    } else if (c == '`') {
+      result += "\\(ga";
+    } else {
+      result += c;
+    }
+  }
+  return result.starts_with('.') ? "\\&" + result : result;
+}
+
+std::string bold(std::string_view text) {
+  return "\\fB" + escaped(text) + "\\fR";
+}
+
+std::string page_name(std::string path) {
+  for (char& c : path) c = c == ' ' ? '-' : c;
+  return path;
+}
+
+std::string entry(const std::string& names, const std::string& description) {
+  return fmt::format(".TP\n{}\n{}\n", names, escaped(description));
+}
+
+std::string options_section(std::string_view title, const std::vector<OptionSynopsis>& options) {
+  if (options.empty()) return "";
+  std::string text = fmt::format(".SH {}\n", title);
+  for (const OptionSynopsis& option : options) text += entry(bold(names_of(option)), description_of(option));
+  return text;
+}
+
+std::string page(const CommandSynopsis& command, const std::string& parent) {
+  const std::string name = page_name(command.path);
+  const std::string_view summary(command.summary.data(), command.summary.find_last_not_of('.') + 1);
+  std::string text = fmt::format(".TH \"{}\" 1 \"\" \"tamis {}\" \"Tamis\"\n", escaped(name), kVersion);
+  text += fmt::format(".SH NAME\n{} \\- {}\n", escaped(name), escaped(summary));
+  text += fmt::format(".SH SYNOPSIS\n{}\n", bold(usage_of(command)));
+  text += options_section("ARGUMENTS", command.arguments);
+  if (!command.commands.empty()) {
+    text += ".SH COMMANDS\n";
+    for (const CommandSynopsis& each : command.commands) {
+      text += entry(bold(each.path) + fmt::format(" (see {}(1))", bold(page_name(each.path))), each.summary);
+    }
+  }
+  text += options_section("OPTIONS", command.options);
+  if (!command.examples.empty()) {
+    text += ".SH EXAMPLES\n.nf\n";
+    for (const std::string& example : command.examples) text += escaped(example) + "\n";
+    text += ".fi\n";
+  }
+  if (!parent.empty()) {
+    text += fmt::format(".SH SEE ALSO\n{}(1)\n", bold(parent));
+    return text;
+  }
+  return text +
+         ".SH EXIT STATUS\n"
+         ".TP\n0\nDone.\n"
+         ".TP\n1\nSomething failed that no other code names.\n"
+         ".TP\n2\nAn option, a recipe or a configuration is wrong.\n"
+         ".TP\n3\nAn input file is missing, damaged or of the wrong kind.\n"
+         ".TP\n20\nTraining met a number that is not finite.\n"
+         ".TP\n30\nThe disk is full, read\\-only or failing.\n"
+         ".TP\n130, 143\nStopped by SIGINT or SIGTERM after a clean save.\n";
+}
+
+void add_pages(const CommandSynopsis& command, const std::string& parent, std::map<std::string, std::string>& pages) {
+  const std::string name = page_name(command.path);
+  pages[name + ".1"] = page(command, parent);
+  for (const CommandSynopsis& each : command.commands) add_pages(each, name, pages);
+}
+
+}  // namespace
+
+std::map<std::string, std::string> manual_pages(const CommandSynopsis& program) {
+  std::map<std::string, std::string> pages;
+  add_pages(program, "", pages);
+  return pages;
+}
+
+}  // namespace tamis::cli

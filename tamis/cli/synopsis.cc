@@ -1,0 +1,107 @@
+#include "tamis/cli/synopsis.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <sstream>
+
+namespace tamis::cli {
+namespace {
+
+std::string upper_case(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text;
+}
+
+/// CLI11's names of types, `INT:POSITIVE` with what checks them, as values are called here.
+std::string value_name(const CLI::Option& option) {
+  if (option.get_items_expected_max() == 0) return "";
+  const std::string type = option.get_type_name();
+  const std::string name = type.substr(0, type.find(':'));
+  if (name == "INT" || name == "UINT") return "N";
+  if (name == "FLOAT") return "X";
+  return name;
+}
+
+OptionSynopsis synopsis_of(const CLI::Option& option) {
+  OptionSynopsis synopsis{.names = {},
+                          .value = value_name(option),
+                          .description = option.get_description(),
+                          .default_value = option.get_default_str(),
+                          .required = option.get_required(),
+                          .repeats = option.get_items_expected_max() > 1};
+  for (const std::string& name : option.get_snames()) synopsis.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) synopsis.names.push_back("--" + name);
+  if (synopsis.names.empty()) synopsis.names.push_back(upper_case(option.get_name(/*positional=*/true)));
+  return synopsis;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    if (!line.empty()) lines.push_back(line);
+  }
+  return lines;
+}
+
+}  // namespace
+
+CommandSynopsis synopsis_of(const CLI::App& app, const std::string& path) {
+  CommandSynopsis command{.path = path, .summary = app.get_description(), .examples = lines_of(app.get_footer())};
+  std::vector<OptionSynopsis> common;  // --help and --version stand last
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) {
+      command.commands_are = upper_case(option->get_single_name());
+    } else if (option->get_positional()) {
+      command.arguments.push_back(synopsis_of(*option));
+    } else {
+      auto& list = option == app.get_help_ptr() || option == app.get_version_ptr() ? common : command.options;
+      list.push_back(synopsis_of(*option));
+    }
+  }
+  command.options.insert(command.options.end(), common.begin(), common.end());
+  for (const CLI::App* each : app.get_subcommands({})) {
+    command.commands.push_back(synopsis_of(*each, path + " " + each->get_name()));
+  }
+  return command;
+}
+
+std::string usage_of(const CommandSynopsis& command) {
+  std::string usage = command.path;
+  for (const OptionSynopsis& argument : command.arguments) {
+    const std::string name = argument.names.front() + (argument.repeats ? "..." : "");
+    usage += argument.required ? " " + name : " [" + name + "]";
+  }
+  if (!command.commands.empty()) return usage + " " + command.commands_are + " ...";
+  bool optional = false;
+  for (const OptionSynopsis& option : command.options) {
+    if (option.required) usage += " " + option.names.back() + " " + option.value;
+    optional = optional || !(option.required || option.names.back() == "--help");
+  }
+  return usage + (optional ? " [OPTIONS]" : "");
+}
+
+std::string names_of(const OptionSynopsis& option) {
+  const std::string names = fmt::format("{}", fmt::join(option.names, ", "));
+  const bool argument = !names.starts_with('-');
+  return argument || !option.takes_value() ? names : names + " " + option.value;
+}
+
+std::string description_of(const OptionSynopsis& option) {
+  if (!option.takes_value()) return option.description + (option.default_value == "true" ? " (default: on)" : "");
+  if (option.default_value.empty()) return option.description;
+  return fmt::format("{} (default: {})", option.description, option.default_value);
+}
+
+std::vector<std::string> choices_of(const OptionSynopsis& option) {
+  std::vector<std::string> choices;
+  if (option.value.find('|') == std::string::npos) return choices;
+  std::istringstream words(option.value);
+  for (std::string word; std::getline(words, word, '|');) choices.push_back(word);
+  return choices;
+}
+
+}  // namespace tamis::cli
