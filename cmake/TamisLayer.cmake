@@ -1,6 +1,32 @@
 # One CMake target per layer: tamis_<layer>, its tests tamis_<layer>_test and its micro-benchmarks tamis_<layer>_bench.
 # Files are found by their names: *_test.cc, *_bench.cc, *_kernel.cc and options.cc (no torch) and the rest.
 
+# Compiles the sources of a target in batches: LibTorch's headers cost seconds in every file, and most of a build.
+# An operator's own file, its test and its benchmark (tamis/ops/<name>/<name>*.cc) stay alone, and so do the tasks of
+# tamis/data: they give the same names to what is private to each. Kernels and their tests include themselves once for
+# every instruction set.
+function(tamis_in_batches)
+  if(NOT TAMIS_BATCHES)
+    return()
+  endif()
+  foreach(target ${ARGN})
+    if(TARGET ${target})
+      if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # a file of a batch counts as a header
+        target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+      endif()
+      set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${TAMIS_BATCH_SIZE})
+      get_target_property(sources ${target} SOURCES)
+      foreach(file ${sources})
+        get_filename_component(folder ${file} DIRECTORY)
+        get_filename_component(folder ${folder} NAME)
+        if(file MATCHES "/ops/${folder}/${folder}(_test|_bench)?\\.cc$" OR file MATCHES "/tamis/(data|kernels)/|_kernel\\.cc$")
+          set_source_files_properties(${file} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+        endif()
+      endforeach()
+    endif()
+  endforeach()
+endfunction()
+
 function(tamis_find_sources layer)
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tamis/${layer}/*.cc)
   set(tests ${all})
@@ -29,6 +55,7 @@ function(tamis_add_tests layer)
     target_link_libraries(tamis_${layer}_bench PRIVATE tamis_${layer} ${ARGN} benchmark::benchmark
                                                        benchmark::benchmark_main)
   endif()
+  tamis_in_batches(tamis_${layer}_test tamis_${layer}_bench)
 endfunction()
 
 function(tamis_static_layer layer)
@@ -39,6 +66,7 @@ function(tamis_static_layer layer)
   endif()
   add_library(tamis_${layer} STATIC ${layer_sources})
   target_link_libraries(tamis_${layer} PUBLIC tamis_flags ${ARGN})
+  tamis_in_batches(tamis_${layer})
 endfunction()
 
 # tamis_layer(name [TORCH] [USES layer...] [LINK target...])
@@ -83,6 +111,7 @@ function(tamis_operator_layer layer)
   tamis_find_sources(${layer})
   add_library(tamis_${layer} SHARED ${layer_sources})
   target_link_libraries(tamis_${layer} PUBLIC tamis_flags PRIVATE ${arg_USES} ${arg_LINK})
+  tamis_in_batches(tamis_${layer})
   target_link_options(tamis_${layer} PRIVATE -Wl,--exclude-libs,libtamis_base.a)
   tamis_uses_torch(tamis_${layer})
   tamis_add_tests(${layer} ${arg_USES})
@@ -124,6 +153,7 @@ function(tamis_commands_layer layer)
   add_library(tamis_${layer} SHARED ${layer_sources})
   target_compile_definitions(tamis_${layer} PRIVATE TAMIS_RUN=${run})
   target_link_libraries(tamis_${layer} PRIVATE tamis_flags ${arg_USES} ${arg_LINK})
+  tamis_in_batches(tamis_${layer})
   tamis_uses_torch(tamis_${layer})
 endfunction()
 
@@ -136,6 +166,7 @@ function(tamis_program name)
   tamis_run_name(run)
   add_executable(${name} ${layer_sources})
   target_link_libraries(${name} PRIVATE tamis_flags ${arg_USES} ${arg_LINK} ${CMAKE_DL_LIBS})
+  tamis_in_batches(${name})
   add_dependencies(${name} tamis_${arg_OPENS})
   target_compile_definitions(${name} PRIVATE TAMIS_LIBRARY="$<TARGET_FILE_NAME:tamis_${arg_OPENS}>" TAMIS_RUN=${run})
 endfunction()

@@ -4,7 +4,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1
 wanted="${TAMIS_TORCH:-}"
-if [ -f "build/$preset/build.ninja" ] && [ "$(cat "build/$preset/.torch" 2>/dev/null)" = "$wanted" ]; then exit 0; fi
+# A configured directory re-configures itself when it is built; the one of lint is never built.
+if [ "$preset" != lint ] && [ -f "build/$preset/build.ninja" ] && [ "$(cat "build/$preset/.torch" 2>/dev/null)" = "$wanted" ]; then exit 0; fi
 mkdir -p "build/$preset"
 cmake --preset "$preset" -DTAMIS_TORCH="$wanted" >"build/$preset/configure.log" 2>&1 || {
   cat "build/$preset/configure.log" >&2

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# lint.sh BUILD_DIRECTORY: clang-format on every source file, clang-tidy on those that see no torch (its headers would
-# take clang a quarter of an hour), the length of files. Changes nothing; fails when something is to be done.
+# lint.sh: clang-format on every source file, clang-tidy on those that see no torch (its headers would take clang a
+# quarter of an hour), the length of files. Changes nothing; fails when something is to be done.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-build=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 git ls-files '*.cc' '*.h' >"$work/sources"
@@ -14,7 +13,8 @@ if ! xargs clang-format --dry-run -Werror <"$work/sources"; then
 fi
 echo "lint: clang-format, $(wc -l <"$work/sources") files: ok"
 
-python3 scripts/clang_database.py "$build" "$work" >"$work/tidied"
+scripts/configure.sh lint
+python3 scripts/clang_database.py build/lint "$work" >"$work/tidied"
 if ! xargs -P "$(nproc)" -n 2 clang-tidy --quiet -p "$work" <"$work/tidied" 2>"$work/clang-tidy.log"; then
   grep -vE '^[0-9]+ warnings? |^Suppressed |^Use -header-filter' "$work/clang-tidy.log" >&2 || true
   echo "lint: clang-tidy found the above; .clang-tidy names its checks" >&2

@@ -18,10 +18,10 @@ namespace {
 
 using at::Tensor;
 
-struct Inputs {
+struct HeadInputs {
   Tensor x_TD, weight_ND, target_T;
 
-  Inputs(const HeadBench& bench, int64_t T, at::ScalarType dtype)
+  HeadInputs(const HeadBench& bench, int64_t T, at::ScalarType dtype)
       : x_TD(at::randn({T, bench.hidden}).to(dtype).requires_grad_()),
         weight_ND((at::randn({bench.vocab, bench.hidden}) * 0.05).to(dtype).requires_grad_()),
         target_T(at::randint(bench.vocab, {T}, at::kLong)) {}
@@ -33,7 +33,7 @@ std::vector<Named> loss_and_gradients(const Tensor& loss, const Tensor& x_TD, co
 }
 
 double check_head(const HeadBench& bench, at::ScalarType dtype) {
-  const Inputs in(bench, std::min<int64_t>(bench.tokens, 64), dtype);
+  const HeadInputs in(bench, std::min<int64_t>(bench.tokens, 64), dtype);
   const Tensor x = in.x_TD.detach().to(at::kDouble).requires_grad_();
   const Tensor weight = in.weight_ND.detach().to(at::kDouble).requires_grad_();
   return check("head, " + dtype_name(dtype),
@@ -42,7 +42,7 @@ double check_head(const HeadBench& bench, at::ScalarType dtype) {
                operator_tolerance(dtype));
 }
 
-Work bare_products(const Inputs& in, bool with_gradients) {
+Work bare_products(const HeadInputs& in, bool with_gradients) {
   const Tensor x = in.x_TD.detach(), weight = in.weight_ND.detach();
   Tensor logits = at::empty({x.size(0), weight.size(0)}, x.options());
   Tensor dx = at::empty_like(x), dweight = at::empty_like(weight);
@@ -54,7 +54,7 @@ Work bare_products(const Inputs& in, bool with_gradients) {
   }};
 }
 
-Work head_and_loss(const Inputs& in, bool with_gradients) {
+Work head_and_loss(const HeadInputs& in, bool with_gradients) {
   return {.run = [=] {
     const at::AutoGradMode mode(with_gradients);
     const Tensor loss = ops::linear_cross_entropy(in.x_TD, in.weight_ND, in.target_T);
@@ -64,7 +64,7 @@ Work head_and_loss(const Inputs& in, bool with_gradients) {
 
 /// The bare products, then the head, measured by turns.
 std::vector<Row> measure_head(const HeadBench& bench, at::ScalarType dtype, bool with_gradients, double error) {
-  const Inputs in(bench, bench.tokens, dtype);
+  const HeadInputs in(bench, bench.tokens, dtype);
   const std::array works = {bare_products(in, with_gradients), head_and_loss(in, with_gradients)};
   const std::vector<Measurement> times = measure_in_turns(works, bench.measure);
   const std::string what = with_gradients ? "loss and gradients" : "loss only";

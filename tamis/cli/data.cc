@@ -9,7 +9,7 @@
 namespace tamis::cli {
 namespace {
 
-void add_task(CLI::App& generate, const data::Task& task) {
+void add_generated_task(CLI::App& generate, const data::Task& task) {
   auto command = std::make_shared<commands::GenerateDataCommand>();
   data::GenerateOptions& options = command->options;
   options.task = task.name;
@@ -29,10 +29,10 @@ void add_task(CLI::App& generate, const data::Task& task) {
   sub->callback([command] { run(*command); });
 }
 
-void add_generate(CLI::App& data) {
+void add_data_generate(CLI::App& data) {
   auto* generate = data.add_subcommand("generate", "Write instances of a synthetic task as JSON Lines.");
   generate->require_subcommand(1);
-  for (const data::Task& task : data::tasks()) add_task(*generate, task);
+  for (const data::Task& task : data::tasks()) add_generated_task(*generate, task);
   refuse_other_names(*generate, "task");
   generate->footer("tamis data generate passkey --length 4096 --depth 0.5 --count 100 --out passkey.jsonl");
 }
@@ -42,7 +42,7 @@ void add_generate(CLI::App& data) {
 void add_data(CLI::App& app) {
   auto* data = app.add_subcommand("data", "Make data: instances of synthetic tasks.");
   data->require_subcommand(1);
-  add_generate(*data);
+  add_data_generate(*data);
   refuse_other_names(*data, "data command");
   data->footer("tamis data generate needle --length 1024 --count 3");
 }

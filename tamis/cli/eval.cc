@@ -26,7 +26,7 @@ std::string example_settings(const data::Settings& settings) {
   return vocab != settings.end() && vocab->second > 257 ? " --vocab 256" : "";
 }
 
-void add_task(CLI::App& eval, const data::Task& task) {
+void add_evaluated_task(CLI::App& eval, const data::Task& task) {
   auto command = std::make_shared<commands::TaskEvalCommand>();
   eval::TaskEvalOptions& options = command->options = eval::default_options(task);
   auto* sub = eval.add_subcommand(task.name, summary_of(task));
@@ -80,7 +80,7 @@ void add_loss(CLI::App& eval) {
 void add_eval(CLI::App& app) {
   auto* eval = app.add_subcommand("eval", "Measure a trained model.");
   eval->require_subcommand(1);
-  for (const data::Task& task : data::tasks()) add_task(*eval, task);
+  for (const data::Task& task : data::tasks()) add_evaluated_task(*eval, task);
   add_loss(*eval);
   refuse_other_names(*eval, "task");
   eval->footer("tamis eval abc_digits runs/demo --instances 100");

@@ -13,7 +13,7 @@
 namespace tamis::data {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 /// The lines before the query.
 std::vector<std::string> lines_of(const std::string& prompt) {
@@ -132,10 +132,10 @@ TEST(AbcDigits, LettersAndTargetsAreUniformAndFrequenciesHalve) {
 
 TEST(AbcDigits, SolverReturnsAllCandidates) {
   EXPECT_EQ(solve_abc_digits("A=12\nB=34\nA=12\nB="), std::vector<std::string>{"34"});
-  EXPECT_THAT(solve_abc_digits("A=12\nB=34\nA=56\nA="), testing::ElementsAre("12", "56"));
-  EXPECT_THAT(solve_abc_digits("A=12\nB="), testing::IsEmpty());
-  EXPECT_THAT(solve_abc_digits("B="), testing::IsEmpty());
-  EXPECT_THAT(solve_abc_digits(""), testing::IsEmpty());
+  EXPECT_THAT(solve_abc_digits("A=12\nB=34\nA=56\nA="), ::testing::ElementsAre("12", "56"));
+  EXPECT_THAT(solve_abc_digits("A=12\nB="), ::testing::IsEmpty());
+  EXPECT_THAT(solve_abc_digits("B="), ::testing::IsEmpty());
+  EXPECT_THAT(solve_abc_digits(""), ::testing::IsEmpty());
 }
 
 std::string text_of(const Example& example) {

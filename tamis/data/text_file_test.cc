@@ -13,10 +13,10 @@
 namespace tamis::data {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-class TextFile : public testing::Test {
+class TextFile : public ::testing::Test {
  protected:
   void SetUp() override {
     directory_ = fs::temp_directory_path() / ("tamis_text_file_" + std::to_string(getpid()));
@@ -76,7 +76,7 @@ TEST_F(TextFile, WindowsAreContiguousAndReachBothEnds) {
 
 TEST_F(TextFile, FilesAreSeparatedByEndOfText) {
   const auto source = open({.files = {file("a.txt", "ab"), file("b.txt", "\xff\xfe")}, .validation_fraction = 0});
-  EXPECT_THAT(source.tokens(), testing::ElementsAre('a', 'b', 256, 0xff, 0xfe));
+  EXPECT_THAT(source.tokens(), ::testing::ElementsAre('a', 'b', 256, 0xff, 0xfe));
 }
 
 TEST_F(TextFile, ErrorsNameTheFileAndTheSizes) {

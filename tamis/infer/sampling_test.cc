@@ -12,7 +12,7 @@
 namespace tamis::infer {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 /// How often each token is drawn.
 std::vector<double> shares(const std::vector<float>& logits, const SamplingOptions& options) {

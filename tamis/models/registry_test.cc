@@ -78,17 +78,17 @@ TEST(CompleteConfig, NamesWhatIsWrong) {
     return refusal(config);
   };
   EXPECT_THAT(with({{"model_type", "multiscren"}}),
-              testing::StartsWith("unknown model_type \"multiscren\"; did you mean "
-                                  "\"multiscreen\"? Known: multiscreen"));
-  EXPECT_THAT(with({{"hiden_size", 3}}), testing::HasSubstr("did you mean \"hidden_size\"?"));
+              ::testing::StartsWith("unknown model_type \"multiscren\"; did you mean "
+                                    "\"multiscreen\"? Known: multiscreen"));
+  EXPECT_THAT(with({{"hiden_size", 3}}), ::testing::HasSubstr("did you mean \"hidden_size\"?"));
   EXPECT_EQ(with({{"hidden_size", "big"}}),
             "model: \"hidden_size\" must be a whole number from 1 to 1048576, but is \"big\"");
-  EXPECT_THAT(with({{"key_dim", 1}}), testing::HasSubstr("\"key_dim\" must be a whole number from 2 to"));
-  EXPECT_THAT(with({{"key_dim", 16.0}}), testing::HasSubstr("but is 16.0"));
-  EXPECT_THAT(with({{"num_hidden_layers", 18446744073709551615u}}), testing::HasSubstr("18446744073709551615"));
-  EXPECT_THAT(with({{"position", "rotary"}}), testing::HasSubstr("unknown position \"rotary\""));
-  EXPECT_THAT(with({{"fixed_r", 0}}), testing::HasSubstr("\"fixed_r\" must be a number above 0 and at most 1"));
-  EXPECT_THAT(with({{"tanh_norm", 1}}), testing::HasSubstr("\"tanh_norm\" must be true or false, but is 1"));
+  EXPECT_THAT(with({{"key_dim", 1}}), ::testing::HasSubstr("\"key_dim\" must be a whole number from 2 to"));
+  EXPECT_THAT(with({{"key_dim", 16.0}}), ::testing::HasSubstr("but is 16.0"));
+  EXPECT_THAT(with({{"num_hidden_layers", 18446744073709551615u}}), ::testing::HasSubstr("18446744073709551615"));
+  EXPECT_THAT(with({{"position", "rotary"}}), ::testing::HasSubstr("unknown position \"rotary\""));
+  EXPECT_THAT(with({{"fixed_r", 0}}), ::testing::HasSubstr("\"fixed_r\" must be a number above 0 and at most 1"));
+  EXPECT_THAT(with({{"tanh_norm", 1}}), ::testing::HasSubstr("\"tanh_norm\" must be true or false, but is 1"));
   EXPECT_EQ(refusal({{"vocab_size", 300}}), "model: \"hidden_size\" is missing");
   EXPECT_EQ(refusal({{"psi", 4}}), "model: \"vocab_size\" is missing");
   EXPECT_EQ(refusal(json::array()), "model: expected a table of keys, but got []");

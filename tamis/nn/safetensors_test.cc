@@ -14,9 +14,9 @@
 namespace tamis::nn {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class Safetensors : public testing::Test {
+class Safetensors : public ::testing::Test {
  protected:
   void SetUp() override {
     directory_ = std::filesystem::temp_directory_path() / ("tamis-safetensors-" + std::to_string(getpid()));

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -10,13 +11,15 @@
 #include <tuple>
 #include <vector>
 
+#include "tamis/base/instruction_set.h"
+#include "tamis/ops/matmul_backend.h"
 #include "tamis/ops/testing.h"
 
 namespace tamis::ops {
 namespace {
 
 using at::Tensor;
-using testing::for_each_float32_products;
+using testing::for_each_backend;
 using testing::Tensors;
 
 /// Rows, E, D: nothing, a row, odd sizes, more outputs than inputs and fewer, long sums, many rows.
@@ -28,6 +31,8 @@ Tensors inputs_of(int64_t rows, int64_t E, int64_t D, at::ScalarType dtype = at:
   return {testing::random_normal({rows, D}, 1).to(dtype), testing::random_normal({E, D}, 2).to(dtype)};
 }
 
+constexpr const char* kNoOneDnn = "oneDNN never multiplies float32 on this processor";
+
 Tensors by_tamis(const Tensors& in) {
   return {ops::linear(in[0], in[1])};
 }
@@ -35,7 +40,7 @@ Tensors by_aten(const Tensors& in) {
   return {at::linear(in[0], in[1])};
 }
 
-void expect_close(const Tensor& found, const Tensor& expected) {
+void expect_equal_products(const Tensor& found, const Tensor& expected) {
   ASSERT_EQ(found.sizes(), expected.sizes());
   EXPECT_LE(testing::largest(found - expected), 1e-5 * testing::largest(expected));
 }
@@ -62,21 +67,52 @@ class OneDnnCalls {
 };
 
 TEST(Linear, IsAsAccurateAsAten) {
-  for_each_float32_products([] {
-    for (const auto& [rows, E, D] : kSizes) {
-      SCOPED_TRACE(::testing::Message() << rows << " rows, E " << E << ", D " << D);
-      testing::expect_as_accurate_as_plain(by_tamis, by_aten, inputs_of(rows, E, D));
-    }
-  });
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for_each_backend(dtype, [&] {
+      for (const auto& [rows, E, D] : kSizes) {
+        SCOPED_TRACE(::testing::Message() << rows << " rows, E " << E << ", D " << D);
+        testing::expect_as_accurate_as_plain(by_tamis, by_aten, inputs_of(rows, E, D, dtype));
+      }
+    });
+  }
+}
+
+TEST(Linear, WidensBFloat16WhereTheProcessorDoesNotMultiplyIt) {
+  const testing::Backend set(at::kBFloat16, MatmulBackend::kWidened);
+  for (const auto& [rows, E, D] : kSizes) {
+    const Tensors in = inputs_of(rows, E, D, at::kBFloat16), wide = {in[0].to(at::kFloat), in[1].to(at::kFloat)};
+    const Tensors found = testing::outputs_and_gradients(by_tamis, in);
+    const Tensors expected = testing::outputs_and_gradients(by_tamis, wide);
+    ASSERT_EQ(found[0].scalar_type(), at::kBFloat16);
+    EXPECT_TRUE(testing::same_bits({found[0]}, {expected[0].to(at::kBFloat16)}))
+        << "multiplied in float32, rounded once";
+    for (size_t i = 1; i < found.size(); ++i) EXPECT_EQ(found[i].scalar_type(), at::kBFloat16);
+  }
+}
+
+TEST(MatmulBackend, WithoutAvx512IsMklAndFloat32ForBFloat16) {
+  if (instruction_set() != InstructionSet::kAvx2) GTEST_SKIP() << "this processor has AVX-512, or no AVX2";
+  EXPECT_EQ(matmul_backends(at::kFloat), std::vector{MatmulBackend::kAten});
+  EXPECT_EQ(matmul_backends(at::kBFloat16), std::vector{MatmulBackend::kWidened});
+  EXPECT_EQ(at::get_cpu_capability(), "AVX2") << "LibTorch obeys the same maximum";
+}
+
+TEST(MatmulBackend, IsOneOfThoseItMayBe) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
+    EXPECT_THAT(matmul_backends(dtype), ::testing::Contains(matmul_backend(dtype))) << dtype;
+    EXPECT_EQ(matmul_backend_of(to_string(matmul_backend(dtype))), matmul_backend(dtype));
+  }
+  EXPECT_EQ(matmul_backend_of("mlk"), std::nullopt);
+  EXPECT_ANY_THROW(set_matmul_backend(at::kDouble, MatmulBackend::kOneDnn));
 }
 
 TEST(Linear, TakesEveryShapeAndStride) {
   const Tensor x = testing::random_normal({2, 3, 70, 24}, 1), weight = testing::random_normal({40, 24}, 2);
-  for_each_float32_products([&] {
+  for_each_backend(at::kFloat, [&] {
     const auto expect_same = [](const Tensor& a, const Tensor& b) {
       const Tensors found = testing::outputs_and_gradients(by_tamis, {a, b});
       const Tensors expected = testing::outputs_and_gradients(by_aten, {a, b});
-      for (size_t i = 0; i < found.size(); ++i) expect_close(found[i], expected[i]);
+      for (size_t i = 0; i < found.size(); ++i) expect_equal_products(found[i], expected[i]);
     };
     expect_same(x, weight);
     expect_same(x[0][0][0], weight);  // a vector
@@ -89,16 +125,16 @@ TEST(Linear, TakesEveryShapeAndStride) {
     const Tensor dy = testing::random_normal({30, 90}, 4), rows = x[0][0].narrow(0, 0, 30);
     for (const Tensor& each :
          {dy.narrow(1, 20, 40), at::ones({1}).expand({30, 40}), dy.t().narrow(0, 0, 30).narrow(1, 0, 30)}) {
-      expect_close(linear_weight_gradient(each, rows), each.t().mm(rows));
+      expect_equal_products(linear_weight_gradient(each, rows), each.t().mm(rows));
       EXPECT_TRUE(linear_weight_gradient(each, rows).is_contiguous());
-      if (each.size(1) == 40) expect_close(linear_input_gradient(each, weight), each.mm(weight));
+      if (each.size(1) == 40) expect_equal_products(linear_input_gradient(each, weight), each.mm(weight));
     }
   });
 }
 
 TEST(Linear, AsksOneDnnForFloat32Only) {
-  const testing::Products set(Float32Products::kOneDnn);
-  if (float32_products() != Float32Products::kOneDnn) GTEST_SKIP() << "LibTorch has no such product of oneDNN's";
+  if (matmul_backends(at::kFloat).back() != MatmulBackend::kOneDnn) GTEST_SKIP() << kNoOneDnn;
+  const testing::Backend set(at::kFloat, MatmulBackend::kOneDnn);
   const auto calls_of = [](at::ScalarType dtype) {
     const OneDnnCalls calls;
     testing::outputs_and_gradients(by_tamis, inputs_of(20, 12, 16, dtype));
@@ -113,13 +149,13 @@ TEST(Linear, AsksOneDnnForFloat32Only) {
   at::globalContext().setUserEnabledMkldnn(false);
   EXPECT_EQ(calls_of(at::kFloat), 0);
   at::globalContext().setUserEnabledMkldnn(true);
-  set_float32_products(Float32Products::kAten);
+  set_matmul_backend(at::kFloat, MatmulBackend::kAten);
   EXPECT_EQ(calls_of(at::kFloat), 0);
 }
 
 TEST(Linear, HasTheSameBitsForAnyNumberOfThreadsByOneDnn) {
-  const testing::Products set(Float32Products::kOneDnn);
-  if (float32_products() != Float32Products::kOneDnn) GTEST_SKIP() << "LibTorch has no such product of oneDNN's";
+  if (matmul_backends(at::kFloat).back() != MatmulBackend::kOneDnn) GTEST_SKIP() << kNoOneDnn;
+  const testing::Backend set(at::kFloat, MatmulBackend::kOneDnn);
   for (const auto& [rows, E, D] : {std::tuple<int64_t, int64_t, int64_t>{1000, 256, 64},
                                    {513, 48, 1024},
                                    {64, 2560, 256},
@@ -136,7 +172,7 @@ TEST(Linear, HasTheSameBitsForAnyNumberOfThreadsByOneDnn) {
 }
 
 TEST(Linear, PutsResultsInTheirPlaceOrAddsThem) {
-  for_each_float32_products([] {
+  for_each_backend(at::kFloat, [] {
     for (const int64_t rows : {30, 700}) {
       const Tensor x = testing::random_normal({rows, 24}, 1).requires_grad_();
       const Tensor weight = testing::random_normal({40, 24}, 2).requires_grad_();
@@ -149,7 +185,7 @@ TEST(Linear, PutsResultsInTheirPlaceOrAddsThem) {
           const Tensor place = memory.narrow(0, 1, expected.size(0));
           place.copy_(how == Into::kAdd ? before : at::full_like(before, NAN));
           into(place);
-          expect_close(place, how == Into::kAdd ? before + expected : expected);
+          expect_equal_products(place, how == Into::kAdd ? before + expected : expected);
           EXPECT_TRUE((memory[0] == 7).all().item().toBool() && (memory[-1] == 7).all().item().toBool());
           EXPECT_FALSE(place.requires_grad());
         };
@@ -164,7 +200,7 @@ TEST(Linear, PutsResultsInTheirPlaceOrAddsThem) {
 
 TEST(Linear, CanBeDifferentiatedTwice) {
   // f = sum((X W^T)^2) / 2: df/dX = X W^T W = G, and sum(G) has the gradient 1 W^T W for X.
-  for_each_float32_products([] {
+  for_each_backend(at::kFloat, [] {
     const Tensor x = testing::random_normal({6, 8}, 1).requires_grad_();
     const Tensor weight = testing::random_normal({4, 8}, 2).requires_grad_();
     const auto second = [&](const auto& product) {
@@ -174,12 +210,12 @@ TEST(Linear, CanBeDifferentiatedTwice) {
     };
     const Tensors found = second([](const Tensor& a, const Tensor& w) { return ops::linear(a, w); });
     const Tensors expected = second([](const Tensor& a, const Tensor& w) { return at::linear(a, w); });
-    for (size_t i = 0; i < found.size(); ++i) expect_close(found[i], expected[i]);
+    for (size_t i = 0; i < found.size(); ++i) expect_equal_products(found[i], expected[i]);
   });
 }
 
 TEST(Linear, KeepsOnlyWhatAGradientNeeds) {
-  for_each_float32_products([] {
+  for_each_backend(at::kFloat, [] {
     const Tensor x = testing::random_normal({6, 8}, 1), weight = testing::random_normal({4, 8}, 2).requires_grad_();
     const auto kept = [](const Tensor& a, const Tensor& w) {
       const auto before = a.use_count();
@@ -192,7 +228,7 @@ TEST(Linear, KeepsOnlyWhatAGradientNeeds) {
 }
 
 TEST(Linear, RefusesWhatDoesNotFitAsAtenDoes) {
-  for_each_float32_products([] {
+  for_each_backend(at::kFloat, [] {
     const auto expect_refused = [](const auto& call) {
       testing::expect_throws<c10::Error>(call, "mat1 and mat2 shapes cannot be multiplied");
     };

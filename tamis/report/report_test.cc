@@ -16,8 +16,8 @@ namespace tamis::report {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Base64, MatchesTheVectorsOfTheStandard) {
   EXPECT_EQ(base64(""), "");
@@ -83,8 +83,8 @@ TEST(ReadableTokens, JoinCharactersAndShowBytesThatAreNone) {
   std::vector<int64_t> tokens = tokenizer->encode("A\u00e9\xe2\u4e2d\xe2\x80");
   tokens.push_back(256);
   EXPECT_THAT(readable_tokens(*tokenizer, tokens),
-              testing::ElementsAre("A", "\u00e9", "\u2027", "\\xE2", "\u4e2d", "\u2027", "\u2027", "\\xE2", "\\x80",
-                                   "<|endoftext|>"));
+              ::testing::ElementsAre("A", "\u00e9", "\u2027", "\\xE2", "\u4e2d", "\u2027", "\u2027", "\\xE2", "\\x80",
+                                     "<|endoftext|>"));
 }
 
 TEST(ReadLog, CollectsCurvesTilesAndSamples) {
@@ -125,8 +125,8 @@ TEST(ReadLog, ThinsLongSeriesButKeepsSpikes) {
   }
   const json loss = read_log(log, "log.jsonl")["training"]["loss"];
   EXPECT_LE(loss["x"].size(), 2000u);
-  EXPECT_THAT(loss["y"].get<std::vector<double>>(), testing::Contains(99.0));
-  EXPECT_THAT(loss["y"].get<std::vector<double>>(), testing::Contains(-1.0));
+  EXPECT_THAT(loss["y"].get<std::vector<double>>(), ::testing::Contains(99.0));
+  EXPECT_THAT(loss["y"].get<std::vector<double>>(), ::testing::Contains(-1.0));
   const auto steps = loss["x"].get<std::vector<int64_t>>();
   EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end()));
 }

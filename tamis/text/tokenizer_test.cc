@@ -16,9 +16,9 @@ namespace tamis::text {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class TokenizerFile : public testing::Test {
+class TokenizerFile : public ::testing::Test {
  protected:
   void SetUp() override {
     path_ = std::filesystem::temp_directory_path() / ("tamis_tokenizer_" + std::to_string(getpid()) + ".json");
