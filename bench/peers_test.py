@@ -246,6 +246,19 @@ def test_llama_without_a_program_is_not_run():
         assert found["status"] == "not run" and "--llama-bench" in found["why"], found
 
 
+def test_bfloat16_peers_are_skipped_where_torch_has_no_units_for_it():
+    jobs = plan.full()
+    without_units = {"float32": 140e9, "bfloat16": 0.3e9}
+    skipped = [job for job in jobs if plan.why_skipped(job, without_units)]
+    assert skipped and all(job.arguments["dtype"] == "bfloat16" for job in skipped)
+    assert not any(job.kind in ("tamis", "llama", "peaks") for job in skipped)
+    assert not any(plan.why_skipped(job, {"float32": 200e9, "bfloat16": 440e9}) for job in jobs)
+    assert not any(plan.why_skipped(job, {}) for job in jobs), "nothing was measured yet"
+    kept = sum(job.minutes for job in jobs if job not in skipped)
+    assert kept < sum(job.minutes for job in jobs)
+    assert "0.3 GFLOP/s" in plan.why_skipped(skipped[0], without_units)
+
+
 def test_a_process_that_hangs_is_ended():
     process.TIMEOUT_SECONDS, kept = 0.3, process.TIMEOUT_SECONDS
     try:

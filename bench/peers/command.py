@@ -10,7 +10,7 @@ import time
 
 from peers import plan, table
 from peers.plan import Job
-from peers.process import ROOT, Settings, run
+from peers.process import ROOT, Settings, rows_without_figures, run
 from peers.results import Results, write_whole
 
 EXIT_ERRORS, EXIT_USAGE, EXIT_STOPPED = 1, 2, 130
@@ -101,7 +101,11 @@ def measure_all(jobs: list[Job], results: Results, settings: Settings, again: bo
     with tempfile.TemporaryDirectory(prefix="tamis-peers-") as scratch:
         for at, job in enumerate(todo, 1):
             start = time.monotonic()
-            rows = run(job, settings, pathlib.Path(scratch))
+            why = plan.why_skipped(job, results.matmul_flops())
+            if why:
+                rows = rows_without_figures(job, settings, "skipped", why)
+            else:
+                rows = run(job, settings, pathlib.Path(scratch))
             results.add(rows)
             seconds = time.monotonic() - start
             spent, estimated, left = spent + seconds / 60, estimated + job.minutes, left - job.minutes

@@ -1,6 +1,7 @@
 """Jobs on operators alone, on the vocabulary head and on the machine: each checks its peer, then yields its rows."""
 
 import functools
+import time
 from typing import Callable, Iterator
 
 import torch
@@ -134,11 +135,23 @@ def head(effort: Effort, dtype: str, tokens: int, vocabulary: int, passes: list[
         }
 
 
+def matrix_size(dtype: torch.dtype, largest: int) -> int:
+    """A product of which takes a second at most: torch multiplies bfloat16 at less than 1 GFLOP/s on some processors."""
+    small = min(256, largest)
+    a = torch.randn(small, small).to(dtype)
+    a @ a
+    start = time.monotonic()
+    a @ a
+    seconds = time.monotonic() - start
+    return largest if seconds * (largest / small) ** 3 < 1 else small
+
+
 def peaks(effort: Effort) -> Iterator[dict]:
     """Square matrix products of both dtypes, and reading memory: the sum of numbers far beyond the caches, for which
     torch takes all threads."""
     for dtype in DTYPES.values():
-        a = torch.randn(effort.matrix, effort.matrix).to(dtype)
-        yield {**measure(lambda: a @ a, effort), "per_call": 2 * effort.matrix**3, "check": "none"}
+        size = matrix_size(dtype, effort.matrix)
+        a = torch.randn(size, size).to(dtype)
+        yield {**measure(lambda: a @ a, effort), "per_call": 2 * size**3, "check": "none"}
     numbers = torch.ones(effort.read_numbers)
     yield {**measure(numbers.sum, effort), "per_call": numbers.numel() * 4, "check": "none"}

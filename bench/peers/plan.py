@@ -193,6 +193,22 @@ def llama(dtype: str, lengths: list[int], depths: list[int], minutes: float) -> 
     return [Job(LLAMA, "llama", arguments, measures, minutes) for arguments, measures in jobs]
 
 
+# ---- what makes no sense on a machine
+
+PROGRAMS = ("tamis", "llama", "start", "peaks")
+
+
+def why_skipped(job: Job, matmul: dict[str, float]) -> str:
+    """Why a job of torch is not worth its time where `matmul` gives torch's operations per second by dtype; else ""."""
+    dtype = job.arguments.get("dtype")
+    if job.kind in PROGRAMS or dtype not in matmul or "float32" not in matmul or matmul[dtype] * 10 > matmul["float32"]:
+        return ""
+    return (
+        f"torch multiplies {dtype} at {matmul[dtype] / 1e9:.1f} GFLOP/s on this processor, "
+        f"float32 at {matmul['float32'] / 1e9:.0f}"
+    )
+
+
 # ---- the two plans, in the order in which they run
 
 

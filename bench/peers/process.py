@@ -99,6 +99,11 @@ def command(job: Job, settings: Settings, scratch: pathlib.Path) -> list[str]:
     return [sys.executable, "-m", "peers.worker", json.dumps(text)]
 
 
+def rows_without_figures(job: Job, settings: Settings, status: str, why: str) -> list[dict]:
+    about = {"peer": job.peer, "batch": job.batch, "settings": settings.of(job), "date": now()}
+    return [{**about, **measure.as_dict(), "status": status, "why": why} for measure in job.measures]
+
+
 def run(job: Job, settings: Settings, scratch: pathlib.Path) -> list[dict]:
     """One row per measure of the job, in their order; one without figures says why in `why`."""
     about = {"peer": job.peer, "batch": job.batch, "settings": settings.of(job), "date": now()}
@@ -107,8 +112,7 @@ def run(job: Job, settings: Settings, scratch: pathlib.Path) -> list[dict]:
         return {**about, **measure.as_dict(), **figures}
 
     if job.kind == "llama" and settings.llama_bench is None:
-        failed, found = {"status": "not run", "why": "name its llama-bench with --llama-bench PATH"}, {}
-        return [row(measure, failed) for measure in job.measures]
+        return rows_without_figures(job, settings, "not run", "name its llama-bench with --llama-bench PATH")
     clock = OthersClock()
     code, out, errors = finished(command(job, settings, scratch), environment(job, settings))
     others = clock.cores()

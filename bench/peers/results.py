@@ -69,6 +69,11 @@ class Results:
         rows = [self.rows.get((job.peer, measure)) for measure in job.measures]
         return all(row and row["status"] in ("ok", "skipped") and row["settings"] == settings.of(job) for row in rows)
 
+    def matmul_flops(self) -> dict[str, float]:
+        """torch's operations per second in matrix products, by dtype, as far as they were measured."""
+        peaks = [row for row in self.rows.values() if row["section"] == "peaks" and row["status"] == "ok"]
+        return {row["dtype"]: row["tokens_per_second"] for row in peaks if row["what"] == "matmul, first"}
+
     def add(self, rows: list[dict]) -> None:
         for row in rows:
             self.rows[key(row)] = row
