@@ -23,8 +23,8 @@ demo: configure      ## train a Multiscreen that retrieves, evaluate it, write r
 	@$(NINJA) tamis
 	@scripts/demo.sh $(BUILD)/tamis $(if $(FULL),--full)
 
-test: setup-test build ## build and run every test (PRESET=asan or tsan for the sanitizers)
-	@scripts/test.sh $(BUILD)
+test: setup-test build ## build and run every test (PRESET=asan or tsan for the sanitizers; ISA=avx2 or avx512: on no newer instructions)
+	@scripts/test.sh $(BUILD) $(ISA)
 
 setup-test:
 	@scripts/setup.sh test
@@ -49,9 +49,9 @@ ruler: configure     ## compare the RULER tasks with lm-evaluation-harness, whic
 	@$(NINJA) tamis
 	@.venv-ruler/bin/python scripts/compare_ruler.py $(BUILD)/tamis
 
-lint: configure      ## clang-format and clang-tidy, changing nothing
+lint: setup          ## clang-format and clang-tidy, changing nothing
 	@scripts/setup.sh lint
-	@scripts/lint.sh $(BUILD)
+	@scripts/lint.sh
 
 format:              ## clang-format every source file
 	@scripts/setup.sh lint

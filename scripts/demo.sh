@@ -11,6 +11,8 @@ export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-10000}"
 
 "$program" train recipes/demo.toml
 "$program" eval abc_digits runs/demo --lengths 256,512,1024,2048,4096,16384 --instances "$instances"
+"$program" report runs/demo
+echo "demo: a first report is at $PWD/runs/demo/report.html; now the Transformer, for comparison"
 "$program" train recipes/demo_transformer.toml
 # At 16,384 tokens softmax attention alone would take as long as all the rest.
 "$program" eval abc_digits runs/demo_transformer --lengths 256,512,1024,2048,4096 --instances "$instances"

@@ -10,6 +10,7 @@
 
 #include "tamis/base/terminal.h"
 #include "tamis/bench/dtypes.h"
+#include "tamis/ops/matmul_backend.h"
 #include "tamis/ops/parallel.h"
 #include "tamis/train/machine.h"
 
@@ -50,8 +51,10 @@ void Peaks::measure(std::span<const at::ScalarType> dtypes) {
 nlohmann::json Peaks::to_json() const {
   nlohmann::json json = {{"matmul", nlohmann::json::array()}, {"read", nlohmann::json::array()}};
   for (const auto& [setting, flops] : flops_) {
-    json["matmul"].push_back(
-        {{"threads", setting.first}, {"dtype", dtype_name(setting.second)}, {"flops_per_second", flops}});
+    json["matmul"].push_back({{"threads", setting.first},
+                              {"dtype", dtype_name(setting.second)},
+                              {"backend", to_string(ops::matmul_backend(setting.second))},
+                              {"flops_per_second", flops}});
   }
   for (const auto& [threads, bandwidth] : bytes_per_second_) {
     json["read"].push_back({{"threads", threads}, {"bytes_per_second", bandwidth}});
@@ -64,7 +67,9 @@ std::string Peaks::to_text() const {
   for (const auto& [threads, bandwidth] : bytes_per_second_) {
     text += fmt::format("peak, {} thread{}:", threads, threads == 1 ? "" : "s");
     for (const auto& [setting, flops] : flops_) {
-      if (setting.first == threads) text += fmt::format(" {} {:.1f} GFLOP/s,", dtype_name(setting.second), flops / 1e9);
+      if (setting.first != threads) continue;
+      text += fmt::format(" {} {:.1f} GFLOP/s ({}),", dtype_name(setting.second), flops / 1e9,
+                          to_string(ops::matmul_backend(setting.second)));
     }
     text += fmt::format(" {:.1f} GB/s read\n", bandwidth / 1e9);
   }

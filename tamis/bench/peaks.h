@@ -24,7 +24,7 @@ class Peaks {
 
   double flops(at::ScalarType dtype, int64_t threads) const { return flops_.at({threads, dtype}); }
   double bytes_per_second(int64_t threads) const { return bytes_per_second_.at(threads); }
-  /// {"matmul": [{"threads", "dtype", "flops_per_second"}], "read": [{"threads", "bytes_per_second"}]}
+  /// {"matmul": [{"threads", "dtype", "backend", "flops_per_second"}], "read": [{"threads", "bytes_per_second"}]}
   nlohmann::json to_json() const;
   /// `float32 203 GFLOP/s, bfloat16 440 GFLOP/s, 35.0 GB/s with 2 threads`, a line for every number of threads.
   std::string to_text() const;

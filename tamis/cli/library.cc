@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "tamis/base/error.h"
+#include "tamis/base/instruction_set.h"
 #include "tamis/commands/run.h"
 
 namespace tamis::cli {
@@ -32,6 +33,7 @@ Run open_library() {
 
 void run(const commands::Command& command) {
   check_options(command);
+  restrict_backends();
   open_library()(command);
 }
 

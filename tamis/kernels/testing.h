@@ -7,7 +7,12 @@
 
 #include <cstdint>
 
+#include "tamis/kernels/instruction_set.h"
+
 namespace tamis::kernels::testing {
+
+/// Tests of kernels alone do not load the operators, which obey TAMIS_MAX_ISA otherwise.
+inline const bool kTargetsRestricted = restrict_targets();
 
 /// Makes Highway's dynamic dispatch pick one instruction set for its lifetime.
 class ForceTarget {

@@ -6,16 +6,17 @@
 
 #include "tamis/ops/bench_memory.h"
 #include "tamis/ops/linear.h"
+#include "tamis/ops/matmul_backend.h"
 
 namespace tamis::ops {
 namespace {
 
 enum class Product { kForward, kInputGradient, kWeightGradient };
 
-void product(benchmark::State& state, Product which, Float32Products products) {
+void product(benchmark::State& state, Product which, MatmulBackend backend) {
   keep_memory();
-  const Float32Products before = float32_products();
-  set_float32_products(products);
+  const MatmulBackend before = matmul_backend(at::kFloat);
+  set_matmul_backend(at::kFloat, backend);
   const int64_t rows = state.range(0), E = state.range(1), D = state.range(2);
   const at::Tensor x = at::randn({rows, D}), weight = at::randn({E, D}), dy = at::randn({rows, E});
   for (auto _ : state) {
@@ -31,7 +32,7 @@ void product(benchmark::State& state, Product which, Float32Products products) {
         break;
     }
   }
-  set_float32_products(before);
+  set_matmul_backend(at::kFloat, before);
   state.counters["FLOP/s"] =
       benchmark::Counter(2.0 * static_cast<double>(rows * E * D), benchmark::Counter::kIsIterationInvariantRate);
 }
@@ -44,12 +45,12 @@ void layer_sizes(benchmark::internal::Benchmark* bench) {
   bench->Unit(benchmark::kMillisecond)->UseRealTime();
 }
 
-BENCHMARK_CAPTURE(product, forward_aten, Product::kForward, Float32Products::kAten)->Apply(layer_sizes);
-BENCHMARK_CAPTURE(product, forward_onednn, Product::kForward, Float32Products::kOneDnn)->Apply(layer_sizes);
-BENCHMARK_CAPTURE(product, dx_aten, Product::kInputGradient, Float32Products::kAten)->Apply(layer_sizes);
-BENCHMARK_CAPTURE(product, dx_onednn, Product::kInputGradient, Float32Products::kOneDnn)->Apply(layer_sizes);
-BENCHMARK_CAPTURE(product, dw_aten, Product::kWeightGradient, Float32Products::kAten)->Apply(layer_sizes);
-BENCHMARK_CAPTURE(product, dw_onednn, Product::kWeightGradient, Float32Products::kOneDnn)->Apply(layer_sizes);
+BENCHMARK_CAPTURE(product, forward_aten, Product::kForward, MatmulBackend::kAten)->Apply(layer_sizes);
+BENCHMARK_CAPTURE(product, forward_onednn, Product::kForward, MatmulBackend::kOneDnn)->Apply(layer_sizes);
+BENCHMARK_CAPTURE(product, dx_aten, Product::kInputGradient, MatmulBackend::kAten)->Apply(layer_sizes);
+BENCHMARK_CAPTURE(product, dx_onednn, Product::kInputGradient, MatmulBackend::kOneDnn)->Apply(layer_sizes);
+BENCHMARK_CAPTURE(product, dw_aten, Product::kWeightGradient, MatmulBackend::kAten)->Apply(layer_sizes);
+BENCHMARK_CAPTURE(product, dw_onednn, Product::kWeightGradient, MatmulBackend::kOneDnn)->Apply(layer_sizes);
 
 }  // namespace
 }  // namespace tamis::ops

@@ -24,7 +24,7 @@
 
 #include "tamis/base/random.h"
 #include "tamis/kernels/testing.h"
-#include "tamis/ops/linear.h"
+#include "tamis/ops/matmul_backend.h"
 
 namespace tamis::ops::testing {
 
@@ -47,24 +47,27 @@ class Threads {
   int before_;
 };
 
-/// Sets who multiplies in float32 for its lifetime.
-class Products {
+/// Sets the backend of a dtype's matrix products for its lifetime.
+class Backend {
  public:
-  explicit Products(Float32Products products) : before_(float32_products()) { set_float32_products(products); }
-  ~Products() { set_float32_products(before_); }
-  Products(const Products&) = delete;
-  Products& operator=(const Products&) = delete;
+  Backend(at::ScalarType dtype, MatmulBackend backend) : dtype_(dtype), before_(matmul_backend(dtype)) {
+    set_matmul_backend(dtype, backend);
+  }
+  ~Backend() { set_matmul_backend(dtype_, before_); }
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
 
  private:
-  Float32Products before_;
+  at::ScalarType dtype_;
+  MatmulBackend before_;
 };
 
-/// Calls `work()` with float32 products by at:: and by oneDNN, where LibTorch has it.
+/// Calls `work()` with every backend that products of `dtype` may have on this processor.
 template <typename Work>
-void for_each_float32_products(const Work& work) {
-  for (const auto products : {Float32Products::kAten, Float32Products::kOneDnn}) {
-    SCOPED_TRACE(products == Float32Products::kAten ? "products by at::" : "products by oneDNN");
-    const Products set(products);
+void for_each_backend(at::ScalarType dtype, const Work& work) {
+  for (const MatmulBackend backend : matmul_backends(dtype)) {
+    SCOPED_TRACE(::testing::Message() << dtype << " products by " << to_string(backend));
+    const Backend set(dtype, backend);
     work();
   }
 }

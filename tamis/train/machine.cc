@@ -1,7 +1,7 @@
 #include "tamis/train/machine.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Version.h>
+#include <fmt/ranges.h>
 #include <sys/utsname.h>
 #include <torch/version.h>
 #include <unistd.h>
@@ -11,10 +11,13 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "tamis/base/instruction_set.h"
 #include "tamis/base/terminal.h"
 #include "tamis/base/version.h"
 #include "tamis/ops/linear.h"
+#include "tamis/ops/matmul_backend.h"
 
 namespace tamis::train {
 namespace {
@@ -34,13 +37,48 @@ nlohmann::json describe_machine() {
   utsname system{};
   uname(&system);
   return {{"processor", processor_name()},
-          {"instruction_set", at::get_cpu_capability()},
+          {"instruction_set", to_string(instruction_set())},
+          {"matmul", describe_numerics()["matmul"]},
           {"cores", std::thread::hardware_concurrency()},
           {"memory_bytes", static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE)},
           {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
           {"tamis", kVersion},
           {"libtorch", TORCH_VERSION},
           {"compiler", __VERSION__}};
+}
+
+nlohmann::json describe_numerics() {
+  return {{"instruction_set", to_string(instruction_set())},
+          {"matmul",
+           {{"float32", to_string(ops::matmul_backend(at::kFloat))},
+            {"bfloat16", to_string(ops::matmul_backend(at::kBFloat16))}}}};
+}
+
+std::string restore_numerics(const nlohmann::json& recorded) {
+  const auto text = [&recorded](const char* pointer) {
+    const nlohmann::json value = recorded.value(nlohmann::json::json_pointer(pointer), nlohmann::json());
+    return value.is_string() ? value.get<std::string>() : std::string();
+  };
+  if (!recorded.is_object() || recorded.empty()) return "";  // an earlier version did not record it
+  std::vector<std::string> differences;
+  const std::string before = text("/instruction_set"), now = to_string(instruction_set());
+  if (before != now) differences.push_back(fmt::format("the instruction set was {}, is {}", before, now));
+  for (const auto& [name, dtype] : {std::pair("float32", at::kFloat), std::pair("bfloat16", at::kBFloat16)}) {
+    const std::string wanted = text(fmt::format("/matmul/{}", name).c_str());
+    for (const ops::MatmulBackend backend : ops::matmul_backends(dtype)) {
+      if (to_string(backend) == wanted) ops::set_matmul_backend(dtype, backend);
+    }
+    const std::string found = to_string(ops::matmul_backend(dtype));
+    if (found != wanted) {
+      differences.push_back(fmt::format("the matmul backend of {} was {}, is {}", name, wanted, found));
+    }
+  }
+  return fmt::format("{}", fmt::join(differences, "; "));
+}
+
+std::string fastest_precision(at::Device device) {
+  if (!device.is_cpu()) return "bfloat16";
+  return instruction_set() >= InstructionSet::kAvx512Bf16 ? "bfloat16" : "float32";
 }
 
 std::vector<std::string> command_line() {

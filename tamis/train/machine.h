@@ -10,9 +10,20 @@
 
 namespace tamis::train {
 
-/// The machine and the software, for run.json: processor, its instruction set as torch uses it, cores, memory, system,
-/// and the versions of Tamis, LibTorch and the compiler.
+/// The machine and the software, for run.json: processor, cores, memory, system, describe_numerics(), and the versions
+/// of Tamis, LibTorch and the compiler.
 nlohmann::json describe_machine();
+
+/// What decides the bits of a result beside the recipe: {"instruction_set": "avx2", "matmul": {"float32": "aten",
+/// "bfloat16": "widened"}} (tamis/base/instruction_set.h, tamis/ops/matmul_backend.h).
+nlohmann::json describe_numerics();
+
+/// Sets the matmul backends that describe_numerics() recorded, as far as they may be chosen on this processor. Returns
+/// what differs all the same, as `the instruction set was avx512, is avx2`; empty when results have the same bits.
+std::string restore_numerics(const nlohmann::json& recorded);
+
+/// "bfloat16" where the device multiplies it faster than float32, "float32" elsewhere.
+std::string fastest_precision(at::Device device);
 
 /// The arguments of this process.
 std::vector<std::string> command_line();

@@ -47,7 +47,8 @@ struct TrainRecipe {
   double min_lr = 0.0;                        // learning rate of the last step under "cosine"
   double decay_share = 1.0;                   // "cosine": share of the steps after the warm-up in which the rate falls
   double clip = 0.0;                          // longest gradient allowed (2-norm over all tensors); 0: no clipping
-  std::string precision = "float32";          // of matrix products and screening: "float32" or "bfloat16"
+  std::string precision = "auto";             // of matrix products and screening: "float32", "bfloat16", or "auto":
+                                              // the faster one on this machine, and of a run that goes on its own
   double recompute = 0.0;                     // share of the layers, 0 to 1, whose activations the backward pass makes
                                               // again: less memory, more time
   int64_t window_short = 0;                   // stochastic window (SWAX): keys that sliding windows see in some steps

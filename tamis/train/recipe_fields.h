@@ -81,7 +81,7 @@ void visit_fields(TrainRecipe& train, Visitor&& visit) {
   visit("min_lr", train.min_lr, Allowed{.least = 0.0});
   visit("decay_share", train.decay_share, Allowed{.least = 0.0, .most = 1.0});
   visit("clip", train.clip, Allowed{.least = 0.0});
-  visit("precision", train.precision, Allowed{.choices = {"float32", "bfloat16"}});
+  visit("precision", train.precision, Allowed{.choices = {"auto", "float32", "bfloat16"}});
   visit("recompute", train.recompute, Allowed{.least = 0.0, .most = 1.0});
   visit("window_short", train.window_short, Allowed{.least = 0, .most = kMostTokens});
   visit("window_short_share", train.window_short_share, Allowed{.least = 0.0, .most = 1.0});

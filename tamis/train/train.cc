@@ -107,9 +107,11 @@ class Run {
         say("{}: kept as {}", recipe_.run.dir, directory_->set_aside(step).string());
       }
     } else {
+      if (recipe_.train.precision == "auto") recipe_.train.precision = fastest_precision(device_);
       make_trainer(new_model());
     }
     state_.recipe = to_json(recipe_);
+    state_.numerics = describe_numerics();
     state_.checksums = data_.checksums;
   }
 
@@ -126,6 +128,9 @@ class Run {
 
   void resume(const std::filesystem::path& checkpoint) {
     state_ = read_training_state(checkpoint);
+    if (recipe_.train.precision == "auto") {
+      recipe_.train.precision = state_.recipe.value(json::json_pointer("/train/precision"), std::string("float32"));
+    }
     const std::string difference = first_difference(state_.recipe, to_json(recipe_));
     if (!difference.empty()) {
       fail(ExitCode::kUsage, "{}: belongs to another recipe: {}; choose another run.dir, or --fresh to begin anew",
@@ -135,6 +140,11 @@ class Run {
       if (state_.checksums[source] == checksum) continue;
       fail(ExitCode::kInput, "{}: the text of data.sources.{} is not the one this run began with", recipe_.run.dir,
            source);
+    }
+    const std::string elsewhere = restore_numerics(state_.numerics);
+    if (!elsewhere.empty()) {
+      say("{}: goes on with other arithmetic than it began with, so its bits will differ: {}", recipe_.run.dir,
+          elsewhere);
     }
     auto model = models::load_model(checkpoint);
     const std::string mismatch = first_difference({{"model", model->config()}}, {{"model", recipe_.model}});

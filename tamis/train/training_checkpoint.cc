@@ -46,11 +46,8 @@ std::vector<nn::NamedTensor> moment_tensors(const models::Model& model, const Ad
 }
 
 json state_to_json(const TrainingState& state) {
-  return {{"step", state.step},
-          {"tokens", state.tokens},
-          {"seconds", state.seconds},
-          {"recipe", state.recipe},
-          {"data", state.checksums}};
+  return {{"step", state.step},     {"tokens", state.tokens},     {"seconds", state.seconds},
+          {"recipe", state.recipe}, {"numerics", state.numerics}, {"data", state.checksums}};
 }
 
 }  // namespace
@@ -98,7 +95,8 @@ TrainingState read_training_state(const fs::path& directory) {
           .tokens = trainer.at("tokens"),
           .seconds = trainer.at("seconds"),
           .recipe = trainer.at("recipe"),
-          .checksums = trainer.at("data")};
+          .checksums = trainer.at("data"),
+          .numerics = trainer.value("numerics", json::object())};
 }
 
 void restore_optimizer(const fs::path& directory, const models::Model& model, AdamW& optimizer) {

@@ -20,6 +20,7 @@ struct TrainingState {
   double seconds = 0.0;                               // time spent in steps
   nlohmann::json recipe = {};                         // to_json of the recipe
   std::map<std::string, std::string> checksums = {};  // DataSet::checksums
+  nlohmann::json numerics = {};                       // describe_numerics(); absent in checkpoints of earlier versions
 };
 
 /// Writes the directory at once: config.json, model.safetensors, tokenizer.json, generation_config.json,

@@ -21,6 +21,7 @@
 #include <cmath>
 #include <vector>
 
+#include "tamis/base/instruction_set.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy_bfloat16_kernel.h"
 
 namespace tamis::ops {
@@ -35,7 +36,7 @@ using at::Tensor;
 constexpr int64_t kBytes = 62'000'000;        // of everything below
 constexpr int64_t kMinRowBytes = 24'000'000;  // of which the rows of a tile get at least this much
 constexpr int64_t kMaxRows = 512;             // dx_DR of a group and the pairs of x stay near the second-level cache
-constexpr int64_t kWeightBlockBytes = 64 << 10;
+constexpr int64_t kBFloat16BlockBytes = 64 << 10;
 constexpr int64_t kMaxWords = 256;
 
 /// C_MN = A_MK B_KN, or C += A B.
@@ -97,7 +98,7 @@ class BFloat16Head {
         tokens_(tokens),
         width_(pass.weight_ND.size(1)),
         gradients_(pass.loss_gradient_T.defined()),
-        blocks_(pass.weight_ND.size(0), std::min(kWeightBlockBytes / (2 * width_), kMaxWords)),
+        blocks_(pass.weight_ND.size(0), std::min(kBFloat16BlockBytes / (2 * width_), kMaxWords)),
         capacity_(rows_of_tile(tokens.size(), blocks_, width_, pass.weight_gradient)),
         tiles_{{.rows = {pass, tokens, blocks_, capacity_}}, {.rows = {pass, tokens, blocks_, capacity_}}} {
     if (gradients_) exp_NR_ = numbers(blocks_.vocabulary * capacity_);
@@ -249,7 +250,7 @@ class BFloat16Head {
 
 /// A small product says whether LibTorch was built with these products and the machine has what they need.
 bool multiplies_bfloat16() {
-  if (!__builtin_cpu_supports("avx512bf16")) return false;  // elsewhere they would be emulated
+  if (instruction_set() < InstructionSet::kAvx512Bf16) return false;  // elsewhere they would be emulated
   try {
     const Tensor ones = at::ones({16 * 16}, at::kBFloat16), sum = at::zeros({16 * 16}, at::kFloat);
     const Product product{.m = 16, .n = 16, .k = 16};

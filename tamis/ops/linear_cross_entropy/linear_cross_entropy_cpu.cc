@@ -22,6 +22,7 @@
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy_bfloat16.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy_kernel.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy_tiles.h"
+#include "tamis/ops/matmul_backend.h"
 
 namespace tamis::ops {
 namespace {
@@ -72,8 +73,7 @@ class Head {
         width_(pass.weight_ND.size(1)),
         gradients_(pass.loss_gradient_T.defined()),
         real_(c10::CppTypeToScalarType<Real>::value),
-        tiling_(tokens.size(), vocabulary_, width_, sizeof(Real),
-                real_ == at::kFloat && float32_products() == Float32Products::kOneDnn),
+        tiling_(tokens.size(), vocabulary_, width_, sizeof(Real), matmul_backend(real_) == MatmulBackend::kOneDnn),
         blocks_(tiling_.blocks),
         rows_(pass, tokens, blocks_, tiling_.rows) {
     const auto real = pass.x_TD.options().dtype(real_);

@@ -58,14 +58,14 @@ class LinearCrossEntropyTest : public ::testing::TestWithParam<Shape> {};
 TEST_P(LinearCrossEntropyTest, IsAsAccurateAsPlainTorch) {
   const Case c = random_case(GetParam());
   const Options options{.reduction = GetParam().reduction};
-  for_each_float32_products(
-      [&] { expect_as_accurate_as_plain(fused(c.target, options), plain(c.target, options), c.in); });
+  for_each_backend(at::kFloat,
+                   [&] { expect_as_accurate_as_plain(fused(c.target, options), plain(c.target, options), c.in); });
 }
 
 TEST_P(LinearCrossEntropyTest, SameBitsForAnyNumberOfThreads) {
   const Case c = random_case(GetParam());
   const Function function = fused(c.target, {.reduction = GetParam().reduction});
-  for_each_float32_products([&] {
+  for_each_backend(at::kFloat, [&] {
     Tensors first;
     for (const int threads : {1, 2, 3, 4, 1}) {
       const Threads guard(threads);
@@ -233,7 +233,7 @@ int64_t peak_beyond_gradients(const Shape& shape, bool gradients) {
 
 TEST(LinearCrossEntropy, HoldsOneTileBeyondTheGradients) {
   static constexpr int64_t kTile = 64'000'000;
-  for_each_float32_products([] {
+  for_each_backend(at::kFloat, [] {
     const Shape shape{.T = 1024, .N = 50257, .D = 64};  // T x N logits: 206 MB
     EXPECT_LE(peak_beyond_gradients(shape, true), kTile);
     EXPECT_LE(peak_beyond_gradients(shape, false), 16 << 20);

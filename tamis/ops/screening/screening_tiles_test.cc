@@ -78,7 +78,7 @@ void expect_screening_of_the_parts(const Case& c) {
 }
 
 TEST(ScreeningTiles, IsScreeningOfTheParts) {
-  testing::for_each_float32_products([] {
+  testing::for_each_backend(at::kFloat, [] {
     expect_screening_of_the_parts({});
     expect_screening_of_the_parts({.gate = false});
   });
@@ -117,7 +117,7 @@ void expect_as_accurate_as_plain(const Case& c) {
 }
 
 TEST(ScreeningTiles, IsAsAccurateAsPlainTorch) {
-  testing::for_each_float32_products([] { expect_as_accurate_as_plain({}); });
+  testing::for_each_backend(at::kFloat, [] { expect_as_accurate_as_plain({}); });
   expect_as_accurate_as_plain({.gate = false});
   expect_as_accurate_as_plain({.options = {.tanh_norm = false}});
   expect_as_accurate_as_plain({.gate = false, .options = {.tanh_norm = false}});

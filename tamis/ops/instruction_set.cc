@@ -1,0 +1,25 @@
+// TAMIS_MAX_ISA takes effect when the operators are loaded, before any of them runs.
+
+#include "tamis/base/instruction_set.h"
+
+#include <cstdio>
+
+#include "tamis/base/error.h"
+#include "tamis/kernels/instruction_set.h"
+
+namespace tamis::ops {
+namespace {
+
+/// A library cannot refuse to be loaded: what is wrong is said, and nothing is restricted.
+bool restrict_all() try {
+  restrict_backends();
+  return kernels::restrict_targets();
+} catch (const Error& error) {
+  std::fprintf(stderr, "tamis: %s\n", error.what());
+  return false;
+}
+
+[[maybe_unused]] const bool restricted = restrict_all();
+
+}  // namespace
+}  // namespace tamis::ops

@@ -1,0 +1,115 @@
+#include "tamis/ops/matmul_backend.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <utility>
+
+#include "tamis/base/instruction_set.h"
+#include "tamis/ops/onednn_linear.h"
+
+namespace tamis::ops {
+namespace {
+
+constexpr std::array<std::pair<MatmulBackend, std::string_view>, 3> kNames = {{
+    {MatmulBackend::kAten, "aten"},
+    {MatmulBackend::kOneDnn, "onednn"},
+    {MatmulBackend::kWidened, "widened"},
+}};
+
+/// Seconds of a product of the sizes of a layer, the least of several.
+template <typename Product>
+double seconds_of(const Product& product) {
+  using Clock = std::chrono::steady_clock;
+  product();  // oneDNN compiles a kernel at its first call
+  double least = 1e30;
+  for (int call = 0; call < 5; ++call) {
+    const auto start = Clock::now();
+    product();
+    least = std::min(least, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return least;
+}
+
+constexpr double kClearly = 1.5;  // a difference that noise does not make
+
+MatmulBackend measured_float32() {
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = at::ones({512, 256}), weight = at::ones({1024, 256});
+  const double aten = seconds_of([&] { at::linear(x, weight); });
+  const double onednn = seconds_of([&] { onednn_linear(x, weight); });
+  return aten > kClearly * onednn ? MatmulBackend::kOneDnn : MatmulBackend::kAten;
+}
+
+MatmulBackend measured_bfloat16() {
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = at::ones({512, 256}), weight = at::ones({1024, 256});
+  const at::Tensor x_bfloat16 = x.to(at::kBFloat16), weight_bfloat16 = weight.to(at::kBFloat16);
+  const double aten = seconds_of([&] { at::linear(x_bfloat16, weight_bfloat16); });
+  const double widened = seconds_of([&] { at::linear(x, weight); });
+  return widened > kClearly * aten ? MatmulBackend::kAten : MatmulBackend::kWidened;
+}
+
+bool is_x86() {
+#if defined(__x86_64__)
+  return true;
+#else
+  return false;
+#endif
+}
+
+MatmulBackend choice(at::ScalarType dtype) {
+  const std::vector<MatmulBackend> candidates = matmul_backends(dtype);
+  if (candidates.size() == 1) return candidates.front();
+  return dtype == at::kFloat ? measured_float32() : measured_bfloat16();
+}
+
+std::atomic<MatmulBackend>& chosen(at::ScalarType dtype) {
+  static std::atomic<MatmulBackend> float32{choice(at::kFloat)};
+  if (dtype == at::kFloat) return float32;
+  static std::atomic<MatmulBackend> bfloat16{choice(at::kBFloat16)};
+  return bfloat16;
+}
+
+}  // namespace
+
+std::string to_string(MatmulBackend backend) {
+  return std::string(kNames.at(static_cast<size_t>(backend)).second);
+}
+
+std::optional<MatmulBackend> matmul_backend_of(std::string_view name) {
+  for (const auto& [backend, known] : kNames) {
+    if (known == name) return backend;
+  }
+  return std::nullopt;
+}
+
+std::vector<MatmulBackend> matmul_backends(at::ScalarType dtype) {
+  const InstructionSet processor = instruction_set();
+  if (dtype == at::kFloat && processor >= InstructionSet::kAvx512 && at::hasMKL() && has_onednn_linear()) {
+    return {MatmulBackend::kAten, MatmulBackend::kOneDnn};
+  }
+  if (dtype == at::kBFloat16 && is_x86() && processor < InstructionSet::kAvx512) return {MatmulBackend::kWidened};
+  if (dtype == at::kBFloat16 && processor < InstructionSet::kAvx512Bf16) {
+    return {MatmulBackend::kAten, MatmulBackend::kWidened};
+  }
+  return {MatmulBackend::kAten};
+}
+
+MatmulBackend matmul_backend(at::ScalarType dtype) {
+  if (dtype != at::kFloat && dtype != at::kBFloat16) return MatmulBackend::kAten;
+  return chosen(dtype).load(std::memory_order_relaxed);
+}
+
+void set_matmul_backend(at::ScalarType dtype, MatmulBackend backend) {
+  const bool fits = backend == MatmulBackend::kAten || (backend == MatmulBackend::kOneDnn && dtype == at::kFloat) ||
+                    (backend == MatmulBackend::kWidened && dtype == at::kBFloat16);
+  TORCH_CHECK_VALUE(fits && (backend != MatmulBackend::kOneDnn || has_onednn_linear()), "matmul backend: products of ",
+                    dtype, " by ", to_string(backend), " are not available");
+  if (dtype == at::kFloat || dtype == at::kBFloat16) chosen(dtype) = backend;
+}
+
+}  // namespace tamis::ops

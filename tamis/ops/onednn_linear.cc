@@ -1,0 +1,58 @@
+#include "tamis/ops/onednn_linear.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <optional>
+#include <string_view>
+
+namespace tamis::ops {
+namespace {
+
+using at::Tensor;
+
+/// oneDNN's X W^T with plain matrices, which LibTorch has for its compiler.
+using OneDnnLinear = Tensor(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
+                            std::string_view then, c10::List<std::optional<at::Scalar>> scalars,
+                            std::optional<std::string_view> algorithm);
+using OneDnnHandle = c10::TypedOperatorHandle<OneDnnLinear>;
+
+Tensor call_onednn(const OneDnnHandle& handle, const Tensor& x, const Tensor& weight_ED) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return handle.call(x, weight_ED, std::nullopt, "none", c10::List<std::optional<at::Scalar>>(), std::nullopt);
+}
+
+/// A small product says whether it is there, of this form and for plain matrices.
+std::optional<OneDnnHandle> find_onednn_linear() {
+  const auto found = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
+  if (!found || !found->hasKernelForDispatchKey(c10::DispatchKey::CPU)) return std::nullopt;
+  try {
+    const auto handle = found->typed<OneDnnLinear>();
+    const Tensor ones = at::ones({16, 16}, at::kFloat);
+    if ((call_onednn(handle, ones, ones) == 16).all().item().toBool()) return handle;
+  } catch (const c10::Error&) {
+  }
+  return std::nullopt;
+}
+
+const std::optional<OneDnnHandle>& onednn_handle() {
+  static const std::optional<OneDnnHandle> found = find_onednn_linear();
+  return found;
+}
+
+/// Without gaps, row by row or column by column: other matrices meet oneDNN's reference code.
+Tensor dense(const Tensor& matrix) {
+  return matrix.is_contiguous() || matrix.t().is_contiguous() ? matrix : matrix.contiguous();
+}
+
+}  // namespace
+
+bool has_onednn_linear() {
+  return onednn_handle().has_value();
+}
+
+Tensor onednn_linear(const Tensor& x, const Tensor& weight_ED) {
+  return call_onednn(*onednn_handle(), x, dense(weight_ED));
+}
+
+}  // namespace tamis::ops
