@@ -2,8 +2,8 @@
 # Files are found by their names: *_test.cc, *_bench.cc, *_kernel.cc and options.cc (no torch) and the rest.
 
 # Compiles the sources of a target in batches: LibTorch's headers cost seconds in every file, and most of a build.
-# An operator's own file, its test and its benchmark (tamis/ops/<name>/<name>*.cc) stay alone, and so do the tasks of
-# tamis/data: they give the same names to what is private to each. Kernels and their tests include themselves once for
+# An operator's own file, its test and its benchmark (tamis/ops/<name>/<name>*.cc) stay alone, and so do the sources
+# of tamis/data: they give the same names to what is private to each. Kernels and their tests include themselves once for
 # every instruction set.
 function(tamis_in_batches)
   if(NOT TAMIS_BATCHES)
@@ -19,7 +19,8 @@ function(tamis_in_batches)
       foreach(file ${sources})
         get_filename_component(folder ${file} DIRECTORY)
         get_filename_component(folder ${folder} NAME)
-        if(file MATCHES "/ops/${folder}/${folder}(_test|_bench)?\\.cc$" OR file MATCHES "/tamis/(data|kernels)/|_kernel\\.cc$")
+        if(file MATCHES "/ops/${folder}/${folder}(_test|_bench)?\\.cc$" OR file MATCHES "/tamis/kernels/|_kernel\\.cc$" OR
+           (file MATCHES "/tamis/data/" AND NOT file MATCHES "_test\\.cc$"))
           set_source_files_properties(${file} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
         endif()
       endforeach()

@@ -171,7 +171,7 @@ def test_bad_input_is_one_line():
 def test_help_has_an_example():
     for arguments in ([], *([name] for name in BENCHES)):
         outcome = bench(*arguments, "--help")
-        assert outcome.returncode == 0 and "Example: tamis bench" in outcome.stdout, outcome.stdout
+        assert outcome.returncode == 0 and "Example:\n  tamis bench" in outcome.stdout, outcome.stdout
 
 
 def main():

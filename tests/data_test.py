@@ -103,7 +103,7 @@ def test_every_task_gives_instances_with_one_answer():
 
 
 def test_the_list_of_tasks_is_whole():
-    listed = generate("--help").stdout.split("Subcommands:")[1].split("Example:")[0]
+    listed = generate("--help").stdout.split("Commands:")[1].split("Options:")[0]
     assert re.findall(r"^  (\w+)", listed, re.MULTILINE) == list(TASKS), listed
 
 
@@ -153,7 +153,7 @@ def test_a_wrong_request_is_one_line():
 def test_help_has_an_example():
     for arguments in ([], *([task] for task in TASKS)):
         outcome = generate(*arguments, "--help")
-        assert outcome.returncode == 0 and "Example: tamis data generate" in outcome.stdout, outcome.stdout
+        assert outcome.returncode == 0 and "Example:\n  tamis data generate" in outcome.stdout, outcome.stdout
 
 
 def main():

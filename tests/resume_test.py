@@ -128,6 +128,19 @@ def expect(result, code, *texts):
 # The tests. Each gets a run directory of its own.
 
 
+def test_a_recipe_without_a_precision_gets_the_fastest_and_keeps_it(run):
+    """The run names it, and goes on in it wherever it is taken up."""
+    expect(train(run, "train.precision=auto", "train.steps=2", "train.schedule=constant"), 0)
+    resolved = re.search(r'precision = "(\w+)"', (run / "config.toml").read_text())[1]
+    machine = json.loads((run / "run.json").read_text())["machine"]
+    check(resolved in ("float32", "bfloat16") and machine["precision"] == resolved, f"resolved to {resolved}: {machine}")
+    check(set(machine["matmul"]) == {"float32", "bfloat16"}, f"no matmul backends in run.json: {machine}")
+    expect(train(run, "train.precision=auto", "train.steps=4", "train.schedule=constant"), 0)
+    other = "float32" if resolved == "bfloat16" else "bfloat16"
+    settings = (f"train.precision={other}", "train.steps=5", "train.schedule=constant")
+    expect(train(run, *settings), 2, f'train.precision was "{resolved}", is "{other}"')
+
+
 def test_uninterrupted(run):
     result = train(work / "uninterrupted")
     expect(result, 0)

@@ -12,7 +12,7 @@ namespace {
 using tamis::testing::error_of;
 using ::testing::HasSubstr;
 
-std::vector<nlohmann::json> lines_of(const std::string& task, const TaskRequest& request, int64_t count) {
+std::vector<nlohmann::json> generated_lines(const std::string& task, const TaskRequest& request, int64_t count) {
   std::vector<nlohmann::json> lines;
   generate(find_task(task), request, count, [&](std::string_view line) {
     EXPECT_EQ(line.find('\n'), line.size() - 1);
@@ -22,7 +22,7 @@ std::vector<nlohmann::json> lines_of(const std::string& task, const TaskRequest&
 }
 
 TEST(Generate, TextTasksGivePromptAnswersAndSpans) {
-  const auto lines = lines_of("needle", {.length = 300, .depth = 0.25, .seed = 3}, 4);
+  const auto lines = generated_lines("needle", {.length = 300, .depth = 0.25, .seed = 3}, 4);
   ASSERT_EQ(lines.size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
     const auto& line = lines[i];
@@ -40,7 +40,7 @@ TEST(Generate, TextTasksGivePromptAnswersAndSpans) {
 }
 
 TEST(Generate, TokenTasksGiveIdsPositionsAndAnswers) {
-  const auto lines = lines_of("mqrar", {.length = 64, .settings = {{"keys", 4}}}, 2);
+  const auto lines = generated_lines("mqrar", {.length = 64, .settings = {{"keys", 4}}}, 2);
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0]["settings"], nlohmann::json({{"keys", 4}, {"queries", 15}, {"vocab", 256}}));
   EXPECT_EQ(lines[0]["ids"].size(), 64u);

@@ -39,7 +39,7 @@ class TaskSources : public ::testing::TestWithParam<Task> {
   std::filesystem::path text_ = directory_.write("text.txt", "Call me Ishmael. Some years ago I went to sea. Why?\n");
 };
 
-std::string text_of(std::span<const int64_t> bytes) {
+std::string text_of_bytes(std::span<const int64_t> bytes) {
   std::string text;
   for (const int64_t byte : bytes) text += static_cast<char>(byte);
   return text;
@@ -66,22 +66,22 @@ size_t counted_end(const Example& example) {
 }
 
 /// What is asked for is one run of bytes up to a line end: right, whatever the order, and within what a model may say.
-void expect_text(const TextTask& task, const Example& example) {
+void expect_text_example(const TextTask& task, const Example& example) {
   const size_t first = first_counted(example), end = counted_end(example);
-  const std::string said = text_of(std::span(example.targets).subspan(first, end - first));
+  const std::string said = text_of_bytes(std::span(example.targets).subspan(first, end - first));
   ASSERT_TRUE(said.starts_with(task.before_answers)) << said;
   ASSERT_TRUE(said.ends_with('\n')) << said;
-  ASSERT_EQ(text_of(std::span(example.tokens).subspan(first + 1, end - first - 1)) + "\n", said);
+  ASSERT_EQ(text_of_bytes(std::span(example.tokens).subspan(first + 1, end - first - 1)) + "\n", said);
   const std::string_view answers = std::string_view(said).substr(task.before_answers.size());
   auto shown = split(answers.substr(0, answers.size() - 1), task.between_answers);
-  auto solved = task.solve(text_of(std::span(example.tokens).first(first + 1)));
+  auto solved = task.solve(text_of_bytes(std::span(example.tokens).first(first + 1)));
   std::ranges::sort(shown);
   std::ranges::sort(solved);
   ASSERT_EQ(shown, solved);
   ASSERT_EQ(task.score(said, shown), 1);
 }
 
-void expect_tokens(const TokenTask& task, const Settings& settings, const Example& example) {
+void expect_token_example(const TokenTask& task, const Settings& settings, const Example& example) {
   for (size_t t = 0; t < example.tokens.size(); ++t) {
     const auto asked = task.solve(std::span(example.tokens).first(t + 1), settings);
     ASSERT_EQ(example.targets[t], asked.value_or(kIgnore)) << "after token " << t;
@@ -100,9 +100,9 @@ TEST_P(TaskSources, TargetsAreWhatTheTokensGive) {
     ASSERT_EQ(static_cast<int64_t>(example.targets.size()), length());
     ASSERT_LT(*std::ranges::max_element(example.tokens), whole.vocab_size());
     if (const auto* text = std::get_if<TextTask>(&task.kind)) {
-      ASSERT_NO_FATAL_FAILURE(expect_text(*text, example));
+      ASSERT_NO_FATAL_FAILURE(expect_text_example(*text, example));
     } else {
-      ASSERT_NO_FATAL_FAILURE(expect_tokens(std::get<TokenTask>(task.kind), settings, example));
+      ASSERT_NO_FATAL_FAILURE(expect_token_example(std::get<TokenTask>(task.kind), settings, example));
     }
   }
 }
@@ -183,7 +183,7 @@ TEST_P(TaskSources, NeverDrawWhatAnEvaluationDraws) {
     const Instance instance =
         make_instance(GetParam(), {.length = asked, .seed = kSeed, .haystack = text ? &*text : nullptr}, index);
     if (const auto* made = std::get_if<TextInstance>(&instance)) {
-      ASSERT_NE(made->prompt, text_of(std::span(example.tokens).first(prompt)));
+      ASSERT_NE(made->prompt, text_of_bytes(std::span(example.tokens).first(prompt)));
     } else {
       ASSERT_NE(std::get<TokenInstance>(instance).ids, example.tokens);
     }

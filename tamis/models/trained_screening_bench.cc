@@ -117,7 +117,7 @@ void screen(benchmark::State& state, bool single, bool with_gradients) {
   state.counters["bounds_%"] = 100 * skipped.bounds / skipped.visible;
 }
 
-const int registered = [] {
+const int trained_registered = [] {
   if (std::getenv("TAMIS_CHECKPOINT") == nullptr || std::getenv("TAMIS_TEXT") == nullptr) return 0;
   const auto add = [](const char* name, bool single, bool with_gradients, std::vector<std::vector<int64_t>> sizes) {
     benchmark::RegisterBenchmark(name, screen, single, with_gradients)
