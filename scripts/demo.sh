@@ -6,8 +6,6 @@ cd "$(dirname "$0")/.."
 program=$1
 instances=20
 [ "${2:-}" = --full ] && instances=100
-# On a busy machine the default spinning of libgomp's waiting threads burns the time of the working ones.
-export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-10000}"
 
 "$program" train recipes/demo.toml
 "$program" eval abc_digits runs/demo --lengths 256,512,1024,2048,4096,16384 --instances "$instances"

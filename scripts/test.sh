@@ -6,8 +6,6 @@ suppressions=$PWD/tests/sanitizers
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0:strict_string_checks=1}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$suppressions/tsan.txt:ignore_noninstrumented_modules=1}"
-# On a busy machine the default spinning of libgomp's waiting threads burns the time of the working ones.
-export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-10000}"
 if [ -n "${2:-}" ]; then
   # What the processor has: kernels name it as Linux does.
   newest=avx2

@@ -12,10 +12,10 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LAYERS = "base kernels ops nn models text data options infer eval train report shootout bench commands cli".split()
-WITHOUT_TORCH = {"base", "kernels", "options", "cli"}
+LAYERS = "base threads kernels ops nn models text data options infer eval train report shootout bench commands cli".split()
+WITHOUT_TORCH = {"base", "threads", "kernels", "options", "cli"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"(tamis/[^"]+)"|[<"]((?:torch|ATen|c10)/[^>"]+)[>"])', re.MULTILINE)
-CMAKE_LAYER = re.compile(r"^tamis_(?:(?:kernel_|operator_|options_|commands_)?layer\((\w+)|(program)\()", re.MULTILINE)
+CMAKE_LAYER = re.compile(r"^tamis_(?:(?:threads_|kernel_|operator_|options_|commands_)?layer\((\w+)|(program)\()", re.MULTILINE)
 
 
 def layer_of(path):

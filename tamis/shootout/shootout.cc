@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <thread>
 #include <utility>
 
+#include "tamis/base/cores.h"
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
 #include "tamis/base/names.h"
@@ -185,12 +185,11 @@ class Shootout {
   }
 
   std::vector<std::string> arguments(const Job& job) const {
-    const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
     std::vector<std::string> words = {"shootout", workers_recipe().string(), "--only", job.name};
     for (const std::string& assignment : options_.overrides) words.insert(words.end(), {"--set", assignment});
     words.insert(words.end(), {"--set", "shootout.dir=" + recipe_.dir.string()});
     const int64_t given = recipe_.mixers[job.mixer].recipe.train.threads;
-    const int64_t threads = std::max<int64_t>(1, (given > 0 ? given : cores) / options_.jobs);
+    const int64_t threads = std::max<int64_t>(1, (given > 0 ? given : usable_cores()) / options_.jobs);
     words.insert(words.end(), {"--threads", std::to_string(threads), "--device", device_.is_cuda() ? "cuda" : "cpu"});
     return words;
   }

@@ -6,9 +6,9 @@
 #include <csignal>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 
+#include "tamis/base/cores.h"
 #include "tamis/base/error.h"
 #include "tamis/base/memory.h"
 #include "tamis/base/random.h"
@@ -45,8 +45,7 @@ class Run {
  public:
   Run(Recipe recipe, bool fresh, at::Device device, std::FILE* messages)
       : device_(device), recipe_(std::move(recipe)), messages_(messages), progress_(messages) {
-    const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-    at::set_num_threads(static_cast<int>(recipe_.train.threads > 0 ? recipe_.train.threads : cores));
+    at::set_num_threads(static_cast<int>(recipe_.train.threads > 0 ? recipe_.train.threads : usable_cores()));
     loaded_.tokenizer = open_tokenizer(recipe_.data.tokenizer);
     data_ = open_data(recipe_, *loaded_.tokenizer);
     if (fresh) {

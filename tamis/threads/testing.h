@@ -1,0 +1,35 @@
+#pragma once
+
+// A load for tests and benches. Included by tests only.
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace tamis::threads::testing {
+
+/// Threads that compute without a pause, as many as the machine has cores: a machine that other programs use.
+class BusyCores {
+ public:
+  BusyCores() {
+    const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+    for (unsigned core = 0; core < cores; ++core) {
+      threads_.emplace_back([this] {
+        while (!stop_.load(std::memory_order_relaxed)) {
+        }
+      });
+    }
+  }
+  ~BusyCores() {
+    stop_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+  BusyCores(const BusyCores&) = delete;
+  BusyCores& operator=(const BusyCores&) = delete;
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tamis::threads::testing
