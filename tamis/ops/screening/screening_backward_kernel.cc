@@ -1,44 +1,16 @@
-// The backward walk. It repeats the forward walk block by block, remembers the accepted pairs of the block, and then
-// goes through those pairs alone: a rejected key costs nothing here and its value is not read.
+// The backward walk. It repeats the forward walk block by block and then goes through the accepted pairs of the block:
+// one by one where there are few of them, panel by panel where there are many. A key that every query of the block
+// rejects costs nothing here and its value is not read.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tamis/ops/screening/screening_backward_kernel.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which includes this file once per instruction set:
+#include "tamis/ops/screening/screening_dense_kernel-inl.h"
 #include "tamis/ops/screening/screening_search_kernel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
-
-/// Scratch memory of a walk by name.
-template <typename Real>
-struct BackwardScratch {
-  explicit BackwardScratch(const ScreeningWalk<Real>& walk) {
-    const int64_t keys = padded(walk.head.key_dim), values = padded(walk.head.value_dim);
-    q = walk.scratch;
-    h = q + kBlockQueries * keys;
-    dq = h + kBlockQueries * values;
-    dh = dq + kBlockQueries * keys;
-    key_row = dh + kBlockQueries * values;
-    value_row = key_row + keys;
-    gate_row = value_row + values;
-    result_row = gate_row + values;
-  }
-  Real *q, *h, *dq, *dh;  // [kBlockQueries] rows
-  Real *key_row, *value_row, *gate_row, *result_row;
-};
-
-/// Remembers the accepted keys of one query in a panel.
-template <typename Real>
-HWY_INLINE int64_t Remember(uint64_t accepted, const Real* HWY_RESTRICT shortfall, int64_t panel, int64_t count,
-                            Real* HWY_RESTRICT accepted_shortfall, int32_t* HWY_RESTRICT accepted_key) {
-  for (; accepted != 0; accepted &= accepted - 1, ++count) {
-    const int64_t l = std::countr_zero(accepted);
-    accepted_shortfall[count] = shortfall[l];
-    accepted_key[count] = static_cast<int32_t>(panel + l);
-  }
-  return count;
-}
 
 /// From the gradient of out = tanh(|h|)/|h| h * G, G = tanh(SiLU(gate)), to dh; writes dgate, and out where it is
 /// wanted. factor and slope are those of TanhNormFactors.
@@ -82,107 +54,6 @@ HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t 
     hn::StoreU(hn::MulAdd(along, hn::LoadU(d, h + at), scaled), d, dh + at);
   }
 }
-
-/// The accepted pairs of a block's queries, 16 at a time whichever query they belong to: many queries accept few keys.
-template <typename Real>
-class PairsBackward {
- public:
-  PairsBackward(ScreeningBackward<Real>& backward, const BackwardScratch<Real>& rows, int64_t first_query,
-                const Slots& slots)
-      : backward_(backward), head_(backward.walk.head), rows_(rows), first_query_(first_query), slots_(slots) {}
-
-  /// The pairs of the query first_query + i. Its dh must be there.
-  HWY_INLINE void add(int64_t i, int64_t count, const Real* HWY_RESTRICT accepted_shortfall,
-                      const int32_t* HWY_RESTRICT accepted_key) {
-    const int64_t value_width = padded(head_.value_dim);
-    const Real* HWY_RESTRICT dh = rows_.dh + i * value_width;
-    for (int64_t a = 0; a < count; ++a) {
-      const int64_t key = accepted_key[a], distance = first_query_ + i - key, e = pairs_;
-      query_[e] = i;
-      distance_[e] = distance;
-      slot_[e] = slots_(key);
-      shortfall_[e] = accepted_shortfall[a];
-      softmask_[e] = *SoftmaskOf(head_, distance);
-      slope_[e] =
-          head_.softmask_slope == nullptr ? Real{0} : head_.softmask_slope[kMaskPadding + head_.span - 1 - distance];
-      dweight_[e] = Dot(dh, backward_.walk.ring.values + slot_[e] * value_width, value_width);
-      if (++pairs_ == kTileKeys) flush();
-    }
-  }
-
-  /// To be called after the last query: dq, the sums of the keys and the scalars' gradients are then complete.
-  HWY_INLINE void finish() {
-    if (pairs_ > 0) flush();
-    backward_.d_accept += 2.0 * static_cast<double>(head_.one_minus_r) * accept_;
-    backward_.d_softmask += softmask_sum_;
-    backward_.d_mipe_step += mipe_;
-  }
-
- private:
-  HWY_INLINE void flush() {
-    const LaneTag<Real> d;
-    const auto one = hn::Set(d, Real{1});
-    auto accept = hn::Zero(d), softmask = hn::Zero(d);
-    for (int64_t e = pairs_; e < kTileKeys; ++e) shortfall_[e] = softmask_[e] = slope_[e] = dweight_[e] = 0;
-    HWY_ALIGN Real weight[kTileKeys], ds[kTileKeys];
-    for (int64_t x = 0; x < kTileKeys; x += hn::MaxLanes(d)) {
-      const auto short_x = hn::Load(d, shortfall_ + x), t = PositivePart(d, hn::Sub(one, short_x));
-      const auto m = hn::Load(d, softmask_ + x), dw = hn::Load(d, dweight_ + x);
-      const auto a = hn::Mul(t, t), da_t = hn::Mul(hn::Mul(dw, m), t);
-      hn::Store(hn::Mul(a, m), d, weight + x);
-      // a = t^2, t = 1 - (1 - s) / r: da/ds = 2 t / r, da/ds_r = 2 t (1 - r) (1 - s) / r.
-      hn::Store(hn::Mul(hn::Add(da_t, da_t), hn::Set(d, head_.inverse_r)), d, ds + x);
-      accept = hn::MulAdd(da_t, short_x, accept);
-      softmask = hn::MulAdd(hn::Mul(dw, a), hn::Load(d, slope_ + x), softmask);
-    }
-    accept_ += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, accept)));
-    softmask_sum_ += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, softmask)));
-    add_rows(weight, ds);
-    pairs_ = 0;
-  }
-
-  /// dq += ds k, dk += ds q and dv += weight dh.
-  HWY_INLINE void add_rows(const Real* HWY_RESTRICT weight, const Real* HWY_RESTRICT ds) {
-    const LaneTag<Real> d;
-    const int64_t key_width = padded(head_.key_dim), value_width = padded(head_.value_dim);
-    const Real* HWY_RESTRICT keys = backward_.walk.ring.rows;
-    for (int64_t e = 0, end = 0; e < pairs_; e = end) {
-      while (end < pairs_ && query_[end] == query_[e]) ++end;
-      const Real* HWY_RESTRICT q = rows_.q + query_[e] * key_width;
-      const Real* HWY_RESTRICT dh = rows_.dh + query_[e] * value_width;
-      Real* HWY_RESTRICT dq = rows_.dq + query_[e] * key_width;
-      for (int64_t at = 0; at < key_width; at += hn::MaxLanes(d)) {
-        auto sum = hn::LoadU(d, dq + at);
-        for (int64_t p = e; p < end; ++p) {
-          sum = hn::MulAdd(hn::Set(d, ds[p]), hn::LoadU(d, keys + slot_[p] * key_width + at), sum);
-        }
-        hn::StoreU(sum, d, dq + at);
-      }
-      for (int64_t p = e; p < end; ++p) {
-        Real* HWY_RESTRICT sums = backward_.sums + slot_[p] * (key_width + value_width);
-        AddScaled(ds[p], q, sums, key_width);
-        AddScaled(weight[p], dh, sums + key_width, value_width);
-      }
-      if (head_.mipe_step == 0) continue;
-      // ds_ij / d step = (i - j) (q0 k1 - q1 k0): only differences of positions, whatever their size.
-      for (int64_t p = e; p < end; ++p) {
-        const Real* key = keys + slot_[p] * key_width;
-        const double cross = static_cast<double>(q[0]) * key[1] - static_cast<double>(q[1]) * key[0];
-        mipe_ += static_cast<double>(ds[p]) * static_cast<double>(distance_[p]) * cross;
-      }
-    }
-  }
-
-  ScreeningBackward<Real>& backward_;
-  const ScreeningHead<Real>& head_;
-  const BackwardScratch<Real>& rows_;
-  const int64_t first_query_;
-  const Slots slots_;
-  double accept_ = 0, softmask_sum_ = 0, mipe_ = 0;
-  int64_t pairs_ = 0;  // waiting
-  int64_t query_[kTileKeys], distance_[kTileKeys], slot_[kTileKeys];
-  HWY_ALIGN Real shortfall_[kTileKeys], softmask_[kTileKeys], slope_[kTileKeys], dweight_[kTileKeys];
-};
 
 /// dq of one query: undoes normalisation and rotation. q is the unit rotated row, norm its denominator.
 template <typename Real>
@@ -269,17 +140,113 @@ HWY_INLINE void PrefetchBlock(const ScreeningBackward<Real>& backward, int64_t f
   PrefetchNextBlock(walk, first, count);
 }
 
+/// The queries [first, first + count) of a walk: h once more, and which pairs count. A panel's pairs are remembered one
+/// by one, or it is marked as dense.
+template <typename Real>
+class Block {
+ public:
+  Block(ScreeningBackward<Real>& backward, const BackwardScratch<Real>& scratch, int64_t first, int64_t count)
+      : backward_(backward),
+        walk_(backward.walk),
+        scratch_(scratch),
+        first_(first),
+        count_(count),
+        first_tile_(FirstVisibleTile(walk_, first)),
+        slots_(first_tile_, walk_.ring.capacity),
+        capacity_(accepted_capacity(walk_.head.span)) {}
+
+  HWY_INLINE void screen(Verdicts<Real>& verdicts) {
+    const int64_t value_width = padded(walk_.head.value_dim);
+    std::fill(scratch_.h, scratch_.h + count_ * value_width, Real{0});
+    std::fill(accepted_count_, accepted_count_ + count_, 0);
+    std::fill_n(backward_.panels, panel(first_ + count_ - 1) + 1, PanelTally{});
+    const auto slots_of = [&](int64_t key) HWY_ATTR { return PanelSlots(slots_, key, walk_.ring.capacity); };
+    const int64_t indexed = ForAcceptedKeys<true>(
+        walk_, scratch_.q, first_, count_, slots_, verdicts,
+        [&](int64_t i, uint64_t accepted, const Real* weight, const Real* shortfall, int64_t key) HWY_ATTR {
+          AddAccepted(walk_, accepted, weight, slots_of(key), scratch_.h + i * value_width);
+          backward_.panels[panel(key)].add(accepted);
+          remember(i, accepted, shortfall, key);
+        },
+        [&](int64_t key) HWY_ATTR {
+          AddPanel(walk_, verdicts, count_, slots_of(key), scratch_.h);
+          PanelTally& tally = backward_.panels[panel(key)];
+          for (int64_t i = 0; i < count_; ++i) tally.add(verdicts.accepted[i]);
+          tally.dense = IsDense(walk_, tally, slots_of(key), count_);
+          for (int64_t i = 0; i < count_ && !tally.dense; ++i) {
+            remember(i, verdicts.accepted[i], verdicts.shortfall + i * kPanelKeys, key);
+          }
+        });
+    for (int64_t key = 0; key < indexed; key += kPanelKeys) {
+      PanelTally& tally = backward_.panels[panel(key)];
+      tally.dense = IsDense(walk_, tally, slots_of(key), count_);
+    }
+    if (indexed > 0) forget_dense();
+  }
+
+  /// dq, what the block adds to the sums of keys, and what its pairs add to those of the scalars. dh must be there.
+  HWY_INLINE void add_gradients() {
+    std::fill_n(scratch_.dq, kBlockQueries * padded(walk_.head.key_dim), Real{0});
+    ScalarSums scalars;
+    PairsBackward<Real> pairs(backward_, scratch_, first_, slots_, scalars);
+    for (int64_t i = 0; i < count_; ++i) {
+      pairs.add(i, accepted_count_[i], backward_.accepted_shortfall + i * capacity_,
+                backward_.accepted_key + i * capacity_);
+    }
+    pairs.finish();
+    DensePanels<Real> dense(backward_, scratch_, first_, count_, scalars);
+    for (int64_t key = first_tile_; key < first_ + count_; key += kPanelKeys) {
+      const PanelTally& tally = backward_.panels[panel(key)];
+      if (!tally.dense) continue;
+      dense.add(key, tally.wanted, PanelSlots(slots_, key, walk_.ring.capacity));
+      if (walk_.skipped != nullptr) walk_.skipped->dense += tally.accepted;
+    }
+    backward_.d_accept += 2.0 * static_cast<double>(walk_.head.one_minus_r) * scalars.accept;
+    backward_.d_softmask += scalars.softmask;
+    backward_.d_mipe_step += scalars.mipe;
+  }
+
+ private:
+  int64_t panel(int64_t key) const { return (key - first_tile_) / kPanelKeys; }
+
+  HWY_INLINE void remember(int64_t i, uint64_t accepted, const Real* HWY_RESTRICT shortfall, int64_t key) {
+    accepted_count_[i] = Remember(accepted, shortfall, key, accepted_count_[i],
+                                  backward_.accepted_shortfall + i * capacity_, backward_.accepted_key + i * capacity_);
+  }
+
+  /// Pairs that the index found before it was known that their panel is dense.
+  HWY_INLINE void forget_dense() {
+    for (int64_t i = 0; i < count_; ++i) {
+      Real* shortfall = backward_.accepted_shortfall + i * capacity_;
+      int32_t* key = backward_.accepted_key + i * capacity_;
+      int64_t kept = 0;
+      for (int64_t a = 0; a < accepted_count_[i]; ++a) {
+        shortfall[kept] = shortfall[a];
+        key[kept] = key[a];
+        kept += backward_.panels[panel(key[a])].dense ? 0 : 1;
+      }
+      accepted_count_[i] = kept;
+    }
+  }
+
+  ScreeningBackward<Real>& backward_;
+  const ScreeningWalk<Real>& walk_;
+  const BackwardScratch<Real>& scratch_;
+  const int64_t first_, count_, first_tile_;
+  const Slots slots_;
+  const int64_t capacity_;
+  int64_t accepted_count_[kBlockQueries];
+};
+
 template <typename Real>
 void Backward(ScreeningBackward<Real>& backward) {
   const ScreeningWalk<Real>& walk = backward.walk;
   const int64_t key_width = padded(walk.head.key_dim), value_width = padded(walk.head.value_dim);
-  const int64_t capacity = accepted_capacity(walk.head.span);
   BackwardScratch<Real> scratch(walk);
   HWY_ALIGN Real factor[kBlockQueries], slope[kBlockQueries];
   double query_norm[kBlockQueries];
   Verdicts<Real> verdicts;
   Rotations<Real> rotations(walk.head);
-  int64_t accepted_count[kBlockQueries];
   int64_t packed = walk.packed, retired = walk.packed;
 
   for (int64_t first = walk.first; first < walk.last; first += walk.block) {
@@ -289,30 +256,14 @@ void Backward(ScreeningBackward<Real>& backward) {
     PackKeys(walk, packed, first + count, rotations, scratch.q);
     packed = first + count;
     LoadQueries(walk, first, count, rotations, scratch.q, query_norm);
-    std::fill(scratch.h, scratch.h + count * value_width, Real{0});
-    std::fill(accepted_count, accepted_count + count, 0);
-    const Slots slots(FirstVisibleTile(walk, first), walk.ring.capacity);
-    ForAcceptedKeys<true>(walk, scratch.q, first, count, slots, verdicts,
-                          [&](int64_t i, uint64_t accepted, const Real* weight, const Real* shortfall, int64_t panel)
-                              HWY_ATTR {
-                                AddAccepted(walk, accepted, weight, panel, slots, scratch.h + i * value_width);
-                                accepted_count[i] = Remember(accepted, shortfall, panel, accepted_count[i],
-                                                             backward.accepted_shortfall + i * capacity,
-                                                             backward.accepted_key + i * capacity);
-                              });
-
+    Block<Real> block(backward, scratch, first, count);
+    block.screen(verdicts);
     TanhNormFactors(walk.head, scratch.h, count, factor, slope);
-
-    std::fill(scratch.dq, scratch.dq + count * key_width, Real{0});
     for (int64_t i = 0; i < count; ++i) {
       FinishBackward(backward, first + i, factor[i], slope[i], scratch.h + i * value_width,
                      scratch.dh + i * value_width, scratch.gate_row, scratch.result_row);
     }
-    PairsBackward<Real> pairs(backward, scratch, first, slots);
-    for (int64_t i = 0; i < count; ++i) {
-      pairs.add(i, accepted_count[i], backward.accepted_shortfall + i * capacity, backward.accepted_key + i * capacity);
-    }
-    pairs.finish();
+    block.add_gradients();
     for (int64_t i = 0; i < count; ++i) {
       FinishQuery(backward, rotations, first + i, scratch.q + i * key_width, query_norm[i], scratch.dq + i * key_width);
     }

@@ -126,6 +126,7 @@ struct Problem {
       bounds.skipped->visible += one.visible;
       bounds.skipped->similarities += one.similarities;
       bounds.skipped->bounds += one.bounds;
+      bounds.skipped->dense += one.dense;
     }
   }
 
@@ -214,8 +215,7 @@ std::pair<Tensor, Tensor> backward(const Tensor& grad_in, const Tensor& q, const
     const Stretch& stretch = problem.stretches[item];
     ScratchMemory<Real>& memory = thread_memory<Real>();
     const int64_t span = problem.heads[stretch.head].constants.span;
-    // The accepted pairs of a block are remembered: short blocks where a query may accept many keys.
-    const int64_t block = span <= 64 ? 16 : span <= kWideSpan ? kernels::kBlockQueries : 8;
+    const int64_t block = block_for_span(span);
     auto work = work_of(stretch, block, memory);
     const int64_t capacity = work.walk.ring.capacity;
     work.walk.ring.rows = memory.take(capacity * padded(K));
@@ -226,6 +226,7 @@ std::pair<Tensor, Tensor> backward(const Tensor& grad_in, const Tensor& q, const
     std::fill_n(work.sums, capacity * sums_width, Real{0});
     work.accepted_shortfall = memory.take(block * kernels::accepted_capacity(span));
     work.accepted_key = memory.template take<int32_t>(block * kernels::accepted_capacity(span));
+    work.panels = memory.template take<kernels::PanelTally>(kernels::panel_capacity(span));
     if (stretch.part > 0) {
       work.halo = boundaries[index_of(stretch) - 1].halo.data();
     } else if (work.walk.packed > 0) {

@@ -41,6 +41,7 @@ struct SkippedWork {
   double visible = 0;       // pairs within the window
   double similarities = 0;  // of them computed, at most: a block passes over tiles that some of its queries cannot see
   double bounds = 0;        // similarities of a query with a node's centre
+  double dense = 0;         // accepted pairs that the backward pass took panel by panel
 };
 
 /// The index of one head. Slot x of the index holds key 65,536 (x / 65,536) + position[x]; slots of a chunk hold the

@@ -21,8 +21,6 @@ HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-inline constexpr int64_t kPanelKeys = 64;  // keys whose verdicts fit one 64-bit word
-
 /// Softmask of a query for the 16 keys that begin `distance` before it.
 template <typename Real>
 HWY_INLINE const Real* SoftmaskOf(const ScreeningHead<Real>& head, int64_t distance) {
@@ -93,26 +91,41 @@ HWY_INLINE bool AnyMayCount(const ScreeningHead<Real>& head, const hn::Vec<LaneT
 /// The lanes of a mask as bits.
 template <typename Real>
 HWY_INLINE uint64_t BitsOf(hn::Mask<LaneTag<Real>> mask) {
-  uint8_t bytes[8] = {};
+  uint8_t bytes[8];  // those that hold no lane are not written
   hn::StoreMaskBits(LaneTag<Real>(), mask, bytes);
-  return static_cast<uint64_t>(bytes[0] | (bytes[1] << 8));
+  return hn::MaxLanes(LaneTag<Real>()) <= 8 ? bytes[0] : static_cast<uint64_t>(bytes[0] | (bytes[1] << 8));
 }
 
 /// Queries that are screened together: their similarities fill 8 registers.
 template <typename Real>
 inline constexpr int64_t kQueryGroup = std::max<int64_t>(8 / (kTileKeys / hn::MaxLanes(LaneTag<Real>())), 1);
 
+/// The lanes whose key is of the query's document: keys key, key + 1, ...; query i of a walk up to `last`.
+template <typename Real>
+HWY_INLINE hn::Mask<LaneTag<Real>> OfSameDocument(const ScreeningWalk<Real>& walk, int64_t i, int64_t key) {
+  const LaneTag<Real> d;
+  const Real* document = walk.document - walk.key_origin;
+  // The last tile may reach past the last key, and the last group past the last query: masked out, never read.
+  const int64_t end = std::min(i + 1, walk.last);
+  HWY_ALIGN Real keys[kTileKeys];
+  for (int64_t l = 0; l < static_cast<int64_t>(hn::MaxLanes(d)); ++l) {
+    const int64_t j = key + l;
+    keys[l] = j >= walk.key_origin && j < end ? document[j] : Real{-1};
+  }
+  return hn::Eq(hn::Load(d, keys), hn::Set(d, i < walk.last ? document[i] : Real{-2}));
+}
+
 /// Eq. (8)-(11) for a group of queries and one tile of keys. kKeepShortfall: the backward pass wants (1 - s) / r too.
-template <bool kKeepShortfall, int64_t kGroup, typename Real>
-HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT q, int64_t first_query,
-                           int64_t query, const Real* HWY_RESTRICT tile, int64_t key, int64_t offset,
-                           Verdicts<Real>& verdicts) {
+/// kMasked: false where each of the keys counts as 1 for each of the queries.
+template <bool kKeepShortfall, bool kMasked, int64_t kGroup, typename Real>
+HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT rows, int64_t first_query,
+                           const Real* HWY_RESTRICT tile, int64_t key, uint64_t* HWY_RESTRICT accepted, int64_t offset,
+                           Real* HWY_RESTRICT weights, Real* HWY_RESTRICT shortfalls) {
   const LaneTag<Real> d;
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   constexpr int64_t kVectors = kTileKeys / kWidth;
   const ScreeningHead<Real>& head = walk.head;
   const int64_t K = head.key_dim, width = padded(K);
-  const Real* HWY_RESTRICT rows = q + query * width;
   hn::Vec<LaneTag<Real>> s[kGroup][kVectors];
   const auto similarities = [&](auto stride) HWY_ATTR {
     Similarities<kGroup, kVectors, Real>(
@@ -130,36 +143,28 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
 
   const auto zero = hn::Zero(d);
   for (int64_t g = 0; g < kGroup; ++g) {
-    const int64_t i = first_query + query + g;
-    const Real* softmask = SoftmaskOf(head, i - key);
+    const Real* softmask = kMasked ? SoftmaskOf(head, first_query + g - key) : nullptr;
     uint64_t bits = 0;
     for (int64_t x = 0; x < kVectors; ++x) {
       // A NaN similarity stays NaN and is accepted, so that it shows in the result. Lanes outside the window may hold
       // anything; their softmask is 0.
-      const auto m = hn::LoadU(d, softmask + x * kWidth);
       hn::Vec<LaneTag<Real>> shortfall, trim;
       TrimLanes(head, s[g][x], shortfall, trim);
-      const auto weight = hn::Mul(hn::Mul(trim, trim), m);  // (11)
-      const auto rejected = hn::Eq(trim, zero);
-      auto counts = hn::And(hn::Gt(m, zero), hn::Not(rejected));
-      if (walk.document != nullptr) {
-        const Real* document = walk.document - walk.key_origin;
-        // The last tile may reach past the last key, and the last group past the last query: masked out, never read.
-        const int64_t end = std::min(i + 1, walk.last);
-        HWY_ALIGN Real keys[kTileKeys];
-        for (int64_t l = 0; l < kWidth; ++l) {
-          const int64_t j = key + x * kWidth + l;
-          keys[l] = j >= walk.key_origin && j < end ? document[j] : Real{-1};
+      auto weight = hn::Mul(trim, trim);
+      auto counts = hn::Not(hn::Eq(trim, zero));
+      if constexpr (kMasked) {
+        const auto m = hn::LoadU(d, softmask + x * kWidth);
+        weight = hn::Mul(weight, m);  // (11)
+        counts = hn::And(hn::Gt(m, zero), counts);
+        if (walk.document != nullptr) {
+          counts = hn::And(counts, OfSameDocument(walk, first_query + g, key + x * kWidth));
         }
-        const Real own = i < walk.last ? document[i] : Real{-2};
-        counts = hn::And(counts, hn::Eq(hn::Load(d, keys), hn::Set(d, own)));
       }
       bits |= BitsOf<Real>(counts) << (x * kWidth);
-      const int64_t at = (query + g) * kPanelKeys + offset + x * kWidth;
-      hn::Store(weight, d, verdicts.weight + at);
-      if constexpr (kKeepShortfall) hn::Store(shortfall, d, verdicts.shortfall + at);
+      hn::Store(weight, d, weights + g * kPanelKeys + x * kWidth);
+      if constexpr (kKeepShortfall) hn::Store(shortfall, d, shortfalls + g * kPanelKeys + x * kWidth);
     }
-    verdicts.accepted[query + g] |= bits << offset;
+    accepted[g] |= bits << offset;
   }
 }
 
@@ -179,20 +184,31 @@ HWY_INLINE void StoreWantedValues(const ScreeningWalk<Real>& walk, uint64_t want
 /// Screens the keys [panel, panel + 64) for `count` queries from `first_query` on, and brings in every value that one
 /// of them accepts.
 template <bool kKeepShortfall, typename Real>
-HWY_INLINE void ScreenPanel(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT q, int64_t first_query,
-                            int64_t count, int64_t panel, const Slots& slots, Verdicts<Real>& verdicts) {
-  const int64_t K = walk.head.key_dim, last_key = first_query + count;
-  for (int64_t i = 0; i < kBlockQueries; ++i) verdicts.accepted[i] = 0;
+HWY_NOINLINE void ScreenPanel(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT q, int64_t first_query,
+                              int64_t count, int64_t panel, const Slots& slots, Verdicts<Real>& verdicts) {
+  const ScreeningHead<Real>& head = walk.head;
+  const int64_t K = head.key_dim, width = padded(K), last_key = first_query + count;
+  const bool every_key_counts = head.softmask == nullptr && walk.document == nullptr;
+  std::fill_n(verdicts.accepted, kBlockQueries, uint64_t{0});
   for (int64_t key = panel; key < std::min(panel + kPanelKeys, last_key); key += kTileKeys) {
     const Real* tile = walk.ring.tiles + slots(key) / kTileKeys * K * kTileKeys;
+    const auto screen = [&](auto masked, auto group, int64_t query) HWY_ATTR {
+      const int64_t at = query * kPanelKeys + key - panel;
+      ScreenTile<kKeepShortfall, masked, group>(walk, q + query * width, first_query + query, tile, key,
+                                                verdicts.accepted + query, key - panel, verdicts.weight + at,
+                                                verdicts.shortfall + at);
+    };
+    using Group = std::integral_constant<int64_t, kQueryGroup<Real>>;
     if (count == 1) {
-      ScreenTile<kKeepShortfall, 1>(walk, q, first_query, 0, tile, key, key - panel, verdicts);
-      continue;
-    }
-    for (int64_t query = 0; query < count; query += kQueryGroup<Real>) {
-      const int64_t first_of_group = first_query + query, last_of_group = first_of_group + kQueryGroup<Real> - 1;
-      if (key > last_of_group || key + kTileKeys <= first_of_group - walk.head.span + 1) continue;  // nobody sees it
-      ScreenTile<kKeepShortfall, kQueryGroup<Real>>(walk, q, first_query, query, tile, key, key - panel, verdicts);
+      screen(std::true_type(), std::integral_constant<int64_t, 1>(), 0);
+    } else if (every_key_counts && key + kTileKeys <= first_query + 1) {
+      for (int64_t query = 0; query < count; query += Group()) screen(std::false_type(), Group(), query);
+    } else {
+      for (int64_t query = 0; query < count; query += Group()) {
+        const int64_t first_of_group = first_query + query, last_of_group = first_of_group + Group() - 1;
+        if (key > last_of_group || key + kTileKeys <= first_of_group - head.span + 1) continue;  // nobody sees it
+        screen(std::true_type(), Group(), query);
+      }
     }
   }
   uint64_t wanted = 0;
@@ -200,38 +216,68 @@ HWY_INLINE void ScreenPanel(const ScreeningWalk<Real>& walk, const Real* HWY_RES
   StoreWantedValues(walk, wanted, panel, slots);
 }
 
-/// h += sum of weight * value over the accepted keys of one query: the only place where values are read.  (12)
-/// The panel is summed by itself first: two short sums round less than one long one.
-template <int kVectors, typename Real>
-HWY_INLINE void AddAcceptedColumns(uint64_t accepted, const Real* HWY_RESTRICT weight, const Real* HWY_RESTRICT values,
-                                   int64_t width, int64_t panel, const Slots& slots, Real* HWY_RESTRICT h) {
+/// Columns of a sum of rows that fit into registers, in vectors: few enough for 16 of them, and enough that a sum waits
+/// for nothing.
+inline constexpr int kSumVectors = 8;
+
+/// out += sum of factor[l] * row(l) over the bits l of `rows`, kVectors vectors of columns. They are summed by
+/// themselves first: two short sums round less than one long one.
+template <int kVectors, typename Real, typename RowOf>
+HWY_INLINE void AddRowsColumns(uint64_t rows, const Real* HWY_RESTRICT factor, const RowOf& row,
+                               Real* HWY_RESTRICT out) {
   const LaneTag<Real> d;
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   hn::Vec<LaneTag<Real>> sum[kVectors];
   for (int x = 0; x < kVectors; ++x) sum[x] = hn::Zero(d);
-  for (uint64_t left = accepted; left != 0; left &= left - 1) {
-    const int64_t l = std::countr_zero(left);
-    const Real* HWY_RESTRICT value = values + slots(panel + l) * width;
-    const auto w = hn::Set(d, weight[l]);
-    for (int x = 0; x < kVectors; ++x) sum[x] = hn::MulAdd(w, hn::LoadU(d, value + x * kWidth), sum[x]);
+  for (; rows != 0; rows &= rows - 1) {
+    const int64_t l = std::countr_zero(rows);
+    const Real* HWY_RESTRICT row_l = row(l);
+    const auto f = hn::Set(d, factor[l]);
+    for (int x = 0; x < kVectors; ++x) sum[x] = hn::MulAdd(f, hn::LoadU(d, row_l + x * kWidth), sum[x]);
   }
   for (int x = 0; x < kVectors; ++x) {
-    hn::StoreU(hn::Add(hn::LoadU(d, h + x * kWidth), sum[x]), d, h + x * kWidth);
+    hn::StoreU(hn::Add(hn::LoadU(d, out + x * kWidth), sum[x]), d, out + x * kWidth);
   }
 }
 
+/// The same for padded rows of `width` numbers.
+template <typename Real, typename RowOf>
+HWY_INLINE void AddRows(uint64_t rows, const Real* HWY_RESTRICT factor, int64_t width, const RowOf& row,
+                        Real* HWY_RESTRICT out) {
+  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
+  constexpr int kRest = std::min<int64_t>(kTileKeys / kWidth, 4);  // vectors that every padded row is a multiple of
+  const auto add = [&](auto vectors, int64_t at) HWY_ATTR {
+    AddRowsColumns<vectors>(
+        rows, factor, [&](int64_t l) HWY_ATTR { return row(l) + at; }, out + at);
+  };
+  int64_t at = 0;
+  for (; at + kSumVectors * kWidth <= width; at += kSumVectors * kWidth) {
+    add(std::integral_constant<int, kSumVectors>(), at);
+  }
+  for (; at + 4 * kWidth <= width; at += 4 * kWidth) add(std::integral_constant<int, 4>(), at);
+  for (; at < width; at += kRest * kWidth) add(std::integral_constant<int, kRest>(), at);
+}
+
+/// h += sum of weight * value over the accepted keys of one query in a panel: the only place where the forward pass
+/// reads values.                                                                                                  (12)
 template <typename Real>
 HWY_INLINE void AddAccepted(const ScreeningWalk<Real>& walk, uint64_t accepted, const Real* HWY_RESTRICT weight,
-                            int64_t panel, const Slots& slots, Real* HWY_RESTRICT h) {
-  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
+                            const PanelSlots& slots, Real* HWY_RESTRICT h) {
+  const Real* HWY_RESTRICT values = walk.ring.values;
   const int64_t width = padded(walk.head.value_dim);
-  const Real* values = walk.ring.values;
-  int64_t at = 0;
-  for (; at + 4 * kWidth <= width; at += 4 * kWidth) {
-    AddAcceptedColumns<4>(accepted, weight, values + at, width, panel, slots, h + at);
-  }
-  for (; at < width; at += kWidth) {
-    AddAcceptedColumns<1>(accepted, weight, values + at, width, panel, slots, h + at);
+  const PanelSlots slot = slots;  // in registers
+  AddRows(
+      accepted, weight, width, [&](int64_t l) HWY_ATTR { return values + slot(l) * width; }, h);
+}
+
+/// The same for the queries of a block, `count` rows of h.
+template <typename Real>
+HWY_NOINLINE void AddPanel(const ScreeningWalk<Real>& walk, const Verdicts<Real>& verdicts, int64_t count,
+                           const PanelSlots& slots, Real* HWY_RESTRICT h) {
+  const int64_t width = padded(walk.head.value_dim);
+  for (int64_t i = 0; i < count; ++i) {
+    if (verdicts.accepted[i] == 0) continue;
+    AddAccepted(walk, verdicts.accepted[i], verdicts.weight + i * kPanelKeys, slots, h + i * width);
   }
 }
 

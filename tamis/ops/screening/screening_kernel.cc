@@ -31,9 +31,12 @@ void Forward(const ScreeningWalk<Real>& walk) {
     LoadQueries(walk, first, count, rotations, q);
     std::fill(h, h + count * value_width, Real{0});
     const Slots slots(FirstVisibleTile(walk, first), walk.ring.capacity);
-    ForAcceptedKeys<false>(walk, q, first, count, slots, verdicts,
-                           [&](int64_t i, uint64_t accepted, const Real* weight, const Real*, int64_t panel)
-                               HWY_ATTR { AddAccepted(walk, accepted, weight, panel, slots, h + i * value_width); });
+    const auto slots_of = [&](int64_t panel) HWY_ATTR { return PanelSlots(slots, panel, walk.ring.capacity); };
+    ForAcceptedKeys<false>(
+        walk, q, first, count, slots, verdicts,
+        [&](int64_t i, uint64_t accepted, const Real* weight, const Real*, int64_t panel)
+            HWY_ATTR { AddAccepted(walk, accepted, weight, slots_of(panel), h + i * value_width); },
+        [&](int64_t panel) HWY_ATTR { AddPanel(walk, verdicts, count, slots_of(panel), h); });
     TanhNormFactors(walk.head, h, count, factor);
     for (int64_t i = 0; i < count; ++i) Finish(walk, first + i, factor[i], h + i * value_width, gate);
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "tamis/kernels/rows.h"
@@ -14,6 +15,7 @@
 namespace tamis::kernels {
 
 inline constexpr int64_t kTileKeys = kLanes;  // keys of a tile: the lanes of a similarity vector
+inline constexpr int64_t kPanelKeys = 64;     // keys whose verdicts fit one 64-bit word
 inline constexpr int64_t kBlockQueries = 32;  // most queries that are answered together
 inline constexpr int64_t kMaskPadding = 64;   // zeros on either side of a softmask table
 
@@ -88,6 +90,18 @@ constexpr int64_t forward_scratch(int64_t key_dim, int64_t value_dim) {
 template <typename Real>
 void screening_forward(const ScreeningWalk<Real>& walk);
 
+/// What a block of queries accepts of a panel of 64 keys.
+struct PanelTally {
+  uint64_t wanted = 0;   // bit l: some query accepts key l
+  int32_t accepted = 0;  // pairs
+  bool dense = false;    // its pairs are not remembered one by one
+
+  void add(uint64_t keys) {
+    wanted |= keys;
+    accepted += std::popcount(keys);
+  }
+};
+
 /// The gradients of a walk over queries [first, last), walk.out being the gradient of the result; `result` may be the
 /// same memory. Key gradients gather in `sums` while their keys are in the ring and are written when no later query can
 /// see them.
@@ -106,6 +120,7 @@ struct ScreeningBackward {
   Real* sums = nullptr;                // [capacity][...], zero before and after the stretch
   Real* accepted_shortfall = nullptr;  // [block][accepted_capacity(span)]
   int32_t* accepted_key = nullptr;     // [block][accepted_capacity(span)]
+  PanelTally* panels = nullptr;        // [panel_capacity(span)] what a block's queries accept of 64 keys each
   // Results, summed over pairs: gradients of s_w through the softmask, of mipe_step, and of s_r.
   double d_softmask = 0;
   double d_mipe_step = 0;
@@ -116,8 +131,13 @@ constexpr int64_t accepted_capacity(int64_t span) {
   return padded(span) + kTileKeys;
 }
 
+/// Panels that a block can see.
+constexpr int64_t panel_capacity(int64_t span) {
+  return (span + kBlockQueries + kTileKeys) / kPanelKeys + 2;
+}
+
 constexpr int64_t backward_scratch(int64_t key_dim, int64_t value_dim) {
-  return 2 * kBlockQueries * (padded(key_dim) + padded(value_dim)) + padded(key_dim) + 3 * padded(value_dim);
+  return 3 * kBlockQueries * (padded(key_dim) + padded(value_dim)) + padded(key_dim) + 3 * padded(value_dim);
 }
 
 template <typename Real>

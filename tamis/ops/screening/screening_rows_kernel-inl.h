@@ -89,6 +89,17 @@ class Slots {
   int64_t first_, first_slot_, capacity_;
 };
 
+/// Slots of the 64 keys of a panel: adjacent, but where the ring ends they go on at its beginning.
+class PanelSlots {
+ public:
+  PanelSlots(const Slots& slots, int64_t panel, int64_t capacity)
+      : first_(slots(panel)), wrapped_(first_ - capacity), until_(capacity - first_) {}
+  HWY_INLINE int64_t operator()(int64_t l) const { return l + (l < until_ ? first_ : wrapped_); }
+
+ private:
+  int64_t first_, wrapped_, until_;
+};
+
 /// Brings the values of the keys key(0), key(1), ..., key(count - 1) into the ring, at unit length.
 template <typename Real, typename KeyOf>
 HWY_INLINE void StoreValues(const ScreeningWalk<Real>& walk, int64_t count, const KeyOf& key, const Slots& slots) {

@@ -118,12 +118,14 @@ HWY_INLINE void SearchWindow(const ScreeningWalk<Real>& walk, const Real* HWY_RE
   }
 }
 
-/// Calls consume(i, accepted, weight, shortfall, panel) for the accepted keys of every query of a block, panels of 64
-/// keys in order: the same calls with and without an index. Values are in the ring by then. A rejected key's is not
-/// read.
-template <bool kKeepShortfall, typename Real, typename Consume>
-HWY_INLINE void ForAcceptedKeys(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT q, int64_t first,
-                                int64_t count, const Slots& slots, Verdicts<Real>& verdicts, const Consume& consume) {
+/// Finds what every query of a block accepts, panels of 64 keys in order. Keys [0, n) come from the index, a query at a
+/// time: of_query(i, accepted, weight, shortfall, panel). The others come a panel at a time: of_panel(panel), its
+/// verdicts being those of the block. Both find the same, bit for bit. Values are in the ring by then. A key that no
+/// query accepts has no value there. Returns n.
+template <bool kKeepShortfall, typename Real, typename OfQuery, typename OfPanel>
+HWY_INLINE int64_t ForAcceptedKeys(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT q, int64_t first,
+                                   int64_t count, const Slots& slots, Verdicts<Real>& verdicts, const OfQuery& of_query,
+                                   const OfPanel& of_panel) {
   const int64_t indexed = walk.index == nullptr ? 0 : advance_index(walk, first);
   for (int64_t window = 0; window < indexed; window += kIndexWindow) {
     IndexVerdicts<Real>& found = *walk.index->verdicts;
@@ -135,8 +137,8 @@ HWY_INLINE void ForAcceptedKeys(const ScreeningWalk<Real>& walk, const Real* HWY
           const int64_t word = group * 64 + std::countr_zero(found.touched[group]);
           const int64_t panel = window + word * kPanelKeys;
           StoreWantedValues(walk, found.accepted[word], panel, slots);
-          consume(i, found.accepted[word], found.weight + word * kPanelKeys, found.shortfall + word * kPanelKeys,
-                  panel);
+          of_query(i, found.accepted[word], found.weight + word * kPanelKeys, found.shortfall + word * kPanelKeys,
+                   panel);
           found.accepted[word] = 0;
         }
       }
@@ -147,15 +149,13 @@ HWY_INLINE void ForAcceptedKeys(const ScreeningWalk<Real>& walk, const Real* HWY
   const int64_t first_key = std::max(indexed, FirstVisibleTile(walk, first));
   for (int64_t panel = first_key; panel < first + count; panel += kPanelKeys) {
     ScreenPanel<kKeepShortfall>(walk, q, first, count, panel, slots, verdicts);
-    for (int64_t i = 0; i < count; ++i) {
-      if (verdicts.accepted[i] == 0) continue;
-      consume(i, verdicts.accepted[i], verdicts.weight + i * kPanelKeys, verdicts.shortfall + i * kPanelKeys, panel);
-    }
+    of_panel(panel);
   }
   if (walk.skipped != nullptr) {
     walk.skipped->visible += static_cast<double>(count * (first + count - FirstVisibleTile(walk, first)));
     walk.skipped->similarities += static_cast<double>(count * (first + count - first_key));
   }
+  return indexed;
 }
 
 }  // namespace tamis::kernels::HWY_NAMESPACE

@@ -10,78 +10,23 @@
 #include <string>
 #include <vector>
 
+#include "tamis/ops/screening/testing.h"
 #include "tamis/ops/testing.h"
 
 namespace tamis::ops {
 namespace {
 
 using at::Tensor;
+using testing::expect_accurate;
+using testing::kInfinity;
+using testing::operator_with;
+using testing::random_inputs;
+using testing::reference_with;
+using testing::Shape;
 using testing::Tensors;
+using testing::to_bfloat16;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-struct Shape {
-  int64_t B, T, K, V;
-  std::vector<double> widths;   // one head each; infinity: s_w = 95
-  std::vector<double> accepts;  // r, repeated over the heads
-  int64_t queries = -1;         // T_q; -1: all T
-};
-
-/// q, k, v, s_w, s_r, gate. Queries and keys gather around a few directions, so that every r accepts some keys and
-/// rejects others; a few rows are zero.
-Tensors random_inputs(const Shape& shape, uint64_t seed) {
-  const auto H = static_cast<int64_t>(shape.widths.size());
-  const int64_t T_q = shape.queries < 0 ? shape.T : shape.queries;
-  const Tensor directions = testing::random_normal({6, shape.K}, seed);
-  const Tensor choice = (testing::random_normal({shape.B, shape.T, H}, seed + 1).abs() * 3).to(at::kLong).clamp_max(5);
-  const Tensor centre = directions.index({choice});
-  Tensor q =
-      (centre + 0.3 * testing::random_normal(centre.sizes(), seed + 2)).narrow(1, shape.T - T_q, T_q).contiguous();
-  Tensor k = centre + 0.3 * testing::random_normal(centre.sizes(), seed + 3);
-  Tensor v = testing::random_normal({shape.B, shape.T, H, shape.V}, seed + 4);
-  if (shape.T > 2 && T_q > 2) {
-    q.select(1, 1).zero_();
-    k.select(1, 2).zero_();
-    v.select(1, 0).zero_();
-  }
-  Tensor s_w = at::empty({H}), s_r = at::empty({H});
-  for (int64_t h = 0; h < H; ++h) {
-    const double r = shape.accepts[h % shape.accepts.size()];
-    s_w[h] = std::isinf(shape.widths[h]) ? 95.0 : std::log(shape.widths[h] - 1);
-    s_r[h] = std::log(r / (1 - r));
-  }
-  return {q, k, v, s_w, s_r, testing::random_normal({shape.B, T_q, H, shape.V}, seed + 5)};
-}
-
-/// The operator on the list that random_inputs returns; without its last entry there is no gate.
-testing::Function operator_with(ScreeningOptions options) {
-  return [options](const Tensors& in) mutable {
-    options.gate = in.size() > 5 ? std::optional<Tensor>(in[5]) : std::nullopt;
-    return Tensors{screening(in[0], in[1], in[2], in[3], in[4], options)};
-  };
-}
-
-testing::Function reference_with(ScreeningOptions options) {
-  return [options](const Tensors& in) mutable {
-    options.gate = in.size() > 5 ? std::optional<Tensor>(in[5]) : std::nullopt;
-    return Tensors{reference::screening(in[0], in[1], in[2], in[3], in[4], options)};
-  };
-}
-
-/// Holds the operator to the accuracy rule.
-void expect_accurate(
-    const Shape& shape, uint64_t seed, const ScreeningOptions& options = {},
-    const std::function<Tensors(Tensors)>& prepare = [](Tensors in) { return in; }) {
-  std::vector<Tensors> samples;
-  for (uint64_t i = 0; i < 4; ++i) samples.push_back(prepare(random_inputs(shape, seed + 100 * i)));
-  testing::expect_as_accurate_as_plain(operator_with(options), reference_with(options), samples);
-}
-
-Tensors to_bfloat16(Tensors in) {
-  for (const size_t i : {0, 1, 2, 5}) in[i] = in[i].to(at::kBFloat16);
-  return in;
-}
 
 const std::vector<double> kWidths = {2, 2.5, 17.3, 255.9, 256, 257, 3000, kInfinity};
 

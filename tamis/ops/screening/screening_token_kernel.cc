@@ -63,7 +63,7 @@ HWY_INLINE void Gather(const ScreeningWalk<float>& walk, const float* HWY_RESTRI
       const float* tile = walk.ring.tiles + slots(key) * walk.head.key_dim;
       accepted |= ScreenTileOfToken(walk.head, q, tile, query - key, weight + key - panel) << (key - panel);
     }
-    if (accepted != 0) AddAccepted(walk, accepted, weight, panel, slots, h);
+    if (accepted != 0) AddAccepted(walk, accepted, weight, PanelSlots(slots, panel, walk.ring.capacity), h);
   }
 }
 
