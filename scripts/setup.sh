@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs what a target needs and is missing: setup.sh build | test | python | bench | ruler | lint. Quick when nothing is.
+# Installs what a target needs and is missing: setup.sh build | test | python | bench | ruler | fuzz | lint. Quick when nothing is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
 
 apt_build="cmake ninja-build ccache g++ python3 python3-venv libhwy-dev libcli11-dev libfmt-dev
-  nlohmann-json3-dev libtomlplusplus-dev libgtest-dev libgmock-dev libbenchmark-dev"
+  nlohmann-json3-dev libtomlplusplus-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev libpng-dev"
 apt_test="chromium"
 apt_lint="clang-format clang-tidy"
 
@@ -66,6 +66,11 @@ case $what in
     venv=.venv-ruler
     install_wheels requirements/ruler.txt
     ;;
+  fuzz)
+    install_packages clang
+    # libFuzzer itself; the package has the number of clang's version in its name.
+    install_packages "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
+    ;;
   lint) install_packages $apt_lint ;;
-  *) echo "setup.sh: expected build, test, python, bench, ruler or lint, got '$what'" >&2; exit 2 ;;
+  *) echo "setup.sh: expected build, test, python, bench, ruler, fuzz or lint, got '$what'" >&2; exit 2 ;;
 esac

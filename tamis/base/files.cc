@@ -12,6 +12,8 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/memory.h"
+#include "tamis/base/output_file.h"
+#include "tamis/base/storage_error.h"
 
 namespace tamis {
 namespace {
@@ -19,14 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kUnfinished = ".unfinished-";
-
-[[noreturn]] void fail_storage(const fs::path& path, const char* what) {
-  const int error = errno;
-  const char* advice = error == ENOSPC || error == EDQUOT  ? "; free some space and run again"
-                       : error == EROFS || error == EACCES ? "; choose a directory you may write to"
-                                                           : "";
-  fail(ExitCode::kStorage, "{}: {}: {}{}", path.string(), what, std::strerror(error), advice);
-}
 
 [[noreturn]] void fail_input(const fs::path& path, const char* what) {
   fail(ExitCode::kInput, "{}: {}: {}", path.string(), what, std::strerror(errno));
@@ -63,14 +57,19 @@ void sync_tree(const fs::path& directory) {
   sync_directory(directory);
 }
 
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a pipe";
+  return S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
+/// The one place that opens files for reading: regular files only, without waiting for who might write into a pipe.
 int open_to_read(const fs::path& path, struct stat* status) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) fail_input(path, "cannot open");
   if (fstat(descriptor, status) != 0 || !S_ISREG(status->st_mode)) {
-    const bool directory = S_ISDIR(status->st_mode);
     close(descriptor);
-    fail(ExitCode::kInput, "{}: expected a file, but it is {}", path.string(),
-         directory ? "a directory" : "not a regular file");
+    fail(ExitCode::kInput, "{}: expected a file, but it is {}", path.string(), kind_of(status->st_mode));
   }
   return descriptor;
 }
@@ -104,7 +103,9 @@ std::string read_file(const fs::path& path) {
 
 FileWriter::FileWriter(fs::path path, Mode mode) : path_(std::move(path)) {
   const int how = mode == Mode::kAppend ? O_APPEND : O_TRUNC;
-  descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0644);
+  const auto descriptor = descriptor_behind(path_);
+  descriptor_ = descriptor ? fcntl(*descriptor, F_DUPFD_CLOEXEC, 0)
+                           : open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | how, 0644);
   if (descriptor_ < 0) fail_storage(path_, "cannot write");
 }
 
@@ -122,7 +123,8 @@ void FileWriter::write(std::string_view bytes) {
 }
 
 void FileWriter::sync() {
-  if (fsync(descriptor_) != 0) fail_storage(path_, "cannot sync");
+  // EINVAL, ENOTSUP: a pipe or a device, which has nothing to sync.
+  if (fsync(descriptor_) != 0 && errno != EINVAL && errno != ENOTSUP) fail_storage(path_, "cannot sync");
 }
 
 void FileWriter::close() {
@@ -136,18 +138,24 @@ void write_file_atomic(const fs::path& path, std::string_view bytes) {
 }
 
 void write_file_atomic(const fs::path& path, const std::function<void(FileWriter&)>& fill) {
-  const fs::path temporary = unfinished_name(path);
+  const auto replaced = file_to_replace(path);
+  if (!replaced) {
+    FileWriter file(path);
+    fill(file);
+    return file.close();
+  }
+  const fs::path temporary = unfinished_name(*replaced);
   try {
     FileWriter file(temporary);
     fill(file);
     file.close();
-    if (rename(temporary.c_str(), path.c_str()) != 0) fail_storage(path, "cannot rename into place");
+    if (rename(temporary.c_str(), replaced->c_str()) != 0) fail_storage(path, "cannot rename into place");
   } catch (...) {
     std::error_code ignored;
     fs::remove(temporary, ignored);
     throw;
   }
-  sync_directory(path.parent_path());
+  sync_directory(replaced->parent_path());
 }
 
 void write_directory_atomic(const fs::path& path, const std::function<void(const fs::path&)>& fill) {
@@ -155,7 +163,7 @@ void write_directory_atomic(const fs::path& path, const std::function<void(const
   std::error_code ignored;
   try {
     fs::remove_all(temporary, ignored);
-    make_directories(temporary);
+    if (mkdir(temporary.c_str(), 0777) != 0) fail_storage(path, "cannot create the directory");
     fill(temporary);
     sync_tree(temporary);
     if (fs::exists(path)) {
@@ -168,6 +176,10 @@ void write_directory_atomic(const fs::path& path, const std::function<void(const
     } else if (rename(temporary.c_str(), path.c_str()) != 0) {
       fail_storage(path, "cannot rename into place");
     }
+  } catch (const fs::filesystem_error& error) {
+    fs::remove_all(temporary, ignored);
+    errno = error.code().value();
+    fail_storage(path, "cannot write");
   } catch (...) {
     fs::remove_all(temporary, ignored);
     throw;

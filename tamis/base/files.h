@@ -10,7 +10,8 @@
 
 namespace tamis {
 
-/// The whole file as bytes. Throws ExitCode::kInput when it cannot be read or is not a regular file.
+/// The whole file as bytes. Throws ExitCode::kInput when it cannot be read or is not a regular file (a pipe is refused
+/// at once, whether or not somebody writes into it).
 std::string read_file(const std::filesystem::path& path);
 
 /// Replaces `path` by `bytes` so that a reader, or a power cut, sees the old file or the new one, never a part:
@@ -82,7 +83,8 @@ class FileLock {
   int descriptor_ = -1;
 };
 
-/// 64-bit FNV-1a of `bytes`, to notice damage (not an adversary).
+/// 64-bit FNV-1a of `bytes`: seeds of sources, and whether a text is the one that a run began with. Files of
+/// checkpoints have models::sha256.
 uint64_t checksum(std::string_view bytes);
 
 /// The program's own directory, to find what is installed or built beside it.

@@ -1,6 +1,8 @@
 #include "tamis/base/files.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include <string>
 
 #include "tamis/base/error.h"
+#include "tamis/base/output_file.h"
 #include "tamis/base/testing.h"
 
 namespace tamis {
@@ -63,6 +66,48 @@ TEST_F(Files, AtomicWriteInPiecesLeavesTheOldFileWhenItFails) {
   EXPECT_EQ(entries(), 1);
 }
 
+TEST_F(Files, OutputFollowsLinksAndNeverReplacesWhatIsNoFile) {
+  const fs::path link = directory_ / "link", target = directory_ / "target", fifo = directory_ / "fifo";
+  fs::create_symlink("target", link);
+  for (const char* text : {"new", "again"}) {
+    write_file_atomic(link, text);
+    EXPECT_TRUE(fs::is_symlink(link));
+    EXPECT_EQ(read_file(target), text);
+  }
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const int reader = open(fifo.c_str(), O_RDONLY | O_NONBLOCK);
+  write_file_atomic(fifo, "through");
+  char read_back[8] = {};
+  EXPECT_EQ(read(reader, read_back, sizeof(read_back)), 7);
+  EXPECT_STREQ(read_back, "through");
+  close(reader);
+  EXPECT_TRUE(fs::is_fifo(fifo));
+  write_file_atomic("/dev/null", "lost");
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  EXPECT_EQ(code_of([&] { write_file_atomic(directory_, "x"); }), static_cast<int>(ExitCode::kStorage));
+  EXPECT_EQ(entries(), 3);
+}
+
+TEST_F(Files, OutputToADescriptorOfTheProcessGoesBehindWhatItWrote) {
+  const fs::path path = directory_ / "a";
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT, 0600);
+  ASSERT_EQ(write(descriptor, "before, ", 8), 8);
+  write_file_atomic("/dev/fd/" + std::to_string(descriptor), "after");
+  EXPECT_EQ(write(descriptor, "!", 1), 1) << "the descriptor stays open";
+  close(descriptor);
+  EXPECT_EQ(read_file(path), "before, after!");
+  EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(Files, OutputThatCannotBeWrittenIsKnownBefore) {
+  for (const char* good : {"a", "/dev/null", "/dev/stdout"}) EXPECT_EQ(code_of([&] { check_output_file(good); }), 0);
+  EXPECT_EQ(code_of([&] { check_output_file(directory_ / "a"); }), 0);
+  EXPECT_EQ(entries(), 0);
+  for (const fs::path& bad : {directory_, directory_ / "no" / "such", fs::path("")}) {
+    EXPECT_EQ(code_of([&] { check_output_file(bad); }), static_cast<int>(ExitCode::kStorage)) << bad;
+  }
+}
+
 TEST_F(Files, DirectoryAppearsWholeOrNotAtAll) {
   const fs::path path = directory_ / "step-1";
   EXPECT_THROW(write_directory_atomic(path,
@@ -77,6 +122,12 @@ TEST_F(Files, DirectoryAppearsWholeOrNotAtAll) {
     EXPECT_EQ(read_file(path / "file"), text);
   }
   EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(Files, DirectoryIsNotWrittenIntoOneThatIsGone) {
+  EXPECT_EQ(code_of([&] { write_directory_atomic(directory_ / "gone" / "step-1", [](const fs::path&) {}); }),
+            static_cast<int>(ExitCode::kStorage));
+  EXPECT_EQ(entries(), 0);
 }
 
 TEST_F(Files, UnfinishedWritesOfAKilledProcessAreRemoved) {
@@ -108,6 +159,17 @@ TEST_F(Files, BadInputIsInputAndBadOutputIsStorage) {
   }
   EXPECT_EQ(code_of([&] { MappedFile file(directory_); }), static_cast<int>(ExitCode::kInput));
   EXPECT_EQ(code_of([&] { write_file_atomic(directory_ / "no" / "such", "x"); }), static_cast<int>(ExitCode::kStorage));
+}
+
+TEST_F(Files, PipesAreRefusedInsteadOfWaitedFor) {
+  const fs::path pipe = directory_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& text :
+       {testing::error_of([&] { read_file(pipe); }).second, testing::error_of([&] { MappedFile file(pipe); }).second}) {
+    EXPECT_EQ(text, pipe.string() + ": expected a file, but it is a pipe");
+  }
+  EXPECT_EQ(testing::error_of([&] { read_file("/dev/null"); }).second,
+            "/dev/null: expected a file, but it is a device");
 }
 
 TEST_F(Files, MappedFileShowsTheBytes) {

@@ -4,9 +4,55 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
+#include "tamis/base/utf8.h"
+
 namespace tamis {
+namespace {
+
+constexpr size_t kMostComparedBytes = 64;  // edit distance takes quadratic time
+constexpr size_t kMostNameBytes = 80;
+constexpr size_t kMostLineBytes = 4000;
+
+/// Characters that move the cursor, reorder text or take no room.
+bool is_invisible(uint32_t code_point) {
+  const auto in = [&](uint32_t first, uint32_t last) { return code_point >= first && code_point <= last; };
+  return in(0x00, 0x1f) || in(0x7f, 0x9f) || in(0x200b, 0x200f) || in(0x2028, 0x202e) || in(0x2060, 0x206f) ||
+         code_point == 0xfeff || in(0xe0000, 0xe007f);
+}
+
+std::string escape(uint32_t code_point) {
+  if (code_point == '\n') return "\\n";
+  if (code_point == '\r') return "\\r";
+  if (code_point == '\t') return "\\t";
+  return fmt::format("\\u{:04x}", code_point);
+}
+
+/// What fits into `most_bytes`; `marks` are escaped too.
+std::string escaped(std::string_view text, size_t most_bytes, std::string_view marks) {
+  std::string result;
+  while (!text.empty()) {
+    const Utf8Front front = utf8_front(text);
+    const std::string_view bytes = text.substr(0, front.bytes);
+    std::string piece(bytes);
+    if (front.kind != Utf8Front::Kind::kCharacter) {
+      piece.clear();
+      for (const unsigned char byte : bytes) piece += fmt::format("\\x{:02x}", byte);
+    } else if (is_invisible(front.code_point)) {
+      piece = escape(front.code_point);
+    } else if (marks.find(bytes) != std::string_view::npos) {
+      piece = "\\" + piece;
+    }
+    if (result.size() + piece.size() > most_bytes) break;
+    result += piece;
+    text.remove_prefix(front.bytes);
+  }
+  return text.empty() ? result : result + "...";
+}
+
+}  // namespace
 
 int edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<int>> distance(a.size() + 1, std::vector<int>(b.size() + 1));
@@ -27,16 +73,26 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string unknown_name(std::string_view kind, std::string_view name, std::span<const std::string> known) {
-  std::string text = fmt::format("unknown {} \"{}\"", kind, name);
-  const auto nearest = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
-    return edit_distance(name, a) < edit_distance(name, b);
-  });
-  if (nearest != known.end() && edit_distance(name, *nearest) <= std::max<int>(1, static_cast<int>(name.size()) / 3)) {
-    text += fmt::format("; did you mean \"{}\"?", *nearest);
-  } else {
-    text += ".";
+  const std::string* nearest = nullptr;
+  int least = std::max<int>(1, static_cast<int>(std::min(name.size(), kMostComparedBytes)) / 3) + 1;
+  for (const std::string& candidate : known) {
+    if (name.size() > kMostComparedBytes || candidate.size() > kMostComparedBytes) continue;
+    const int distance = edit_distance(name, candidate);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = &candidate;
   }
-  return text + fmt::format(" Known: {}", fmt::join(known, ", "));
+  return fmt::format("unknown {} {}{} Known: {}", kind, quoted_name(name),
+                     nearest == nullptr ? "." : fmt::format("; did you mean \"{}\"?", *nearest),
+                     fmt::join(known, ", "));
+}
+
+std::string quoted_name(std::string_view name) {
+  return '"' + escaped(name, kMostNameBytes, "\"\\") + '"';
+}
+
+std::string one_line(std::string_view text) {
+  return escaped(text, kMostLineBytes, "");
 }
 
 }  // namespace tamis

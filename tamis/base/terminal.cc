@@ -10,6 +10,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "tamis/base/message.h"
+
 namespace tamis {
 
 bool is_terminal(std::FILE* stream) {
@@ -33,7 +35,7 @@ ProgressLine::ProgressLine(std::FILE* stream, double plain_interval_seconds)
     : stream_(stream), plain_interval_seconds_(plain_interval_seconds), terminal_(is_terminal(stream)) {}
 
 ProgressLine::~ProgressLine() {
-  if (terminal_ && drawn_) std::fputc('\n', stream_);
+  if (terminal_ && drawn_) print_message(stream_, "\n");
 }
 
 void ProgressLine::update(std::string_view text) {
@@ -41,22 +43,19 @@ void ProgressLine::update(std::string_view text) {
   if (!terminal_) {
     if (now - last_plain_seconds_ < plain_interval_seconds_) return;
     last_plain_seconds_ = now;
-    fmt::print(stream_, "{}\n", text);
-    std::fflush(stream_);
+    print_message(stream_, fmt::format("{}\n", text));
     return;
   }
   if (drawn_ && now - last_drawn_seconds_ < 0.05) return;
   last_drawn_seconds_ = now;
   drawn_ = true;
   const auto columns = static_cast<size_t>(std::max(20, terminal_columns() - 1));
-  fmt::print(stream_, "\r{}\x1b[K", text.substr(0, columns));
-  std::fflush(stream_);
+  print_message(stream_, fmt::format("\r{}\x1b[K", text.substr(0, columns)));
 }
 
 void ProgressLine::clear() {
   if (!terminal_ || !drawn_) return;
-  std::fputs("\r\x1b[K", stream_);
-  std::fflush(stream_);
+  print_message(stream_, "\r\x1b[K");
   drawn_ = false;
 }
 

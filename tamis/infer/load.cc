@@ -6,9 +6,17 @@
 
 #include "tamis/base/error.h"
 #include "tamis/models/checkpoint.h"
+#include "tamis/models/manifest.h"
 
 namespace tamis::infer {
 namespace {
+
+/// A checkpoint whose files are what was saved.
+std::filesystem::path intact_checkpoint(const std::filesystem::path& path) {
+  std::filesystem::path checkpoint = models::resolve_checkpoint(path);
+  models::check_manifest(checkpoint);
+  return checkpoint;
+}
 
 std::unique_ptr<models::Model> read_model(const std::filesystem::path& checkpoint, at::Device device,
                                           const nlohmann::json& changes) {
@@ -24,7 +32,7 @@ std::unique_ptr<models::Model> read_model(const std::filesystem::path& checkpoin
 }  // namespace
 
 LoadedModel load(const std::filesystem::path& path, at::Device device, const nlohmann::json& changes) {
-  LoadedModel loaded{.checkpoint = models::resolve_checkpoint(path), .model = nullptr, .tokenizer = nullptr};
+  LoadedModel loaded{.checkpoint = intact_checkpoint(path), .model = nullptr, .tokenizer = nullptr};
   loaded.tokenizer = text::load_tokenizer(loaded.checkpoint / "tokenizer.json");
   loaded.model = read_model(loaded.checkpoint, device, changes);
   if (loaded.model->vocab_size() != loaded.tokenizer->vocab_size()) {
@@ -37,7 +45,7 @@ LoadedModel load(const std::filesystem::path& path, at::Device device, const nlo
 
 std::unique_ptr<models::Model> load_model(const std::filesystem::path& path, at::Device device,
                                           const nlohmann::json& changes) {
-  return read_model(models::resolve_checkpoint(path), device, changes);
+  return read_model(intact_checkpoint(path), device, changes);
 }
 
 at::Device device_of(const models::Model& model) {

@@ -58,7 +58,7 @@ int64_t sample(std::span<const float> logits_N, const SamplingOptions& options, 
   TAMIS_ASSERT(!logits_N.empty());
   for (size_t n = 0; n < logits_N.size(); ++n) {
     if (!std::isfinite(logits_N[n])) {
-      fail(ExitCode::kRuntime, "sampling: the logit of token {} is {} at position {}; the model has diverged", n,
+      fail(ExitCode::kDiverged, "sampling: the logit of token {} is {} at position {}; the model has diverged", n,
            logits_N[n], position);
     }
   }

@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "tamis/base/error.h"
-#include "tamis/base/files.h"
+#include "tamis/base/input.h"
+#include "tamis/base/json.h"
 #include "tamis/base/memory.h"
 #include "tamis/infer/decode.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
-#include "tamis/text/utf8.h"
 
 namespace tamis::infer {
 
@@ -59,31 +59,21 @@ std::vector<double> score(const models::Model& model, std::span<const int64_t> i
 }
 
 std::vector<int64_t> read_ids(const std::filesystem::path& file, int64_t vocab_size) {
-  nlohmann::json list;
-  try {
-    list = nlohmann::json::parse(read_file(file));
-  } catch (const nlohmann::json::exception& error) {
-    fail(ExitCode::kInput, "{}: is not JSON: {}", file.string(), text::valid_utf8(error.what()));
-  }
-  if (!list.is_array()) {
-    fail(ExitCode::kInput, "{}: expected a JSON list of token ids, but it is of type {}", file.string(),
-         list.type_name());
-  }
-  if (list.empty()) fail(ExitCode::kInput, "{}: the list of token ids is empty; expected at least one", file.string());
   std::vector<int64_t> ids;
-  for (const auto& entry : list) {
+  parse_json_list(read_input(file), input_name(file), /*most_levels=*/2, [&](const nlohmann::json& entry) {
     const size_t index = ids.size();
     if (!entry.is_number_integer()) {
-      fail(ExitCode::kInput, "{}: entry {} is of type {}; expected an integer", file.string(), index,
+      fail(ExitCode::kInput, "{}: entry {} is of type {}; expected an integer", input_name(file), index,
            entry.type_name());
     }
     const bool huge = entry.is_number_unsigned() && entry.get<uint64_t>() >= static_cast<uint64_t>(vocab_size);
     if (huge || entry.get<int64_t>() < 0) {
-      fail(ExitCode::kInput, "{}: entry {} is {}, but the model's vocabulary is 0..{}", file.string(), index,
+      fail(ExitCode::kInput, "{}: entry {} is {}, but the model's vocabulary is 0..{}", input_name(file), index,
            entry.dump(), vocab_size - 1);
     }
     ids.push_back(entry.get<int64_t>());
-  }
+  });
+  if (ids.empty()) fail(ExitCode::kInput, "{}: the list of token ids is empty; expected at least one", file.string());
   return ids;
 }
 

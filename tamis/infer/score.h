@@ -21,8 +21,8 @@ std::vector<double> score(const models::Model& model, std::span<const int64_t> i
 at::Tensor target_logprobs(const models::Model& model, const at::Tensor& tokens_BT, const at::Tensor& targets_BT,
                            const ScoreOptions& options);
 
-/// A file with one JSON list of token ids. Throws ExitCode::kInput when it is anything else, when the list is empty or
-/// an entry is no integer in [0, vocab_size).
+/// A file, or standard input for "-", with one JSON list of token ids. Throws ExitCode::kInput when it is anything
+/// else, when the list is empty or an entry is no integer in [0, vocab_size).
 std::vector<int64_t> read_ids(const std::filesystem::path& file, int64_t vocab_size);
 
 }  // namespace tamis::infer

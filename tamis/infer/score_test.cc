@@ -94,7 +94,7 @@ TEST_F(Score, RefusesOtherFilesOfIds) {
   EXPECT_THAT(ids_error(""), HasSubstr("is not JSON"));
   EXPECT_THAT(ids_error("[1, 2"), HasSubstr("is not JSON"));
   EXPECT_THAT(ids_error("\xff"), HasSubstr("is not JSON"));
-  EXPECT_THAT(ids_error("{\"tokens\": [1]}"), HasSubstr("expected a JSON list of token ids, but it is of type object"));
+  EXPECT_THAT(ids_error("{\"tokens\": [1]}"), HasSubstr("expected a list, but it is an object"));
   EXPECT_THAT(ids_error("[]"), HasSubstr("is empty"));
   EXPECT_THAT(ids_error("[1, 2.0]"), HasSubstr("entry 1 is of type number; expected an integer"));
   EXPECT_THAT(ids_error("[\"1\"]"), HasSubstr("entry 0 is of type string"));

@@ -7,12 +7,15 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <unordered_set>
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
+#include "tamis/base/json.h"
+#include "tamis/base/names.h"
+#include "tamis/models/manifest.h"
 #include "tamis/models/registry.h"
 #include "tamis/nn/safetensors.h"
-#include "tamis/nn/strict_json.h"
 
 namespace tamis::models {
 namespace {
@@ -25,7 +28,7 @@ constexpr const char* kCheckpoints = "checkpoints";
 constexpr std::string_view kStep = "step-";
 
 nlohmann::json read_config(const fs::path& path) {
-  const auto json = nn::parse_strict_json(read_file(path), path.string(), /*most_levels=*/8);
+  const nlohmann::json json = read_json(path, /*most_levels=*/8);
   try {
     return complete_config(json);
   } catch (const Error& error) {  // what is a usage error in a recipe is a damaged file here
@@ -62,12 +65,12 @@ void check_tensors(const fs::path& directory, const nn::SafetensorsFile& file,
            c10::toString(file.dtype(name)));
     }
   }
+  std::unordered_set<std::string_view> known;
+  for (const nn::NamedTensor& named : expected) known.insert(named.name);
   for (const std::string& name : file.names()) {
-    const bool known = std::any_of(expected.begin(), expected.end(), [&](const auto& e) { return e.name == name; });
-    if (!known) {
-      fail(ExitCode::kInput, "{}: {} holds {}, which a model of config.json has not", directory.string(), kTensors,
-           nn::quoted(name));
-    }
+    if (known.contains(name)) continue;
+    fail(ExitCode::kInput, "{}: {} holds {}, which a model of config.json has not", directory.string(), kTensors,
+         quoted_name(name));
   }
 }
 
@@ -99,7 +102,7 @@ nlohmann::json changed(const nlohmann::json& config, const nlohmann::json& chang
   result = complete_config(result);
   for (const auto& change : changes.items()) {
     if (result.contains(change.key()) || config.contains(change.key()) || change.value().is_null()) continue;
-    fail(ExitCode::kUsage, "--set-model: \"{}\" would change nothing in this model", change.key());
+    fail(ExitCode::kUsage, "--set-model: {} would change nothing in this model", quoted_name(change.key()));
   }
   const std::vector<nn::NamedTensor> trained = shapes_of(config), wanted = shapes_of(result);
   const auto same = [](const nn::NamedTensor& a, const nn::NamedTensor& b) {
@@ -107,23 +110,13 @@ nlohmann::json changed(const nlohmann::json& config, const nlohmann::json& chang
   };
   if (std::equal(trained.begin(), trained.end(), wanted.begin(), wanted.end(), same)) return result;
   std::string keys;
-  for (const auto& change : changes.items()) keys += (keys.empty() ? "\"" : ", \"") + change.key() + "\"";
+  for (const auto& change : changes.items()) keys += (keys.empty() ? "" : ", ") + quoted_name(change.key());
   fail(ExitCode::kUsage, "--set-model: with this {} the model would have other tensors than those that were trained",
        keys);
 }
 
 bool is_checkpoint(const fs::path& path) {
   return fs::is_regular_file(path / kConfig) && fs::is_regular_file(path / kTensors);
-}
-
-/// N of a directory called step-N.
-std::optional<uint64_t> step_of(const fs::path& path) {
-  const std::string name = path.filename().string();
-  if (!name.starts_with(kStep)) return std::nullopt;
-  uint64_t step = 0;
-  const char* const end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(name.data() + kStep.size(), end, step);
-  return error == std::errc() && rest == end ? std::optional(step) : std::nullopt;
 }
 
 std::optional<fs::path> newest_checkpoint(const fs::path& checkpoints) {
@@ -151,10 +144,10 @@ nlohmann::json read_changes(std::span<const std::string> assignments) {
   for (const std::string& assignment : assignments) {
     const size_t equals = assignment.find('=');
     if (equals == 0 || equals == std::string::npos) {
-      fail(ExitCode::kUsage, "--set-model: expected KEY=VALUE, but got \"{}\"", assignment);
+      fail(ExitCode::kUsage, "--set-model: expected KEY=VALUE, but got {}", quoted_name(assignment));
     }
     const std::string value = assignment.substr(equals + 1);
-    const nlohmann::json parsed = nlohmann::json::parse(value, nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json parsed = try_parse_json(value);
     changes[assignment.substr(0, equals)] = parsed.is_discarded() ? nlohmann::json(value) : parsed;
   }
   return changes;
@@ -181,6 +174,7 @@ std::unique_ptr<Model> load_model(const fs::path& directory, const nlohmann::jso
 }
 
 std::vector<std::string> copy_parameters(const Model& model, const fs::path& directory) {
+  check_manifest(directory);
   const nn::SafetensorsFile file(directory / kTensors);
   const std::vector<nn::NamedTensor> tensors = model.checkpoint_tensors(tensors_of(model));
   check_tensors(directory, file, tensors, /*all=*/false);
@@ -193,6 +187,15 @@ std::vector<std::string> copy_parameters(const Model& model, const fs::path& dir
     }
   }
   return kept;
+}
+
+std::optional<int64_t> step_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.starts_with(kStep)) return std::nullopt;
+  int64_t step = 0;
+  const char* const end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + kStep.size(), end, step);
+  return error == std::errc() && rest == end && step >= 0 ? std::optional(step) : std::nullopt;
 }
 
 fs::path resolve_checkpoint(const fs::path& path) {

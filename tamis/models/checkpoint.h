@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,7 +23,8 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory,
                                   const nlohmann::json& changes = nlohmann::json::object());
 
 /// Fills a model's parameters from a checkpoint of another configuration: every tensor that it has must be one of the
-/// model's, in its shape. Returns the names of those that it has not, which stay as they are. Throws ExitCode::kInput.
+/// model's, in its shape. Returns the names of those that it has not, which stay as they are. Throws ExitCode::kInput,
+/// also where check_manifest (manifest.h) does.
 std::vector<std::string> copy_parameters(const Model& model, const std::filesystem::path& directory);
 
 /// `{"rope_factor", "4"}` from `rope_factor=4`, many of them; a value is JSON where it can be, else a text. Throws
@@ -31,5 +34,8 @@ nlohmann::json read_changes(std::span<const std::string> assignments);
 /// The checkpoint directory that a path means: the directory itself when it holds config.json and model.safetensors,
 /// or, for a run directory, its newest checkpoints/step-N. Throws ExitCode::kInput and says what was looked for.
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
+
+/// N of a path whose last part is step-N.
+std::optional<int64_t> step_of(const std::filesystem::path& path);
 
 }  // namespace tamis::models

@@ -150,7 +150,7 @@ TEST_F(Checkpoint, SaysWhatIsWrongWithTheConfiguration) {
     write_file_atomic(directory / "config.json", text);
     return load_refusal(directory);
   };
-  EXPECT_THAT(with("{"), HasSubstr("config.json: expected JSON"));
+  EXPECT_THAT(with("{"), HasSubstr("config.json: is not JSON"));
   EXPECT_THAT(with(R"({"model_type":"multiscreen","model_type":"x"})"), HasSubstr("\"model_type\" comes twice"));
   EXPECT_THAT(with(R"({"model_type":"lama"})"), HasSubstr("config.json: unknown model_type \"lama\""));
   EXPECT_THAT(with(std::string(100'000, '[')), HasSubstr("levels of nesting"));

@@ -3,17 +3,10 @@
 #include <algorithm>
 
 #include "tamis/base/error.h"
+#include "tamis/base/json.h"
 #include "tamis/base/names.h"
 
 namespace tamis::models {
-namespace {
-
-/// A value as it stands in a message, whatever its bytes.
-std::string shown(const nlohmann::json& value) {
-  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-}  // namespace
 
 ConfigReader::ConfigReader(const nlohmann::json& config, std::span<const std::string> known) : config_(config) {
   if (!config.is_object()) fail(ExitCode::kUsage, "model: expected a table of keys, but got {}", shown(config));

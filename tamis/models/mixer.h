@@ -117,10 +117,17 @@ class Mixer {
   virtual std::vector<double> windows() const = 0;
 };
 
+/// Which keys of the window a mixer takes values from.
+enum class Support {
+  kWindow,    // all of them, each with a weight
+  kSelected,  // those that it accepts; the others weigh exactly 0
+};
+
 /// A mixer's line in the registry.
 struct MixerKind {
-  char letter;                               // in a pattern
-  std::string name;                          // in texts
+  char letter;       // in a pattern
+  std::string name;  // in texts
+  Support support;
   std::vector<std::string> settings;         // keys of the configuration that it heeds beside the sizes
   void (*check)(const StackConfig& config);  // throws ExitCode::kUsage when the sizes do not fit; may be null
   std::unique_ptr<Mixer> (*make)(const StackConfig& config, at::Device device);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tamis/base/error.h"
+#include "tamis/base/json.h"
 #include "tamis/base/names.h"
 #include "tamis/models/multiscreen.h"
 #include "tamis/models/stack.h"
@@ -21,9 +22,9 @@ const std::array kArchitectures = {
 }  // namespace
 
 const Architecture& find_architecture(const nlohmann::json& config) {
-  if (!config.is_object()) fail(ExitCode::kUsage, "model: expected a table of keys, but got {}", config.dump());
+  if (!config.is_object()) fail(ExitCode::kUsage, "model: expected a table of keys, but got {}", shown(config));
   const nlohmann::json type = config.value("model_type", nlohmann::json("multiscreen"));
-  if (!type.is_string()) fail(ExitCode::kUsage, "model: \"model_type\" must be a name, but is {}", type.dump());
+  if (!type.is_string()) fail(ExitCode::kUsage, "model: \"model_type\" must be a name, but is {}", shown(type));
   for (const Architecture& architecture : kArchitectures) {
     if (architecture.name == type) return architecture;
   }

@@ -9,11 +9,15 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
-#include "tamis/nn/strict_json.h"
+#include "tamis/base/json.h"
+#include "tamis/base/names.h"
 
 namespace tamis::nn {
 namespace {
@@ -71,9 +75,16 @@ class HeaderReader {
     return entry;
   }
 
+  std::map<std::string, std::string> metadata(const json& description) const {
+    const bool strings = description.is_object() && std::all_of(description.begin(), description.end(),
+                                                                [](const json& value) { return value.is_string(); });
+    if (!strings) fail(ExitCode::kInput, "{}: __metadata__ must hold strings only", file_);
+    return description.get<std::map<std::string, std::string>>();
+  }
+
  private:
   [[noreturn]] void fail_entry(const std::string& name, const std::string& expected, const json& came) const {
-    fail(ExitCode::kInput, "{}: tensor {}: {}: {}", file_, quoted(name), expected, quoted(came.dump()));
+    fail(ExitCode::kInput, "{}: tensor {}: {}: {}", file_, quoted_name(name), expected, shown(came));
   }
 
   const json& member(const std::string& name, const json& description, const char* key) const {
@@ -118,7 +129,7 @@ void check_layout(const std::string& file, const std::vector<Entry>& entries, ui
     if (entry.begin != filled) {
       fail(ExitCode::kInput,
            "{}: tensor {} must begin at byte {} of the data, where the one before it ends, but {} at {}", file,
-           quoted(entry.name), filled, entry.begin < filled ? "overlaps it" : "leaves a hole", entry.begin);
+           quoted_name(entry.name), filled, entry.begin < filled ? "overlaps it" : "leaves a hole", entry.begin);
     }
     filled = entry.end;
   }
@@ -137,58 +148,62 @@ void check_layout(const std::string& file, const std::vector<Entry>& entries, ui
 struct SafetensorsFile::Impl {
   explicit Impl(const std::filesystem::path& path) : name(path.string()), file(path) {}
 
+  /// Where the header ends and the data begins.
+  void find_data() {
+    const std::string_view text = file.text();
+    uint64_t header_bytes = 0;
+    if (text.size() < kSizeBytes) {
+      fail(ExitCode::kInput, "{}: expected a safetensors file, but it has only {} bytes", name, text.size());
+    }
+    std::memcpy(&header_bytes, text.data(), kSizeBytes);
+    if (header_bytes > kMostHeaderBytes || header_bytes > text.size() - kSizeBytes) {
+      fail(ExitCode::kInput,
+           "{}: its header should take {} bytes, but the file has {} and a header at most {}; is it truncated, or no "
+           "safetensors file?",
+           name, header_bytes, text.size(), kMostHeaderBytes);
+    }
+    data_start = kSizeBytes + header_bytes;
+  }
+
+  void read_header() {
+    const HeaderReader reader(name);
+    const std::string_view header = file.text().substr(kSizeBytes, data_start - kSizeBytes);
+    parse_json_object(header, name + ": header", /*most_levels=*/3, [&](const std::string& key, const json& value) {
+      if (key == kMetadata) {
+        metadata = reader.metadata(value);
+      } else {
+        entries.push_back(reader.entry(key, value));
+      }
+    });
+    std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+      return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+    });
+    check_layout(name, entries, file.text().size() - data_start);
+    for (const Entry& entry : entries) {
+      names.push_back(entry.name);
+      by_name.emplace(entry.name, &entry);
+    }
+  }
+
   const Entry& find(const std::string& tensor) const {
-    const auto found = entries.find(tensor);
-    if (found == entries.end()) fail(ExitCode::kInput, "{}: has no tensor {}", name, quoted(tensor));
-    return found->second;
+    const auto found = by_name.find(tensor);
+    if (found == by_name.end()) fail(ExitCode::kInput, "{}: has no tensor {}", name, quoted_name(tensor));
+    return *found->second;
   }
 
   std::string name;
   MappedFile file;
   uint64_t data_start = 0;
+  std::vector<Entry> entries;  // in the order of their data
   std::vector<std::string> names;
-  std::map<std::string, Entry> entries;
+  std::unordered_map<std::string_view, const Entry*> by_name;
   std::map<std::string, std::string> metadata;
 };
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) {
-  const std::string file = path.string();
   const auto impl = std::make_shared<Impl>(path);
-  const std::string_view text = impl->file.text();
-  uint64_t header_bytes = 0;
-  if (text.size() < kSizeBytes) {
-    fail(ExitCode::kInput, "{}: expected a safetensors file, but it has only {} bytes", file, text.size());
-  }
-  std::memcpy(&header_bytes, text.data(), kSizeBytes);
-  if (header_bytes > kMostHeaderBytes || header_bytes > text.size() - kSizeBytes) {
-    fail(ExitCode::kInput,
-         "{}: its header should take {} bytes, but the file has {} and a header at most {}; is it truncated, or no "
-         "safetensors file?",
-         file, header_bytes, text.size(), kMostHeaderBytes);
-  }
-  impl->data_start = kSizeBytes + header_bytes;
-  const json header = parse_strict_json(text.substr(kSizeBytes, header_bytes), file + ": header", /*most_levels=*/3);
-  if (!header.is_object()) fail(ExitCode::kInput, "{}: the header must be an object of tensors", file);
-
-  const HeaderReader reader(file);
-  std::vector<Entry> entries;
-  for (const auto& [name, description] : header.items()) {
-    if (name != kMetadata) {
-      entries.push_back(reader.entry(name, description));
-      continue;
-    }
-    const bool strings = description.is_object() && std::all_of(description.begin(), description.end(),
-                                                                [](const json& value) { return value.is_string(); });
-    if (!strings) fail(ExitCode::kInput, "{}: __metadata__ must hold strings only", file);
-    impl->metadata = description.get<std::map<std::string, std::string>>();
-  }
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
-  check_layout(file, entries, text.size() - impl->data_start);
-  for (Entry& entry : entries) {
-    impl->names.push_back(entry.name);
-    impl->entries.emplace(entry.name, std::move(entry));
-  }
+  impl->find_data();
+  impl->read_header();
   impl_ = impl;
 }
 
@@ -197,7 +212,7 @@ const std::vector<std::string>& SafetensorsFile::names() const {
 }
 
 bool SafetensorsFile::contains(const std::string& name) const {
-  return impl_->entries.contains(name);
+  return impl_->by_name.contains(name);
 }
 
 const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
@@ -232,7 +247,7 @@ void write_safetensors(const std::filesystem::path& path, std::span<const NamedT
     const auto type = std::find_if(kTypes.begin(), kTypes.end(),
                                    [&](const auto& known) { return known.second == named.tensor.scalar_type(); });
     if (type == kTypes.end()) {
-      fail(ExitCode::kRuntime, "{}: tensor {}: no safetensors dtype for {}", path.string(), quoted(named.name),
+      fail(ExitCode::kRuntime, "{}: tensor {}: no safetensors dtype for {}", path.string(), quoted_name(named.name),
            c10::toString(named.tensor.scalar_type()));
     }
     const uint64_t end = offset + named.tensor.nbytes();

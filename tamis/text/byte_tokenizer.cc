@@ -1,13 +1,15 @@
 #include <array>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "tamis/base/error.h"
-#include "tamis/base/files.h"
+#include "tamis/base/json.h"
 #include "tamis/base/memory.h"
+#include "tamis/base/names.h"
 #include "tamis/text/tokenizer.h"
-#include "tamis/text/utf8.h"
 
 namespace tamis::text {
 namespace {
@@ -108,30 +110,41 @@ const json& field(const json& file, const char* key) {
   return found == file.end() ? kNull : *found;
 }
 
-/// For an error's text; a hostile file may nest deeper than a recursive dump survives.
-std::string quoted(const json& value) {
-  if (value.is_structured()) return value.is_array() ? "a list" : "an object";
-  return value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 60);
-}
-
-/// Why a tokenizer.json is not the byte tokenizer's, or empty when it is. Everything that changes ids is compared; what
-/// does not (the version, how words are split before merges that do not exist) is left free.
+/// Why a tokenizer.json is not the byte tokenizer's, or empty when it is. Everything that changes ids or text is
+/// compared, and whatever this reader does not know may change them; the version, how words are split before merges
+/// that do not exist, and options of merges are left free.
 std::string difference_from_bytes(const json& file) {
+  static const std::set<std::string, std::less<>> kKnown = {"version",        "truncation", "padding",
+                                                            "added_tokens",   "normalizer", "pre_tokenizer",
+                                                            "post_processor", "decoder",    "model"};
+  if (!file.is_object()) return "expected an object, but it is " + shown(file);
+  for (const auto& [key, value] : file.items()) {
+    if (!kKnown.contains(key))
+      return fmt::format("it has the key {}, which no tokenizer.json should have", quoted_name(key));
+  }
   const json& model = field(file, "model");
-  if (field(model, "type") != "BPE") return "its model type is " + quoted(field(model, "type")) + " instead of \"BPE\"";
+  if (field(model, "type") != "BPE") return "its model type is " + shown(field(model, "type")) + " instead of \"BPE\"";
   if (const json& merges = field(model, "merges"); !merges.empty()) {
     return fmt::format("it has {} merges instead of none", merges.size());
   }
+  for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
+    const json& value = field(model, key);
+    if (!value.is_null() && value != "" && value != 0) return fmt::format("its model has the {} {}", key, shown(value));
+  }
   if (!field(file, "normalizer").is_null()) return "it has a normalizer, which changes bytes";
+  if (!field(file, "post_processor").is_null()) return "it has a post_processor, which may add tokens";
+  if (!field(file, "truncation").is_null()) return "it has a truncation, which drops tokens";
+  if (!field(file, "padding").is_null()) return "it has a padding, which adds tokens";
   const json& words = field(file, "pre_tokenizer");
   if (field(words, "type") != "ByteLevel" || field(words, "add_prefix_space") != false) {
     return "its pre_tokenizer is not ByteLevel without add_prefix_space";
   }
+  if (field(field(file, "decoder"), "type") != "ByteLevel") return "its decoder is not ByteLevel";
   const json& vocab = field(model, "vocab");
   const auto alphabet = byte_alphabet();
   for (int64_t byte = 0; byte < kBytes; ++byte) {
     const json& id = field(vocab, alphabet[byte].c_str());
-    if (id != byte) return fmt::format("byte {} has the id {} instead of {}", byte, quoted(id), byte);
+    if (id != byte) return fmt::format("byte {} has the id {} instead of {}", byte, shown(id), byte);
   }
   const json& special = field(file, "added_tokens");
   if (!special.is_array() || special.size() != 1 || field(special[0], "content") != kEndOfTextName ||
@@ -150,12 +163,7 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer() {
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& file) {
-  json contents;
-  try {
-    contents = json::parse(read_file(file));
-  } catch (const json::exception& error) {
-    fail(ExitCode::kInput, "{}: is not JSON: {}", file.string(), valid_utf8(error.what()));
-  }
+  const json contents = read_json(file);
   if (const std::string difference = difference_from_bytes(contents); !difference.empty()) {
     fail(ExitCode::kInput, "{}: {}; the only tokenizer that Tamis knows is its byte tokenizer", file.string(),
          difference);

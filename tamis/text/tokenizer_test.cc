@@ -109,7 +109,7 @@ TEST_F(TokenizerFile, OthersAreRefusedWithTheReason) {
   EXPECT_THAT(error_of("not json"), HasSubstr("is not JSON"));
   EXPECT_THAT(error_of(""), HasSubstr("is not JSON"));
   EXPECT_THAT(error_of("\xff\xfe"), HasSubstr("is not JSON"));
-  EXPECT_THAT(error_of("[]"), HasSubstr("model type"));
+  EXPECT_THAT(error_of("[]"), HasSubstr("expected an object"));
   EXPECT_THAT(error_of(R"({"model": 3})"), HasSubstr("model type is null"));
   EXPECT_THAT(error_after([](json& file) { file["model"]["type"] = "Unigram"; }), HasSubstr("\"Unigram\""));
   EXPECT_THAT(error_after([](json& file) { file["model"]["merges"] = {"a b", "c d"}; }), HasSubstr("2 merges"));
@@ -125,7 +125,28 @@ TEST_F(TokenizerFile, OthersAreRefusedWithTheReason) {
 
 TEST_F(TokenizerFile, DeepNestingIsNotACrash) {
   const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
-  EXPECT_THAT(error_of(R"({"model": {"type": )" + deep + "}}"), HasSubstr("a list"));
+  EXPECT_THAT(error_of(R"({"model": {"type": )" + deep + "}}"), HasSubstr("levels of nesting"));
+}
+
+TEST_F(TokenizerFile, WhatAddsOrDropsTokensIsNotTheByteTokenizers) {
+  EXPECT_EQ(error_after([](json&) {}), "");
+  EXPECT_THAT(error_after([](json& file) {
+                file["post_processor"] = {{"type", "TemplateProcessing"}, {"special_tokens", json::object()}};
+              }),
+              HasSubstr("it has a post_processor"));
+  EXPECT_THAT(error_after([](json& file) { file["truncation"] = {{"max_length", 8}}; }), HasSubstr("a truncation"));
+  EXPECT_THAT(error_after([](json& file) { file["padding"] = {{"pad_id", 0}}; }), HasSubstr("a padding"));
+  EXPECT_THAT(error_after([](json& file) { file["decoder"] = {{"type", "WordPiece"}}; }), HasSubstr("decoder"));
+  EXPECT_THAT(error_after([](json& file) { file["model"]["dropout"] = 0.1; }), HasSubstr("dropout 0.1"));
+  EXPECT_THAT(error_after([](json& file) { file["prefix"] = "x"; }), HasSubstr("it has the key \"prefix\""));
+}
+
+TEST_F(TokenizerFile, DuplicateVocabularyKeysAreRefused) {
+  std::string text = make_byte_tokenizer()->to_json();
+  const std::string entry = "\"A\": 65,";
+  ASSERT_NE(text.find(entry), std::string::npos);
+  text.insert(text.find(entry), "\"A\": 66, ");
+  EXPECT_THAT(error_of(text), HasSubstr("the key \"A\" comes twice"));
 }
 
 TEST_F(TokenizerFile, MissingFileAndDirectoryAreNamed) {

@@ -9,8 +9,13 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
+#include "tamis/base/json.h"
 #include "tamis/models/checkpoint.h"
+#include "tamis/models/manifest.h"
+#include "tamis/models/registry.h"
 #include "tamis/nn/safetensors.h"
+#include "tamis/train/recipe_fields.h"
+#include "tamis/train/toml.h"
 
 namespace tamis::train {
 namespace {
@@ -18,16 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* kStateFile = "trainer.json";
-
-std::string checksum_text(std::string_view bytes) {
-  return fmt::format("{:016x}", checksum(bytes));
-}
-
-json describe_file(const fs::path& file) {
-  const MappedFile mapped(file);
-  return {{"bytes", mapped.text().size()}, {"checksum", checksum_text(mapped.text())}};
-}
+constexpr double kMostTrainedTokens = 1e18;
+constexpr double kMostSeconds = 1e12;
 
 void write_text(const fs::path& file, const std::string& text) {
   FileWriter writer(file);
@@ -50,6 +47,71 @@ json state_to_json(const TrainingState& state) {
           {"recipe", state.recipe}, {"numerics", state.numerics}, {"data", state.checksums}};
 }
 
+/// Typed access to trainer.json.
+class StateReader {
+ public:
+  explicit StateReader(const fs::path& file) : file_(file.string()), state_(read_json(file)) {
+    if (!state_.is_object()) fail(ExitCode::kInput, "{}: expected an object, but it is {}", file_, shown(state_));
+  }
+
+  int64_t count(const char* key, double most) const {
+    const json value = at(key);
+    const bool whole = value.is_number_integer() && value.get<double>() >= 0 && value.get<double>() <= most;
+    if (!whole) refuse(key, fmt::format("a whole number from 0 to {:.0f}", most), value);
+    return value.get<int64_t>();
+  }
+
+  double seconds() const {
+    const json value = at("seconds");
+    const bool inside = value.is_number() && value.get<double>() >= 0 && value.get<double>() <= kMostSeconds;
+    if (!inside) refuse("seconds", fmt::format("a number from 0 to {:.0f}", kMostSeconds), value);
+    return value.get<double>();
+  }
+
+  std::map<std::string, std::string> texts(const char* key) const {
+    const json value = at(key);
+    std::map<std::string, std::string> texts;
+    if (!value.is_object()) refuse(key, "an object of texts", value);
+    for (const auto& [name, text] : value.items()) {
+      if (!text.is_string()) refuse(key, "an object of texts", value);
+      texts[name] = text.get<std::string>();
+    }
+    return texts;
+  }
+
+  /// Absent in checkpoints of earlier versions.
+  json numerics() const {
+    json value = state_.value("numerics", json::object());
+    if (value.is_object() && value.empty()) return value;
+    bool texts = value.is_object() && value.value("matmul", json::object()).is_object();
+    for (const json& each : texts ? value.flatten() : json()) texts = texts && each.is_string();
+    if (!texts) refuse("numerics", "an object of texts", value);
+    return value;
+  }
+
+  /// With a model that this version can make.
+  json recipe() const {
+    json value = at("recipe");
+    if (!value.is_object() || !value.value("model", json()).is_object()) refuse("recipe", "a recipe", value);
+    try {
+      models::complete_config(value["model"]);
+    } catch (const Error& error) {
+      fail(ExitCode::kInput, "{}: \"recipe\": {}", file_, error.what());
+    }
+    return value;
+  }
+
+ private:
+  json at(const char* key) const { return state_.value(key, json()); }
+  [[noreturn]] void refuse(const char* key, const std::string& expected, const json& value) const {
+    fail(ExitCode::kInput, "{}: \"{}\" must be {}, but is {}; restore the file, or begin anew with --fresh", file_, key,
+         expected, shown(value));
+  }
+
+  std::string file_;
+  json state_;
+};
+
 }  // namespace
 
 void save_training_checkpoint(const fs::path& directory, const models::Model& model, const AdamW& optimizer,
@@ -61,42 +123,42 @@ void save_training_checkpoint(const fs::path& directory, const models::Model& mo
     write_text(place / "generation_config.json", generation.dump(2) + "\n");
     nn::write_safetensors(place / "optimizer.safetensors", moment_tensors(model, optimizer));
 
-    json trainer = state_to_json(state);
-    for (const auto& entry : fs::directory_iterator(place)) {
-      trainer["files"][entry.path().filename().string()] = describe_file(entry.path());
-    }
-    trainer["checksum"] = checksum_text(trainer.dump());
-    write_text(place / kStateFile, trainer.dump(2) + "\n");
+    models::write_manifest(place, state_to_json(state));
   });
 }
 
-std::string find_damage(const fs::path& directory) try {
-  if (!fs::is_directory(directory)) return "is not a directory";
-  json trainer = json::parse(read_file(directory / kStateFile), nullptr, /*allow_exceptions=*/false);
-  if (!trainer.is_object() || !trainer.contains("checksum")) return fmt::format("{}: is not whole", kStateFile);
-  const json own_checksum = trainer["checksum"];
-  trainer.erase("checksum");
-  if (own_checksum != checksum_text(trainer.dump())) return fmt::format("{}: checksum differs", kStateFile);
-  for (const auto& [name, expected] : trainer["files"].items()) {
-    const json found = describe_file(directory / name);
-    if (found["bytes"] != expected["bytes"]) {
-      return fmt::format("{}: has {} of {} bytes", name, found["bytes"].dump(), expected["bytes"].dump());
-    }
-    if (found["checksum"] != expected["checksum"]) return fmt::format("{}: checksum differs", name);
-  }
-  return "";
-} catch (const Error& error) {
-  return error.what();
+std::string find_damage(const fs::path& directory) {
+  static const std::vector<std::string> kFiles = {"config.json", "model.safetensors", "tokenizer.json",
+                                                  "generation_config.json", "optimizer.safetensors"};
+  return models::find_damage(directory, kFiles);
 }
 
 TrainingState read_training_state(const fs::path& directory) {
-  const json trainer = json::parse(read_file(directory / kStateFile));
-  return {.step = trainer.at("step"),
-          .tokens = trainer.at("tokens"),
-          .seconds = trainer.at("seconds"),
-          .recipe = trainer.at("recipe"),
-          .checksums = trainer.at("data"),
-          .numerics = trainer.value("numerics", json::object())};
+  const StateReader reader(directory / models::kManifestFile);
+  TrainingState state{.step = reader.count("step", kMostSteps),
+                      .tokens = reader.count("tokens", kMostTrainedTokens),
+                      .seconds = reader.seconds(),
+                      .recipe = reader.recipe(),
+                      .checksums = reader.texts("data"),
+                      .numerics = reader.numerics()};
+  if (const auto named = models::step_of(directory); named && *named != state.step) {
+    fail(ExitCode::kInput, "{}: \"step\" is {}, but the checkpoint is called step-{}; is it a copy of another?",
+         (directory / models::kManifestFile).string(), state.step, *named);
+  }
+  return state;
+}
+
+Recipe load_run_recipe(const fs::path& run) {
+  const fs::path config = run / "config.toml";
+  if (fs::exists(config)) return load_recipe(config);
+  const fs::path checkpoint = models::resolve_checkpoint(run);
+  const TomlDocument document{.name = (checkpoint / models::kManifestFile).string(),
+                              .values = read_training_state(checkpoint).recipe};
+  try {
+    return read_recipe(document);
+  } catch (const Error& error) {  // what is a usage error in a recipe is a damaged file here
+    throw Error(ExitCode::kInput, error.what());
+  }
 }
 
 void restore_optimizer(const fs::path& directory, const models::Model& model, AdamW& optimizer) {

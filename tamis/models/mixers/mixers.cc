@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tamis/base/error.h"
+#include "tamis/base/names.h"
 #include "tamis/models/mixer.h"
 #include "tamis/models/mixers/attention_mixer.h"
 
@@ -22,16 +23,20 @@ std::vector<std::string> joined(std::vector<std::string> settings, std::initiali
 const std::vector<std::string> kAttention = {"qk_norm"};
 const std::vector<std::string> kRotary = joined(kAttention, {"position", "rope_theta", "rope_factor"});
 const std::vector<std::string> kSoftmax = joined(kRotary, {"ssmax", "ssmax_scale"});
+const std::vector<std::string> kScreening = {"key_dim", "value_dim", "mipe_threshold"};
 const std::vector<std::string> kSliding = joined(kSoftmax, {"window"});
 
 const std::array kMixers = {
-    MixerKind{'a', "softmax attention", kSoftmax, check_rotary_sizes, make_full_attention},
-    MixerKind{'w', "sliding-window attention", kSliding, check_rotary_sizes, make_sliding_window_attention},
-    MixerKind{'e', "entmax attention", joined(kRotary, {"alpha"}), check_rotary_sizes, make_entmax},
-    MixerKind{'b', "stick-breaking attention", kAttention, check_attention_sizes, make_stick_breaking},
-    MixerKind{'v', "Sieve attention", joined(kAttention, {"alpha"}), check_attention_sizes, make_sieve},
-    MixerKind{'m', "mLSTM", {"mlstm_heads"}, check_mlstm_sizes, make_mlstm},
-    MixerKind{'s', "screening", {"key_dim", "value_dim", "mipe_threshold"}, nullptr, make_screening},
+    MixerKind{'a', "softmax attention", Support::kWindow, kSoftmax, check_rotary_sizes, make_full_attention},
+    MixerKind{'w', "sliding-window attention", Support::kWindow, kSliding, check_rotary_sizes,
+              make_sliding_window_attention},
+    MixerKind{'e', "entmax attention", Support::kSelected, joined(kRotary, {"alpha"}), check_rotary_sizes, make_entmax},
+    MixerKind{'b', "stick-breaking attention", Support::kWindow, kAttention, check_attention_sizes,
+              make_stick_breaking},
+    MixerKind{'v', "Sieve attention", Support::kSelected, joined(kAttention, {"alpha"}), check_attention_sizes,
+              make_sieve},
+    MixerKind{'m', "mLSTM", Support::kWindow, {"mlstm_heads"}, check_mlstm_sizes, make_mlstm},
+    MixerKind{'s', "screening", Support::kSelected, kScreening, nullptr, make_screening},
 };
 
 }  // namespace
@@ -50,7 +55,8 @@ const MixerKind& find_mixer(char letter) {
     if (kind.letter == letter) return kind;
     known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", kind.letter, kind.name);
   }
-  fail(ExitCode::kUsage, "model: \"pattern\" has the unknown letter \"{}\"; known: {}", letter, known);
+  fail(ExitCode::kUsage, "model: \"pattern\" has the unknown letter {}; known: {}",
+       quoted_name(std::string_view(&letter, 1)), known);
 }
 
 }  // namespace tamis::models

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# fuzz.sh PROGRAM SECONDS [TARGET...]: fuzzes each target (all of them, when none is named) for so long, from its corpus in
+# the tree and what earlier runs found new in build/fuzz/found. A finding is kept there as NAME-crash-..., and ends the script.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+program=$1 seconds=$2
+shift 2
+corpora=tests/fuzz/corpus
+if [ $# -eq 0 ]; then set -- $(ls $corpora); fi
+# A reader may be asked for gigabytes only by a file that holds them.
+export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0:allocator_may_return_null=0}"
+for target in "$@"; do
+  [ -d "$corpora/$target" ] || { echo "fuzz.sh: no target $target; known: $(ls $corpora | xargs)" >&2; exit 2; }
+  mkdir -p "build/fuzz/found/$target"
+  echo "== $target, $seconds s"
+  "$program" --target="$target" "build/fuzz/found/$target" "$corpora/$target" -max_total_time="$seconds" \
+    -max_len=65536 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 \
+    -artifact_prefix="build/fuzz/found/$target-"
+done

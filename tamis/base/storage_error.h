@@ -1,0 +1,11 @@
+#pragma once
+
+#include <filesystem>
+
+namespace tamis {
+
+/// Throws ExitCode::kStorage with the reason in errno and what can be done about it: `PATH: cannot write: No space left
+/// on device; free some space and run again`.
+[[noreturn]] void fail_storage(const std::filesystem::path& path, const char* what);
+
+}  // namespace tamis
