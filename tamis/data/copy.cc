@@ -11,13 +11,16 @@ int64_t min_length(const Settings&) {
   return 2;
 }
 
+int64_t choices(const Settings& settings) {
+  return settings.at("vocab") - 1;
+}
+
 TokenInstance instance(const TaskRequest& request, uint64_t index) {
   Random random = instance_random(kCopy, request, index);
   const int64_t said = request.length / 2;
-  const int64_t vocab = request.settings.at("vocab");
   TokenInstance instance;
   for (int64_t i = 0; i < said; ++i) {
-    instance.answers.push_back(1 + static_cast<int64_t>(random.below(vocab - 1)));
+    instance.answers.push_back(1 + static_cast<int64_t>(random.below(choices(request.settings))));
     instance.answer_positions.push_back(said + i);
   }
   instance.ids = instance.answers;
@@ -41,7 +44,7 @@ std::vector<Task> copy_tasks() {
            .default_length = 64,
            .settings = {{"vocab", 32, 2, int64_t{1} << 31, "Ids, of which 0 is the separator"}},
            .min_length = min_length,
-           .kind = TokenTask{instance, solve}}};
+           .kind = TokenTask{instance, solve, choices}}};
 }
 
 }  // namespace tamis::data

@@ -1,8 +1,6 @@
 #include "tamis/data/generate.h"
 
-#include <fmt/format.h>
-
-#include "tamis/base/memory.h"
+#include "tamis/data/instance_memory.h"
 
 namespace tamis::data {
 namespace {
@@ -26,9 +24,6 @@ void add(Json& json, const TokenTask&, const TokenInstance& instance) {
   json["answers"] = instance.answers;
 }
 
-/// About what an instance and its JSON take at most: a token is eight bytes, its text as many, a copy of each.
-constexpr double kBytesPerToken = 48;
-
 }  // namespace
 
 nlohmann::ordered_json to_json(const Task& task, const TaskRequest& request, uint64_t index, const Instance& instance) {
@@ -46,8 +41,7 @@ nlohmann::ordered_json to_json(const Task& task, const TaskRequest& request, uin
 void generate(const Task& task, const TaskRequest& request, int64_t count,
               const std::function<void(std::string_view line)>& write) {
   check_request(task, request);
-  require_memory(kBytesPerToken * static_cast<double>(request.length),
-                 fmt::format("an instance of {} tokens", request.length), "use a smaller --length");
+  require_memory_for(task, request.length, 1);
   for (int64_t index = 0; index < count; ++index) {
     write(to_json(task, request, index, make_instance(task, request, index)).dump() + "\n");
   }

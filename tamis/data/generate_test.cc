@@ -55,7 +55,7 @@ TEST(Generate, RefusesWhatMemoryCannotHold) {
   const auto [code, said] =
       error_of([] { generate(find_task("passkey"), {.length = int64_t{1} << 50}, 1, [](std::string_view) {}); });
   EXPECT_EQ(code, ExitCode::kRuntime);
-  EXPECT_THAT(said, HasSubstr("use a smaller --length"));
+  EXPECT_THAT(said, HasSubstr("use a smaller length"));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tamis/base/error.h"
-#include "tamis/base/files.h"
+#include "tamis/base/input.h"
 #include "tamis/text/utf8.h"
 
 namespace tamis::data {
@@ -46,17 +46,17 @@ std::vector<std::string> sentences_of(std::string_view text) {
 }
 
 std::vector<std::string> read_sentences(const std::filesystem::path& file) {
-  const std::string text = text::valid_utf8(read_file(file));
+  const std::string text = text::valid_utf8(read_input(file));
   for (const std::string_view word : words_of(text)) {
     if (word.size() <= kLongestWord) continue;
     fail(ExitCode::kInput, "{}: a word of {} bytes; expected text with spaces between words of at most {}",
-         file.string(), word.size(), kLongestWord);
+         input_name(file), word.size(), kLongestWord);
   }
   std::vector<std::string> sentences = sentences_of(text);
-  if (sentences.empty()) fail(ExitCode::kInput, "{}: holds no words; expected text", file.string());
+  if (sentences.empty()) fail(ExitCode::kInput, "{}: holds no words; expected text", input_name(file));
   for (const std::string& sentence : sentences) {
     if (sentence.find(kWordsOfNeedles) == sentence.npos) continue;
-    fail(ExitCode::kInput, "{}: says \"{}\", the words of the needles hidden in it; use another text", file.string(),
+    fail(ExitCode::kInput, "{}: says \"{}\", the words of the needles hidden in it; use another text", input_name(file),
          kWordsOfNeedles);
   }
   return sentences;

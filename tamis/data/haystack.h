@@ -18,9 +18,9 @@ class Haystack {
  public:
   /// The five sentences of kNoise.
   Haystack();
-  /// A text file: white space becomes single spaces, what is not UTF-8 becomes U+FFFD, and a sentence ends with `.`,
-  /// `!` or `?`, quotes and brackets after it, and white space. Throws ExitCode::kInput when there is no text, a word
-  /// has more than 1,000 bytes, or the text says "special magic", as the needles do.
+  /// A text file, or standard input for "-": white space becomes single spaces, what is not UTF-8 becomes U+FFFD, and a
+  /// sentence ends with `.`, `!` or `?`, quotes and brackets after it, and white space. Throws ExitCode::kInput when
+  /// there is no text, a word has more than 1,000 bytes, or the text says "special magic", as the needles do.
   explicit Haystack(const std::filesystem::path& file);
 
   /// Sentences from the beginning, again and again, that joined by spaces have at most `bytes` bytes; the last one is

@@ -70,7 +70,7 @@ std::vector<Task> mqar_tasks() {
                         {"vocab", 8192, 6, kMost, "Ids, half of them keys and half values"}},
            .check_settings = check_settings,
            .min_length = min_length,
-           .kind = TokenTask{instance, solve_recall}}};
+           .kind = TokenTask{instance, solve_recall, count_values}}};
 }
 
 }  // namespace tamis::data

@@ -34,7 +34,7 @@ std::vector<int64_t> draw_order(Random& random, int64_t keys, int64_t pairs) {
 TokenInstance instance(const TaskRequest& request, uint64_t index) {
   Random random = instance_random(kMqrar, request, index);
   const int64_t queries = request.settings.at("queries");
-  const int64_t values = request.settings.at("vocab") - first_value(request.settings);
+  const int64_t values = count_values(request.settings);
   const auto keys = draw_keys(random, request.settings, request.settings.at("keys"));
   std::vector<int64_t> latest(keys.size(), -1);
   TokenInstance instance;
@@ -72,7 +72,7 @@ std::vector<Task> mqrar_tasks() {
                         {"vocab", 256, 4, kMost, "Ids, half of them keys and half values"}},
            .check_settings = check_settings,
            .min_length = min_length,
-           .kind = TokenTask{instance, solve}}};
+           .kind = TokenTask{instance, solve, count_values}}};
 }
 
 }  // namespace tamis::data

@@ -20,6 +20,11 @@ inline int64_t first_value(const Settings& settings) {
   return settings.at("vocab") / 2;
 }
 
+/// How many values there are.
+inline int64_t count_values(const Settings& settings) {
+  return settings.at("vocab") - first_value(settings);
+}
+
 /// `count` different keys, in random order.
 std::vector<int64_t> draw_keys(Random& random, const Settings& settings, int64_t count);
 

@@ -75,6 +75,8 @@ struct TokenTask {
   std::function<TokenInstance(const TaskRequest& request, uint64_t index)> instance;
   /// What is to be said after these ids, by reading them alone; nothing when nothing is asked.
   std::optional<int64_t> (*solve)(std::span<const int64_t> read, const Settings& settings);
+  /// Ids that an answer is drawn from, each as often: a guess is right one time in so many.
+  int64_t (*choices)(const Settings& settings);
 };
 
 enum class HaystackUse { kNone, kOptional, kRequired };

@@ -10,17 +10,23 @@ struct Interval {
   double high = 1;
 };
 
-/// Wilson's 95% interval of a probability from `hits` of `trials`, which stays sensible at 0 and at all; z = 1.96:
+/// Wilson's 95% interval of a probability whose estimate from `trials` is p, which stays sensible at 0 and at 1; z
+/// = 1.96:
 ///   (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
-inline Interval wilson_95(int64_t hits, int64_t trials) {
+/// Of a mean of scores in [0, 1], whose variance is p (1 - p) at most, it is no narrower than it has to be.
+inline Interval wilson_95_of_mean(double p, int64_t trials) {
   if (trials == 0) return {};
   const double z = 1.959963984540054;
   const double n = static_cast<double>(trials);
-  const double p = static_cast<double>(hits) / n;
   const double centre = p + z * z / (2 * n);
   const double spread = z * std::sqrt(p * (1 - p) / n + z * z / (4 * n * n));
   const double scale = 1 / (1 + z * z / n);
   return {std::fmax(0, (centre - spread) * scale), std::fmin(1, (centre + spread) * scale)};
+}
+
+/// The same of `hits` of `trials`.
+inline Interval wilson_95(int64_t hits, int64_t trials) {
+  return wilson_95_of_mean(static_cast<double>(hits) / static_cast<double>(trials), trials);
 }
 
 }  // namespace tamis::eval

@@ -6,6 +6,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/terminal.h"
+#include "tamis/data/instance_memory.h"
 #include "tamis/data/registry.h"
 #include "tamis/infer/decode.h"
 
@@ -154,9 +155,11 @@ class Evaluation {
     result_.options.expand_windows = options.expand_windows && !loaded.model->tiles().empty();
     check_vocabulary(task_, options, *loaded.model);
     if (!options.haystack.empty()) haystack_.emplace(options.haystack);
+    const auto depths = static_cast<double>(std::max<size_t>(1, options.depths.size()));
     for (const int64_t length : options.lengths) {
-      total_tokens_ += static_cast<double>(length * instances_of(options, length)) *
-                       static_cast<double>(std::max<size_t>(1, options.depths.size()));
+      const double instances = depths * static_cast<double>(instances_of(options, length));
+      data::require_memory_for(task_, length, instances);
+      total_tokens_ += static_cast<double>(length) * instances;
     }
   }
 

@@ -4,6 +4,8 @@
 #include <system_error>
 
 #include "tamis/base/error.h"
+#include "tamis/base/json.h"
+#include "tamis/train/machine.h"
 
 namespace tamis::train {
 namespace {
@@ -16,7 +18,7 @@ const fs::path& cut_back(const fs::path& path, int64_t step) {
   const std::string text = read_file(path);
   size_t keep = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', keep)) {
-    const auto record = nlohmann::json::parse(text.begin() + keep, text.begin() + end, nullptr, /*exceptions=*/false);
+    const auto record = try_parse_json(std::string_view(text).substr(keep, end - keep));
     if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) break;
     if (record["step"] > step) break;
     keep = end + 1;
@@ -31,8 +33,9 @@ const fs::path& cut_back(const fs::path& path, int64_t step) {
 
 Log::Log(const fs::path& path, int64_t step) : file_(cut_back(path, step), FileWriter::Mode::kAppend) {}
 
-void Log::write(const nlohmann::json& record) {
+void Log::write(nlohmann::json record) {
   using nlohmann::json;
+  record["time"] = utc_now();
   file_.write(record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 

@@ -15,7 +15,8 @@ class Log {
   /// unfinished: what follows `step` will be written again. Throws ExitCode::kStorage.
   Log(const std::filesystem::path& path, int64_t step);
 
-  void write(const nlohmann::json& record);
+  /// Adds "time", the wall-clock time in UTC.
+  void write(nlohmann::json record);
   void sync() { file_.sync(); }
 
  private:

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <regex>
+
 #include "tamis/base/testing.h"
 
 namespace tamis::train {
@@ -9,20 +11,34 @@ namespace {
 
 using tamis::testing::TemporaryDirectory;
 
+/// The file without the times of its records, each of which has one in UTC.
+std::string without_times(const std::filesystem::path& file) {
+  static const std::regex kTime(R"re(,?"time":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")re");
+  return std::regex_replace(read_file(file), kTime, "");
+}
+
 TEST(Log, AppendsOneLinePerRecord) {
   const TemporaryDirectory directory;
   Log log(directory.path() / "log.jsonl", 0);
   log.write({{"type", "train"}, {"step", 1}});
   log.write({{"type", "sample"}, {"step", 1}, {"text", "no \xff UTF-8"}});
-  EXPECT_EQ(read_file(directory.path() / "log.jsonl"),
+  EXPECT_EQ(without_times(directory.path() / "log.jsonl"),
             "{\"step\":1,\"type\":\"train\"}\n{\"step\":1,\"text\":\"no \xef\xbf\xbd UTF-8\",\"type\":\"sample\"}\n");
+}
+
+TEST(Log, RecordsHaveTheWallClockTime) {
+  const TemporaryDirectory directory;
+  Log(directory.path() / "log.jsonl", 0).write({{"type", "train"}, {"step", 1}});
+  const auto record = nlohmann::json::parse(read_file(directory.path() / "log.jsonl"));
+  EXPECT_TRUE(std::regex_match(record.at("time").get<std::string>(), std::regex(R"(20\d\d-\d\d-\d\dT[\d:]{8}Z)")))
+      << record;
 }
 
 TEST(Log, IsCutBackToTheStep) {
   const TemporaryDirectory directory;
   const auto path = directory.write("log.jsonl", "{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"x\":1}\n{\"step\":3}\n");
   Log(path, 2).write({{"step", 3}, {"again", true}});
-  EXPECT_EQ(read_file(path), "{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"x\":1}\n{\"again\":true,\"step\":3}\n");
+  EXPECT_EQ(without_times(path), "{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"x\":1}\n{\"again\":true,\"step\":3}\n");
 }
 
 TEST(Log, UnfinishedAndDamagedLinesAreDropped) {

@@ -1,6 +1,7 @@
 #include "tamis/train/machine.h"
 
 #include <ATen/ATen.h>
+#include <fmt/chrono.h>
 #include <fmt/ranges.h>
 #include <sys/utsname.h>
 #include <torch/version.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -79,6 +81,10 @@ std::string restore_numerics(const nlohmann::json& recorded) {
 std::string fastest_precision(at::Device device) {
   if (!device.is_cpu()) return "bfloat16";
   return instruction_set() >= InstructionSet::kAvx512Bf16 ? "bfloat16" : "float32";
+}
+
+std::string utc_now() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }
 
 std::vector<std::string> command_line() {

@@ -25,6 +25,12 @@ std::string restore_numerics(const nlohmann::json& recorded);
 /// "bfloat16" where the device multiplies it faster than float32, "float32" elsewhere.
 std::string fastest_precision(at::Device device);
 
+/// The commit that this program was built from, with -dirty when files differed from it; "unknown" outside git.
+const char* build_commit();
+
+/// `2026-11-23T14:05:09Z`.
+std::string utc_now();
+
 /// The arguments of this process.
 std::vector<std::string> command_line();
 

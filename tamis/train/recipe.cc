@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "tamis/base/error.h"
+#include "tamis/base/json.h"
 #include "tamis/base/names.h"
+#include "tamis/base/utf8.h"
 #include "tamis/models/mixer.h"
 #include "tamis/models/model.h"
 #include "tamis/train/data_set.h"
@@ -35,8 +37,10 @@ class RecipeReader {
     resolve_train();
     resolve_model();
     if (recipe_.run.dir.empty()) {
+      if (given("run", "dir")) refuse("run.dir", "run.dir is empty; name a directory, or leave it out");
       recipe_.run.dir = (std::filesystem::path("runs") / std::filesystem::path(document_.name).stem()).string();
     }
+    if (!is_utf8(recipe_.run.dir)) refuse("run.dir", "run.dir must be UTF-8, but is " + quoted_name(recipe_.run.dir));
     return std::move(recipe_);
   }
 
@@ -88,6 +92,10 @@ class RecipeReader {
   void resolve_train() {
     TrainRecipe& train = recipe_.train;
     if (train.batch_size == 0) {
+      if (given("train", "batch_size")) {
+        refuse("train.batch_size",
+               "train.batch_size must be at least 1, but is 0; leave it out to get it from train.batch_tokens");
+      }
       train.batch_size = train.batch_tokens / train.length;
       if (train.batch_size == 0) {
         refuse("train.batch_tokens", fmt::format("train.batch_tokens = {} holds no sequence of train.length = {}",
@@ -113,6 +121,13 @@ class RecipeReader {
     const int64_t vocab_size = open_tokenizer(recipe_.data.tokenizer)->vocab_size();
     if (!model.contains("vocab_size")) model["vocab_size"] = vocab_size;
     if (!model.contains("max_position_embeddings")) model["max_position_embeddings"] = recipe_.train.length;
+    if (model["max_position_embeddings"] != recipe_.train.length) {
+      refuse(
+          "model.max_position_embeddings",
+          fmt::format("model.max_position_embeddings is the length of the training sequences, train.length = {}, but "
+                      "is {}; leave it out",
+                      recipe_.train.length, model["max_position_embeddings"].dump()));
+    }
     try {
       recipe_.model = models::complete_config(model);
     } catch (const Error& error) {
@@ -127,7 +142,7 @@ class RecipeReader {
     }
     if (recipe_.model["vocab_size"] != vocab_size) {
       refuse("model.vocab_size", fmt::format("model.vocab_size is {}, but the tokenizer has {} tokens",
-                                             recipe_.model["vocab_size"].dump(), vocab_size));
+                                             shown(recipe_.model["vocab_size"]), vocab_size));
     }
   }
 
@@ -213,8 +228,8 @@ std::string first_difference(const json& before, const json& now) {
     if (path.starts_with("/train/") && was.is_null() && is == kDefaults.value(path, json())) continue;
     std::string key = path.substr(1);
     std::replace(key.begin(), key.end(), '/', '.');
-    return fmt::format("{} was {}, is {}", key, was.is_null() ? "absent" : was.dump(),
-                       is.is_null() ? "absent" : is.dump());
+    return fmt::format("{} was {}, is {}", key, was.is_null() ? "absent" : shown(was),
+                       is.is_null() ? "absent" : shown(is));
   }
   return "";
 }

@@ -1,14 +1,15 @@
 #include "tamis/train/run_directory.h"
 
 #include <ATen/Parallel.h>
-#include <fmt/chrono.h>
+#include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
-#include <ctime>
 #include <functional>
 
 #include "tamis/base/error.h"
+#include "tamis/base/json.h"
+#include "tamis/models/checkpoint.h"
+#include "tamis/models/manifest.h"
 #include "tamis/train/machine.h"
 #include "tamis/train/toml.h"
 #include "tamis/train/training_checkpoint.h"
@@ -21,18 +22,18 @@ using nlohmann::json;
 
 constexpr std::string_view kCheckpointPrefix = "step-";
 
-std::optional<int64_t> step_of(const fs::path& checkpoint) {
-  const std::string name = checkpoint.filename().string();
-  if (!name.starts_with(kCheckpointPrefix)) return {};
-  int64_t step = 0;
-  const auto [end, error] = std::from_chars(name.data() + kCheckpointPrefix.size(), name.data() + name.size(), step);
-  if (error != std::errc() || end != name.data() + name.size()) return {};
-  return step;
+/// A checkpoint holds the recipe: what has one is a run, even if its config.toml is gone.
+bool has_checkpoint(const fs::path& directory) {
+  std::error_code none;
+  const fs::directory_iterator entries(directory / "checkpoints", none);
+  return std::any_of(begin(entries), end(entries), [](const fs::directory_entry& entry) {
+    return models::step_of(entry.path()) && fs::exists(entry.path() / models::kManifestFile);
+  });
 }
 
 /// A run that was killed before its config.toml has at most these.
 bool holds_something_else(const fs::path& directory) {
-  if (fs::exists(directory / "config.toml")) return false;
+  if (fs::exists(directory / "config.toml") || has_checkpoint(directory)) return false;
   const auto foreign = [](const fs::directory_entry& entry) {
     const std::string name = entry.path().filename().string();
     return !name.starts_with(".") && name != "checkpoints";
@@ -40,8 +41,11 @@ bool holds_something_else(const fs::path& directory) {
   return std::any_of(fs::directory_iterator(directory), fs::directory_iterator(), foreign);
 }
 
-std::string time_now() {
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+/// Device and inode; zeros when there is no such file.
+std::pair<uint64_t, uint64_t> identity_of(const fs::path& file) {
+  struct stat status {};
+  if (stat(file.c_str(), &status) != 0) return {};
+  return {status.st_dev, status.st_ino};
 }
 
 void rename_or_fail(const fs::path& from, const fs::path& to) {
@@ -65,9 +69,16 @@ RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
     fail(ExitCode::kUsage, "{}: holds files, but no run; choose another run.dir", path_.string());
   }
   lock_.emplace(path_ / ".lock");
+  lock_file_ = identity_of(path_ / ".lock");
   make_directories(path_ / "checkpoints");
   remove_unfinished_writes(path_);
   remove_unfinished_writes(path_ / "checkpoints");
+}
+
+void RunDirectory::check_in_place() const {
+  if (identity_of(path_ / ".lock") == lock_file_) return;
+  fail(ExitCode::kStorage, "{}: was removed, renamed or replaced during the run, which ends here and writes no more",
+       path_.string());
 }
 
 fs::path RunDirectory::checkpoint(int64_t step) const {
@@ -76,8 +87,10 @@ fs::path RunDirectory::checkpoint(int64_t step) const {
 
 std::vector<int64_t> RunDirectory::saved_steps() const {
   std::vector<int64_t> steps;
-  for (const auto& entry : fs::directory_iterator(path_ / "checkpoints")) {
-    if (const auto step = step_of(entry.path())) steps.push_back(*step);
+  std::error_code gone;
+  for (auto entry = fs::directory_iterator(path_ / "checkpoints", gone); !gone && entry != fs::directory_iterator();
+       entry.increment(gone)) {
+    if (const auto step = models::step_of(entry->path())) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end(), std::greater<>());
   return steps;
@@ -115,19 +128,24 @@ double RunDirectory::describe(const Recipe& recipe, at::Device device, int64_t s
   machine["precision"] = recipe.train.precision;
   json run = json::object();
   if (step > 0 && fs::exists(path_ / "run.json")) {
-    run = json::parse(read_file(path_ / "run.json"), nullptr, /*allow_exceptions=*/false);
+    run = try_parse_json(read_file(path_ / "run.json"));
   }
   if (!run.is_object()) run = json::object();  // damaged: it only describes
-  if (run.empty()) run = {{"started", time_now()}, {"command", command_line()}, {"parameters", parameters}};
+  if (run.empty()) {
+    run = {{"started", utc_now()}, {"command", command_line()}, {"commit", build_commit()}, {"parameters", parameters}};
+  }
   if (!run["resumed"].is_array()) run["resumed"] = json::array();
-  if (step > 0) run["resumed"].push_back({{"step", step}, {"time", time_now()}, {"command", command_line()}});
+  if (step > 0) {
+    run["resumed"].push_back(
+        {{"step", step}, {"time", utc_now()}, {"command", command_line()}, {"commit", build_commit()}});
+  }
   if (run.value("machine", json()) != machine || !run["matmul_flops"].is_number()) {
     run["machine"] = machine;
     run["matmul_flops"] =
         measure_matmul_flops(recipe.train.precision == "bfloat16" ? at::kBFloat16 : at::kFloat, device);
   }
   write_file_atomic(path_ / "config.toml", to_toml(to_json(recipe)));
-  write_file_atomic(path_ / "run.json", run.dump(2) + "\n");
+  write_file_atomic(path_ / "run.json", run.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
   return run["matmul_flops"];
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tamis/base/files.h"
@@ -27,10 +28,13 @@ class RunDirectory {
   explicit RunDirectory(std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }
+  /// Throws ExitCode::kStorage when the directory was removed, renamed or replaced since: whatever is written now would
+  /// be part of no run.
+  void check_in_place() const;
   std::filesystem::path log() const { return path_ / "log.jsonl"; }
   std::filesystem::path checkpoint(int64_t step) const;
 
-  /// Steps with a checkpoint, newest first.
+  /// Steps with a checkpoint, newest first; none when the directory is gone.
   std::vector<int64_t> saved_steps() const;
 
   struct Damaged {
@@ -55,6 +59,7 @@ class RunDirectory {
  private:
   std::filesystem::path path_;
   std::optional<FileLock> lock_;
+  std::pair<uint64_t, uint64_t> lock_file_;  // its device and inode, which nobody else gets while it is open
 };
 
 /// Renames an existing run to DIR.1, or the first such name that is free, and returns it; empty when there is none.

@@ -62,6 +62,27 @@ TEST(RunDirectory, FindsTheNewestCheckpoint) {
   EXPECT_EQ(read_training_state(run.directory().checkpoint(3)).tokens, 768);
 }
 
+TEST(RunDirectory, KnowsWhenItIsGone) {
+  const TemporaryDirectory temporary;
+  const fs::path path = temporary.path() / "run", aside = temporary.path() / "aside";
+  for (const bool replaced : {false, true}) {
+    const RunDirectory directory(path);
+    EXPECT_NO_THROW(directory.check_in_place());
+    fs::rename(path, aside);
+    if (replaced) {
+      fs::create_directories(path / "checkpoints");
+      overwrite(path / ".lock", "process 1");
+    }
+    const auto [code, text] = error_of([&] { directory.check_in_place(); });
+    EXPECT_EQ(code, ExitCode::kStorage);
+    EXPECT_THAT(text, HasSubstr("removed, renamed or replaced"));
+    EXPECT_TRUE(directory.saved_steps().empty());
+    fs::remove_all(path);
+    fs::rename(aside, path);
+    EXPECT_NO_THROW(directory.check_in_place());
+  }
+}
+
 TEST(RunDirectory, AnyDamagedFileIsNoticed) {
   const SavedRun run(2);
   for (const char* name : {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json",

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tamis/base/error.h"
+#include "tamis/base/json.h"
 #include "tamis/base/names.h"
 #include "tamis/train/toml.h"
 
@@ -55,7 +56,7 @@ class TableReader {
 
  private:
   [[noreturn]] void refuse(const std::string& key, const std::string& expected, const nlohmann::json& value) const {
-    fail_at(path_ + "." + key, "{}.{} must be {}, but is {}", path_, key, expected, value.dump());
+    fail_at(path_ + "." + key, "{}.{} must be {}, but is {}", path_, key, expected, shown(value));
   }
 
   static std::string range(const char* kind, const Allowed& allowed) {

@@ -8,6 +8,8 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
+#include "tamis/base/names.h"
+#include "tamis/base/utf8.h"
 #include "tamis/train/options.h"
 
 namespace tamis::train {
@@ -17,6 +19,41 @@ using nlohmann::json;
 
 std::string join(const std::string& path, std::string_view key) {
   return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
+}
+
+constexpr int kMostKeyParts = 16;
+
+/// Where the string or comment that begins at `at` ends; `at` itself where none does. A text that is no TOML may be
+/// taken apart wrongly, but only behind the place where toml++ stops.
+size_t skip_quoted(std::string_view text, size_t at) {
+  const char quote = text[at];
+  if (quote == '#') return std::min(text.find('\n', at), text.size());
+  if (quote != '"' && quote != '\'') return at;
+  const bool lines = text.substr(at, 3) == std::string(3, quote);
+  const std::string_view end = text.substr(at, lines ? 3 : 1);
+  for (at += end.size(); at < text.size() && (lines || text[at] != '\n'); ++at) {
+    if (text.substr(at).starts_with(end)) return at + end.size();
+    if (quote == '"' && text[at] == '\\') ++at;
+  }
+  return std::min(at, text.size());
+}
+
+/// toml++ nests a table for every part of a dotted key and takes them apart by recursion, without a limit.
+void refuse_long_keys(std::string_view text, const std::string& name) {
+  int parts = 1, line = 1;
+  for (size_t at = 0; at < text.size();) {
+    if (const size_t end = skip_quoted(text, at); end > at) {
+      line += static_cast<int>(std::count(text.begin() + at, text.begin() + end, '\n'));
+      at = end;
+      continue;
+    }
+    const char c = text[at++];
+    if (c == '\n') ++line;
+    if (std::string_view(",[]{}=\n").find(c) != std::string_view::npos) parts = 1;
+    if (c == '.' && ++parts > kMostKeyParts) {
+      fail(ExitCode::kUsage, "{}:{}: expected a key of at most {} parts with dots between", name, line, kMostKeyParts);
+    }
+  }
 }
 
 /// Converts `node`, noting where each value stands.
@@ -42,6 +79,7 @@ json to_json(const toml::node& node, const std::string& path, TomlDocument& docu
 }
 
 toml::table parse(const std::string& text, const std::string& name) {
+  refuse_long_keys(text, name);
   try {
     return toml::parse(text, name);
   } catch (const toml::parse_error& error) {
@@ -50,7 +88,8 @@ toml::table parse(const std::string& text, const std::string& name) {
 }
 
 /// The right side of `key=value`.
-json parse_value(const std::string& text) {
+json parse_value(const std::string& text, const std::string& name) {
+  refuse_long_keys(text, name);
   try {
     TomlDocument scratch;
     return to_json(toml::parse("value = " + text), "", scratch).at("value");
@@ -97,17 +136,20 @@ TomlDocument read_toml(const std::filesystem::path& file) {
 }
 
 void override_value(TomlDocument& document, const std::string& assignment) {
+  if (!is_utf8(assignment)) fail(ExitCode::kUsage, "--set {}: expected UTF-8", quoted_name(assignment));
   const auto [path, value] = split_override(assignment);
+  refuse_long_keys(path, "--set");
   json* place = &document.values;
   std::istringstream keys(path);
   for (std::string key; std::getline(keys, key, '.');) {
     if (!place->is_object()) {
-      fail(ExitCode::kUsage, "--set {}: there is no table around \"{}\" in {}", assignment, key, document.name);
+      fail(ExitCode::kUsage, "--set {}: there is no table around {} in {}", assignment, quoted_name(key),
+           document.name);
     }
     place = &(*place)[key];
     if (place->is_null()) *place = json::object();
   }
-  *place = parse_value(value);
+  *place = parse_value(value, "--set");
   document.positions[path] = "--set " + assignment;
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <csignal>
 #include <memory>
 #include <optional>
@@ -11,12 +12,14 @@
 #include "tamis/base/cores.h"
 #include "tamis/base/error.h"
 #include "tamis/base/memory.h"
+#include "tamis/base/message.h"
 #include "tamis/base/random.h"
 #include "tamis/base/terminal.h"
 #include "tamis/infer/generate.h"
 #include "tamis/models/checkpoint.h"
 #include "tamis/train/log.h"
 #include "tamis/train/machine.h"
+#include "tamis/train/next_commands.h"
 #include "tamis/train/recipe.h"
 #include "tamis/train/run_directory.h"
 #include "tamis/train/stop_signals.h"
@@ -62,10 +65,23 @@ class Run {
           recipe_.run.dir, state_.step, recipe_.train.steps);
       return summary();
     }
+    try {
+      train_to_the_end();
+    } catch (...) {
+      directory_->check_in_place();  // where that fails, it is the reason
+      throw;
+    }
+    progress_.clear();
+    return summary();
+  }
+
+ private:
+  void train_to_the_end() {
     const StopSignals signals;
     start();
     while (state_.step < recipe_.train.steps) {
       keeping_checkpoint([&] { one_step(); });
+      directory_->check_in_place();
       const TrainRecipe& train = recipe_.train;
       const bool last = state_.step == train.steps;
       const bool stopping = signals.received() != 0;
@@ -74,21 +90,17 @@ class Run {
       const bool sample_now = last || is_due(state_.step, train.sample_every);
       if (save_now || is_due(state_.step, train.log_every)) log_interval();
       if (save_now || validate_now || sample_now) keeping_checkpoint([&] { trainer_->check_parameters(state_.step); });
-      if (validate_now) validate();
-      if (sample_now) sample();
+      if (validate_now) keeping_checkpoint([&] { validate(); });
+      if (sample_now) keeping_checkpoint([&] { sample(); });
       if (save_now) save();
       if (stopping && !last) stop(signals.received());
     }
-    progress_.clear();
-    return summary();
   }
 
- private:
   template <typename... Args>
   void say(fmt::format_string<Args...> text, Args&&... args) {
     progress_.clear();
-    fmt::print(messages_, "{}\n", fmt::format(text, std::forward<Args>(args)...));
-    std::fflush(messages_);
+    print_message(messages_, fmt::format(text, std::forward<Args>(args)...) + "\n");
   }
 
   /// Finds the newest intact checkpoint, checks that it belongs to this recipe, and makes the trainer.
@@ -167,6 +179,11 @@ class Run {
     say("{}: {} parameters, {} steps of {} x {} tokens, {}, {} threads{}", recipe_.run.dir,
         format_count(static_cast<double>(parameters)), train.steps, train.batch_size, train.length, train.precision,
         at::get_num_threads(), state_.step > 0 ? fmt::format("; resuming after step {}", state_.step) : "");
+    if (train.warmup_steps > train.steps) {
+      say("{}: warning: the learning rate never reaches train.lr = {}: train.warmup_steps = {} is more than "
+          "train.steps = {}",
+          recipe_.run.dir, train.lr, train.warmup_steps, train.steps);
+    }
     matmul_flops_ = directory_->describe(recipe_, device_, state_.step, parameters);
     log_.emplace(directory_->log(), state_.step);
     first_step_ = state_.step;
@@ -253,6 +270,10 @@ class Run {
   void validate() {
     for (const ValidationSet& validation : data_.validation) {
       const double loss = trainer_->validation_loss(validation);
+      if (!std::isfinite(loss)) {
+        fail(ExitCode::kDiverged, "step {}: diverged: validation loss {} on {}; try a smaller train.lr", state_.step,
+             loss, validation.name);
+      }
       validation_[validation.name] = loss;
       log_->write({{"type", "validation"}, {"step", state_.step}, {"source", validation.name}, {"loss", loss}});
       say("step {}: validation loss {:.4f} on {}", state_.step, loss, validation.name);
@@ -290,7 +311,7 @@ class Run {
     return {{"run", recipe_.run.dir},    {"checkpoint", directory_->checkpoint(state_.step).string()},
             {"steps", state_.step},      {"tokens", state_.tokens},
             {"seconds", state_.seconds}, {"loss", loss_ ? json(*loss_) : json()},
-            {"validation", validation_}};
+            {"validation", validation_}, {"next", next_commands(recipe_)}};
   }
 
   at::Device device_;

@@ -11,10 +11,12 @@
 namespace tamis::train {
 
 /// Begins, or goes on with, the run that a recipe describes, until its last step; progress goes to `messages`. Returns
-/// a summary: {"run", "checkpoint", "steps", "tokens", "seconds", "loss", "validation": {source: loss}}.
+/// a summary: {"run", "checkpoint", "steps", "tokens", "seconds", "loss", "validation": {source: loss}, "next":
+/// [command lines that use the run]}.
 ///
 /// Throws tamis::Error: kUsage (the recipe, or one that does not fit the run), kInput (texts, damaged checkpoints),
-/// kDiverged, kStorage, and kInterrupt or kTerminate after a signal, when all is saved.
+/// kDiverged, kStorage (also when the run's directory is removed meanwhile), and kInterrupt or kTerminate after a
+/// signal, when all is saved.
 nlohmann::json train(const TrainOptions& options, at::Device device, std::FILE* messages);
 
 /// The same of a recipe that is read already.

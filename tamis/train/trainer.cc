@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tamis/base/error.h"
 #include "tamis/base/random.h"
@@ -25,6 +26,18 @@ int64_t count_targets(const std::vector<data::Example>& examples) {
   fail(ExitCode::kDiverged,
        "step {}: diverged: loss {}, first non-finite tensor: {}; try a smaller train.lr or train.clip", step, loss,
        culprit.empty() ? "the loss itself" : culprit);
+}
+
+/// What gradients are multiplied by so that their norm is at most `clip`, unless that is 0. The optimizer's kernel
+/// takes its inverse as a float.
+double clip_scale(int64_t step, double norm, double clip) {
+  const double scale = clip > 0 && norm > clip ? clip / norm : 1.0;
+  constexpr double kMost = std::numeric_limits<float>::max();
+  if (norm > kMost || 1.0 / scale > kMost) {
+    fail(ExitCode::kDiverged, "step {}: diverged: the gradient norm {} overflows float32{}; try a smaller train.lr",
+         step, norm, norm > kMost ? "" : fmt::format(" when clipped to {}", clip));
+  }
+  return scale;
 }
 
 }  // namespace
@@ -80,8 +93,7 @@ StepResult Trainer::step(int64_t step) {
     fail_diverged(step + 1, result.loss,
                   parameter.empty() ? first_non_finite_gradient(optimizer_.parameters()) : parameter);
   }
-  const bool too_long = recipe_.clip > 0 && result.gradient_norm > recipe_.clip;
-  optimizer_.step(step, result.lr, too_long ? recipe_.clip / result.gradient_norm : 1.0);
+  optimizer_.step(step, result.lr, clip_scale(step + 1, result.gradient_norm, recipe_.clip));
   return result;
 }
 

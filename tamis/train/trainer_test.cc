@@ -127,6 +127,13 @@ TEST(Trainer, DivergenceNamesTheFirstActivation) {
   EXPECT_THAT(text, HasSubstr("first non-finite tensor: activation layers.1;"));
 }
 
+TEST(Trainer, ANormThatOverflowsFloat32IsDivergence) {
+  Tiny tiny({"train.clip=1e-44"});
+  const auto [code, text] = error_of([&] { tiny.trainer.step(0); });
+  EXPECT_EQ(code, ExitCode::kDiverged);
+  EXPECT_THAT(text, HasSubstr("step 1: diverged: the gradient norm "));
+}
+
 TEST(Trainer, DivergenceNamesTheTensor) {
   Tiny tiny;
   const auto& parameter = tiny.trainer.optimizer().parameters()[2];
