@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,35 @@ validate_every = 8
 validate_tokens = 2048
 sample_every = 8
 sample_prompt = {json.dumps(HOSTILE)}
+sample_tokens = 8
+"""
+
+
+# A stack of four mechanisms on a text with carriage returns: attention maps without ABCDigits.
+STACK = """
+[model]
+model_type = "swax"
+pattern = "awem"
+hidden_size = 32
+num_hidden_layers = 4
+num_attention_heads = 2
+window = 24
+[data.sources.letter]
+kind = "text"
+files = ["letter.txt"]
+validation_fraction = 0.2
+[train]
+steps = 24
+length = 64
+batch_tokens = 512
+lr = 0.01
+warmup_steps = 4
+log_every = 1
+save_every = 12
+validate_every = 8
+validate_tokens = 512
+sample_every = 12
+sample_prompt = "one\\r\\ntwo\\rthree\\u0001"
 sample_tokens = 8
 """
 
@@ -95,7 +125,7 @@ class Browser:
             raise RuntimeError(f'{expression}: {result["exceptionDetails"]["exception"]["description"]}')
         return result['result'].get('value')
 
-    def wait(self, expression, seconds=30):
+    def wait(self, expression, seconds=120):
         deadline = time.monotonic() + seconds
         while not self.js(expression):
             if time.monotonic() > deadline:
@@ -180,7 +210,19 @@ class Tests:
         recipe.write_text(RECIPE)
         self.tamis('train', recipe, '--set', f'run.dir={self.run}')
         self.tamis('eval', 'abc_digits', self.run, '--lengths', '236,256', '--depths', '0.1,0.9', '--instances', '2')
+        # Resumed once, as run.json says.
+        self.tamis('train', recipe, '--set', f'run.dir={self.run}', '--set', 'train.steps=26')
+        self.tamis('eval', 'copy', self.run, '--lengths', '16,32,64', '--instances', '4')
         assert self.tamis('report', self.run).strip() == str(self.run / 'report.html')
+
+        self.stack = self.directory / 'stack'
+        (self.directory / 'letter.txt').write_bytes(
+            b''.join(b'Dear reader, line %d of this letter.\r\n' % i for i in range(400)))
+        stack = self.directory / 'stack.toml'
+        stack.write_text(STACK.replace('letter.txt', str(self.directory / 'letter.txt')))
+        self.tamis('train', stack, '--set', f'run.dir={self.stack}')
+        self.tamis('eval', 'loss', self.stack, self.directory / 'letter.txt', '--window', '64')
+        self.tamis('report', self.stack)
 
     # The commands.
 
@@ -199,14 +241,25 @@ class Tests:
     def test_inspect_reads_a_text_from_standard_input(self):
         tiles = json.loads(self.tamis('inspect', self.run, '--text', '-', '--json', stdin='A=12\nB=34\nA=12\n'))['tiles']
         assert all(0 <= tile['nonzero'] <= 1 for tile in tiles), tiles
-        assert 'non-zero' in self.tamis('inspect', self.run, '--text', '-', stdin='A=1\n')
+        assert 'keys accepted' in self.tamis('inspect', self.run, '--text', '-', stdin='A=1\n')
+
+    def test_inspect_says_accepted_only_of_mechanisms_that_select(self):
+        text = self.tamis('inspect', self.stack, '--text', '-', stdin='Dear reader')
+        accepted, spread = text.index('keys accepted'), text.index('weights spread')
+        assert accepted < spread, text
+        shares = [line.split()[1:] for line in text[accepted:spread].splitlines()[2:6]]
+        assert [row[0] == '-' for row in shares] == [True, True, False, True], text  # softmax, window, entmax, mLSTM
 
     def test_wrong_use_is_told_in_one_line(self):
         plain = self.directory / 'plain.txt'
         plain.write_text('text')
         for arguments, code in [(['inspect'], 2), (['inspect', self.run, '--psi', 4], 2), (['inspect', plain], 3),
                                 (['inspect', self.directory / 'nowhere'], 3), (['report', self.directory], 3),
-                                (['report', plain], 3), (['inspect', self.run, '--text', self.directory / 'none'], 3),
+                                (['report', plain], 3), (['report', self.run, self.directory / 'nowhere'], 3),
+                                (['report', self.run, self.run], 2),
+                                (['inspect', self.run, '--map', 'maps.svg'], 2),
+                                (['inspect', self.run, '--text', '-', '--map', 'maps.gif'], 2),
+                                (['inspect', self.run, '--text', '-', '--map', 'maps.svg', '--map-scale', 'lin'], 2), (['inspect', self.run, '--text', self.directory / 'none'], 3),
                                 (['inspect', self.run, '--text', '-'], 3),
                                 (['report', self.run, '--output', plain / 'report.html'], 30)]:
             complaint = self.tamis(*arguments, code=code, stdin='')
@@ -219,27 +272,28 @@ class Tests:
 
     def test_report_has_every_chart(self):
         browser = self.open()
-        for chart in ('loss', 'gradient', 'rate', 'speed', 'windows', 'accepts', 'abc', 'scatter'):
+        for chart in ('loss', 'gradient', 'rate', 'speed', 'windows', 'accepts', 'eval-0-0', 'eval-1', 'scatter'):
             traces = browser.js(f'(document.getElementById("chart-{chart}").data || []).length')
             drawn = browser.js(f'document.querySelectorAll("#chart-{chart} .main-svg").length')
             assert traces and drawn, (chart, traces, drawn)
         assert browser.js('document.getElementById("chart-loss").data.at(-1).name') == 'validation, abc_digits'
         assert browser.js('document.getElementById("chart-scatter").data[0].x.length') == 8
         sections = browser.js('[...document.querySelectorAll("main > section:not([hidden])")].map((s) => s.id)')
-        for section in ('training', 'retrieval', 'relevance', 'tiles', 'samples', 'provenance'):
+        for section in ('training', 'evaluation', 'relevance', 'tiles', 'samples', 'provenance'):
             assert section in sections, sections
 
     def test_heat_map_tells_wilson_intervals_on_hover(self):
         browser = self.open()
-        browser.hover('#chart-abc .nsewdrag', 0.25, 0.25)
-        browser.wait('document.querySelector("#chart-abc .hoverlayer").textContent.includes("Wilson")', 5)
-        label = browser.js('document.querySelector("#chart-abc .hoverlayer").textContent')
+        browser.hover('[data-task=abc_digits] .nsewdrag', 0.25, 0.25)
+        told = 'document.querySelector("[data-task=abc_digits] .hoverlayer").textContent'
+        browser.wait(told + '.includes("Wilson")')
+        label = browser.js(told)
         assert '236 tokens' in label and 'of 2' in label, label
 
     def test_maps_are_drawn_and_follow_the_pointer(self):
         browser = self.open(fragment='tile=1.3')
         assert browser.js('document.querySelectorAll(".thumbnail canvas").length') == 8
-        assert browser.js('document.getElementById("tile-title").textContent') == 'Layer 1, head 3'
+        assert browser.js('document.getElementById("tile-title").textContent') == 'Layer 1, head 3 screening'
         height = browser.js('document.documentElement.scrollHeight')
         browser.hover('#map', 0.25, 0.75)
         pair = browser.js('document.getElementById("pair").textContent')
@@ -293,7 +347,7 @@ class Tests:
         assert 'query 50' in browser.js('document.getElementById("pair").textContent')
         assert 'query=50' in browser.js('location.hash')
         browser.js('location.hash = "tile=0.2&query=33&key=31"')
-        browser.wait('document.getElementById("pair").textContent.includes("query 33")', 5)
+        browser.wait('document.getElementById("pair").textContent.includes("query 33")')
 
     def test_theme_follows_the_system_and_the_button(self):
         browser = self.open(scheme='dark')
@@ -301,13 +355,13 @@ class Tests:
         dark = browser.js('document.getElementById("chart-loss").layout.font.color')
         browser.js('document.getElementById("theme").click()')
         assert browser.js('document.documentElement.dataset.theme') == 'light'
-        browser.wait(f'document.getElementById("chart-loss").layout.font.color !== "{dark}"', 5)
+        browser.wait(f'document.getElementById("chart-loss").layout.font.color !== "{dark}"')
         browser.js('localStorage.clear()')
 
     def test_text_from_outside_stays_text(self):
         browser = self.open()
         assert browser.js('window.boom') is None
-        assert HOSTILE in browser.js('document.getElementById("sample-text").textContent')
+        assert HOSTILE in browser.js('document.querySelector(".samples pre").textContent')
         assert '</script>' in browser.js('document.getElementById("recipe").textContent')
         assert browser.js('document.querySelectorAll("main b").length === document.querySelectorAll('
                           '".numbers b, .context b").length')
@@ -317,6 +371,192 @@ class Tests:
 
     def test_controls_have_names(self):
         self.open().assert_controls_have_names()
+
+    # Attention maps of stacks.
+
+    def test_displayed_weights_of_a_row_add_up_to_one(self):
+        """As the page decodes them: they added up to 3.9 when every small weight was rounded up."""
+        found = self.open('stack/report.html').js("""(() => {
+          const relevance = JSON.parse(document.getElementById("data").textContent).relevance;
+          const worst = {};
+          for (const tile of relevance.maps) {
+            const map = new RelevanceMap(tile, relevance.tokens.length);
+            for (let query = 0; query < map.length; ++query) {
+              let sum = 0;
+              for (let key = 0; key <= query; ++key) if (map.inside(query, key)) sum += map.pair(query, key).relevance;
+              worst[map.mechanism] = Math.max(worst[map.mechanism] || 0, Math.abs(sum - 1));
+              if (Math.abs(sum - map.rows[query].sum) > 1e-9) return "the page tells another sum";
+            }
+          }
+          return worst;
+        })()""")
+        for mechanism in ('softmax attention', 'sliding-window attention', 'entmax attention'):
+            assert found[mechanism] < 1e-3, found
+
+    def test_accepted_is_said_only_where_a_mechanism_accepts(self):
+        browser = self.open('stack/report.html')
+        said = {}
+        for tile in browser.js('JSON.parse(document.getElementById("data").textContent).relevance.maps'):
+            browser.js(f'location.hash = "tile={tile["layer"]}.{tile["head"]}&query=40"')
+            browser.wait(f'document.getElementById("tile-title").textContent.startsWith("Layer {tile["layer"]}, '
+                         f'head {tile["head"]}")')
+            text = browser.js('document.querySelector(".detail").textContent + document.getElementById("map").ariaLabel')
+            said.setdefault(tile['mechanism'], []).append('accept' in text or 'reject' in text)
+        assert all(said.pop('entmax attention')), said
+        assert not any(word for words in said.values() for word in words), said
+        assert set(said) == {'softmax attention', 'sliding-window attention', 'mLSTM'}, said
+
+    def test_the_first_row_does_not_set_the_scale(self):
+        """Its one weight is 1: the others were all pale beside it."""
+        browser = self.open('stack/report.html', fragment='tile=0.0&query=63')
+        shade = """(() => {
+          const relevance = JSON.parse(document.getElementById("data").textContent).relevance;
+          const map = new RelevanceMap(relevance.maps[0], relevance.tokens.length), row = map.length - 1;
+          return map.shade(row, map.rows[row].largest, document.getElementById("map-scale").value);
+        })()"""
+        assert browser.js('document.getElementById("map-scale").value') == 'log'
+        assert 'logarithm' in browser.js('document.getElementById("scale-note").textContent')
+        assert browser.js(shade) > 0.5
+        before = browser.js('document.getElementById("map-canvas").toDataURL()')
+        browser.js('(() => { const s = document.getElementById("map-scale"); s.value = "row";'
+                   's.dispatchEvent(new Event("change")); })()')
+        assert browser.js(shade) == 1
+        assert browser.js('document.getElementById("map-canvas").toDataURL()') != before
+        assert 'row' in browser.js('document.getElementById("scale-note").textContent')
+
+    def test_static_maps_have_the_colours_of_the_page(self):
+        text = self.directory / 'dear.txt'
+        text.write_text('Dear reader, line 1 of this letter.')
+        png, page = self.directory / 'maps.png', self.directory / 'dear.html'
+        for scale in ('value', 'row', 'log'):
+            written = self.tamis('inspect', self.stack, '--text', text, '--html', page, '--map', png, '--tile', '2.1',
+                                 '--map-scale', scale)
+            assert written.split() == [str(page), str(png)], written
+            picture = base64.b64encode(png.read_bytes()).decode()
+            different = self.open('dear.html', fragment='tile=2.1&theme=light').js("""(async () => {
+              const s = document.getElementById("map-scale");
+              s.value = "%s";
+              s.dispatchEvent(new Event("change"));
+              const image = new Image();
+              image.src = "data:image/png;base64,%s";
+              await image.decode();
+              const canvas = document.createElement("canvas"), own = document.getElementById("map-canvas");
+              canvas.width = image.width;
+              canvas.height = image.height;
+              canvas.getContext("2d").drawImage(image, 0, 0);
+              const square = image.width / own.width;
+              if (!Number.isInteger(square)) return [image.width, own.width];
+              // The page holds weights as float16, the picture is drawn from float32: a shade apart at most.
+              const at = (c, x, y) => [...c.getContext("2d").getImageData(x, y, 1, 1).data];
+              const far = (a, b) => a.some((channel, i) => Math.abs(channel - b[i]) > 4);
+              const different = [];
+              for (let y = 0; y < own.height; ++y) for (let x = 0; x < own.width; ++x)
+                if (far(at(own, x, y), at(canvas, x * square, y * square))) different.push([x, y]);
+              return different;
+            })()""" % (scale, picture))
+            assert different == [], (scale, different)
+
+    def test_static_maps_are_an_svg_too(self):
+        svg = self.directory / 'maps.svg'
+        self.tamis('inspect', self.stack, '--text', '-', '--map', svg, stdin='Dear <b>reader</b>\r\n')
+        self.browser.call('Page.navigate', url=svg.as_uri())
+        self.browser.wait('document.querySelectorAll("svg image").length === 8')
+        text = self.browser.js('document.documentElement.textContent')
+        for wanted in ('queries', 'mLSTM', 'logarithm', '3.1'):
+            assert wanted in text, (wanted, text)
+        refused = self.tamis('inspect', self.stack, '--text', '-', '--map', svg, '--tile', '4.0', code=2, stdin='Dear')
+        assert 'the last one is 3.1' in refused, refused
+        self.tamis('inspect', self.stack, '--text', '-', '--map', svg, '--tile', '2.1', stdin='Dear <b>\r')
+        self.browser.call('Page.navigate', url='about:blank')
+        self.browser.call('Page.navigate', url=svg.as_uri())
+        self.browser.wait('document.querySelectorAll("svg image").length === 1')
+        tokens = self.browser.js('[...document.querySelectorAll(".token")].map((e) => e.textContent)')
+        assert '<' in tokens and '\\x0D' in tokens and len(tokens) == 2 * 9, tokens
+
+    # What it shows is readable.
+
+    def test_run_json_is_told_in_words_and_units(self):
+        text = self.open().js('document.getElementById("machine").textContent')
+        assert '[object' not in text and 'FLOP/s' in text and 'step 24' in text, text
+        assert not re.search(r'\d\.\d{7}', text), text
+
+    def test_no_tile_of_facts_stands_alone(self):
+        for width in (1280, 1000, 700):
+            rows = self.open(width=width).js('[...document.querySelectorAll("#facts > div")].map((e) => e.offsetTop)')
+            assert len(rows) > 6 and rows.count(max(rows)) > 1, (width, rows)
+
+    def test_a_loss_that_falls_to_zero_has_a_log_axis_and_a_readable_number(self):
+        fallen = self.directory / 'fallen'
+        fallen.mkdir(exist_ok=True)
+        shutil.copy(self.run / 'config.toml', fallen)
+        losses = [4 * 0.95 ** step for step in range(400)]
+        records = [{'type': 'train', 'step': step + 1, 'loss': loss, 'tokens': 768 * (step + 1)}
+                   for step, loss in enumerate(losses)]
+        records.append({'type': 'validation', 'step': 400, 'source': 'abc_digits', 'loss': 4.679e-8})
+        (fallen / 'log.jsonl').write_text(''.join(json.dumps(record) + '\n' for record in records))
+        self.tamis('report', fallen)
+        browser = self.open('fallen/report.html')
+        chart = 'document.getElementById("chart-loss")'
+        assert browser.js(chart + '.layout.yaxis.type') == 'log'
+        assert '<0.0001' in browser.js('document.getElementById("facts").textContent')
+        # The smoothed line begins where the loss began.
+        assert browser.js(chart + '.data[1].y[0]') == losses[0]
+        browser.js('document.querySelector("#training .switch").click()')
+        browser.wait(chart + '.layout.yaxis.type === "linear"')
+
+    def test_no_label_lies_on_a_line(self):
+        browser = self.open()
+        assert browser.js('charts.length') > 7
+        labels = browser.js('[...document.querySelectorAll(".js-plotly-plot")].flatMap((e) => e.layout.annotations || [])')
+        assert labels == [], labels
+
+    def test_no_panel_is_half_empty(self):
+        for page in ('run/report.html', 'stack/report.html'):
+            gap = self.open(page, width=1280).js(
+                '[...document.querySelectorAll("#training .charts, #evaluation-grid")].map((grid) =>'
+                'grid.getBoundingClientRect().right - grid.lastElementChild.getBoundingClientRect().right)')
+            assert all(abs(each) < 1 for each in gap), (page, gap)
+
+    def test_the_recipe_ends_with_a_whole_line(self):
+        cut = self.open().js('(() => { const e = document.getElementById("recipe");'
+                             'return [e.clientHeight / parseFloat(getComputedStyle(e).lineHeight), e.scrollHeight, '
+                             'e.clientHeight]; })()')
+        assert cut[1] > cut[2] and abs(cut[0] - round(cut[0])) < 0.05, cut
+
+    def test_carriage_returns_and_controls_are_no_boxes(self):
+        browser = self.open('stack/report.html')
+        text = browser.js('document.querySelector(".samples pre").textContent')
+        assert text.startswith('one\ntwo\\rthree\\x01'), text
+        raw = browser.js(r'[...document.querySelectorAll("#tokens span, pre, .context")].filter((e) =>'
+                         r'/[\0-\x08\x0b-\x1f\x7f]/.test(e.textContent)).map((e) => e.outerHTML)')
+        assert raw == [], raw
+
+    # Several runs.
+
+    def test_any_two_runs_are_compared(self):
+        self.tamis('report', self.stack, self.run, '--output', self.directory / 'both.html')
+        browser = self.open('both.html')
+        browser.assert_clean()
+        browser.assert_controls_have_names()
+        names = browser.js('document.getElementById("chart-loss").data.map((trace) => trace.name)')
+        for wanted in ('stack, training', 'run, training', 'stack, validation, letter', 'run, validation, abc_digits'):
+            assert wanted in names, names
+        for chart in ('gradient', 'rate', 'speed'):
+            assert browser.js(f'document.getElementById("chart-{chart}").data.length') >= 2, chart
+        # Their batches differ, so they are drawn over tokens.
+        assert browser.js('document.getElementById("chart-loss").layout.xaxis.title.text') == 'tokens read'
+        assert browser.js('document.getElementById("chart-loss").data[0].x.at(-1)') == 24 * 512
+        evaluation = browser.js('document.getElementById("evaluation").textContent')
+        for wanted in ('ABCDigits', 'copy', 'nats a byte', 'letter.txt', 'By position'):
+            assert wanted in evaluation, (wanted, evaluation)
+        comparison = browser.js('document.getElementById("comparison").textContent')
+        assert 'model.pattern' in comparison and 'train.batch_tokens' in comparison, comparison
+        self.open('both.html', width=360, height=740, scheme='dark').assert_fits(360)
+
+    def test_beside_is_another_name_for_one_more_run(self):
+        self.tamis('report', self.run, '--beside', self.stack, '--output', self.directory / 'beside.html')
+        self.open('beside.html').assert_clean()
+        assert self.browser.js('document.querySelectorAll("#table-runs tbody tr").length') == 2
 
     # The page of `tamis inspect`.
 
@@ -340,7 +580,7 @@ class Tests:
         self.tamis('report', bare)
         browser = self.open('bare/report.html')
         assert browser.js('document.documentElement.dataset.errors') is None
-        assert browser.js('document.getElementById("relevance").hidden && document.getElementById("retrieval").hidden')
+        assert browser.js('document.getElementById("relevance").hidden && document.getElementById("evaluation").hidden')
         assert browser.js('document.getElementById("chart-loss").data.length')
 
 
@@ -372,6 +612,33 @@ def check_shootout_page(browser, page):
                 if any(entry.get('mean') is not None for entry in entries)}
     assert measured <= set(heads), (measured, heads)
 
+    # Where the best rate of learning is the grid's last, it is said.
+    edges = [mixer['name'] for mixer in mixers if mixer.get('lr_edge')]
+    note = browser.js('document.getElementById("edge-note").textContent')
+    assert all(name in note for name in edges) and bool(note) == bool(edges), (edges, note)
+    assert 'of sequences' not in browser.js('document.body.innerText')
+
+    # Bold is only what differs beyond uncertainty.
+    assert browser.js("""(() => {
+      const cells = (...triples) => triples.map(([mean, low, high]) => ({mean, interval_95: [low, high]}));
+      const best = (list, more = {}) => bestCells(list, {best: 'max', format: String, ...more}).join();
+      return [best(cells([.9, .8, .95], [.85, .7, .9], [.3, .2, .4])), best(cells([.9, .8, .95], [.85, .7, .9])),
+              best([{mean: 1, interval_95: null}, {mean: 2, interval_95: null}]), best([{mean: 1}, {mean: 2}], {exact: true})];
+    })()""") == ['true,true,false', 'false,false', 'false,false', 'false,true']
+
+    # Chance is marked where answers can be guessed.
+    for task, chance in data.get('chance', {}).get('score', {}).items():
+        shapes = browser.js(f'document.querySelector("[data-task={task}]").layout.shapes.map((s) => s.y0)')
+        assert any(abs(y - chance) < 1e-12 for y in shapes), (task, chance, shapes)
+        caption = browser.js(f'document.querySelector("[data-task={task}]").closest("figure").textContent')
+        assert f'chance {100 * chance:.1f}%' in caption, caption
+
+    # Charts of two points are no wider than they need, and have a tick at each.
+    for chart in browser.js('[...document.querySelectorAll("#scores .js-plotly-plot, #chart-rates")].map((e) => [e.id,'
+                            'new Set(e.data.flatMap((t) => t.x)).size, e.clientWidth, e.layout.xaxis.tickvals.length])'):
+        if chart[1] == 2:
+            assert chart[2] <= 600 and chart[3] == 2, chart
+
     # The charts: one for every task, with the numbers below; a mixer keeps its colour and marker in all of them.
     charts = browser.js('[...document.querySelectorAll("[id^=chart-score]")].map((e) => e.dataset.task)')
     assert set(charts) == measured, (charts, measured)
@@ -397,6 +664,10 @@ def check_shootout_page(browser, page):
     browser.open(page, width=360, height=740)
     browser.assert_clean()
     browser.assert_fits(360)
+    # No column of the summary is beyond the edge of a phone.
+    beyond = browser.js('[...document.querySelectorAll("#summary td, #summary .sort")].filter((e) =>'
+                        'e.getBoundingClientRect().right > 360).map((e) => e.textContent)')
+    assert beyond == [], beyond
 
 
 def shown_mixers(browser):

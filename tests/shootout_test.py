@@ -102,6 +102,8 @@ def check_files_and_tables():
     expect("8 of 8" not in result.stderr and "7 of 8 jobs done" in result.stderr, result.stderr)
     found = summary("whole")
     expect((found["done"], found["jobs"]) == (8, 8), found["done"])
+    expect(math.isclose(found["chance"]["score"]["copy"], 1 / 31), found["chance"])
+    expect(math.isclose(found["chance"]["loss"]["recall"], math.log(128)), found["chance"])
     for mixer in found["mixers"]:
         grid = {each["lr"]: each["loss"] for each in mixer["search"]}
         expect(set(grid) == {0.001, 0.01}, grid)
@@ -118,9 +120,16 @@ def check_files_and_tables():
             expect(math.isclose(spread["mean"], statistics.mean(values)), spread)
             expect(math.isclose(spread["sd"], statistics.stdev(values)), spread)
             expect(f"{spread['mean']:.3f} +- {spread['sd']:.3f}" in table, table)
+            low, high = spread["interval_95"]  # Student's t with one degree of freedom
+            expect(math.isclose(high - low, 2 * 12.706 * spread["sd"] / math.sqrt(2)), spread)
+        for cell in mixer["summary"]["tasks"]["copy"]:
+            expect(0 <= cell["interval_95"][0] <= cell["mean"] <= cell["interval_95"][1] <= 1, cell)
             bins = first["by_position"][source]
             total = sum(each["tokens"] * each["loss"] for each in bins) / sum(each["tokens"] for each in bins)
             expect(math.isclose(total, first["validation"][source], rel_tol=1e-9), "positions add up to the loss")
+        edge = "lowest" if mixer["chosen_lr"] == 0.001 else "highest"  # of two rates either is at the edge
+        expect(mixer["lr_edge"] == edge, mixer["lr_edge"])
+        expect(f"{mixer['name']} takes the {edge} rate of the grid, {mixer['chosen_lr']}: " in result.stdout, result.stdout)
         states = [each["bytes"] for each in mixer["state_bytes"]]
         if mixer["name"] == "rope":  # keys and values of 2 layers, D 16, float32, of at least 64 tokens
             expect(states == [2 * 2 * 2 * 16 * 4 * max(64, length) for length in (32, 64)], states)  # heads of 8, padded to 16
@@ -222,10 +231,48 @@ def check_divergence():
     for mixer in summary("diverged")["mixers"]:
         expect([each["status"] for each in mixer["search"]] == ["diverged", "done"], mixer["search"])
         expect(mixer["chosen_lr"] == 0.01, mixer["chosen_lr"])
+        expect(mixer["lr_edge"] == "lowest", "a rate that diverged is a neighbour, a missing one is none")
     none = shootout("none", text=one.replace("lr = [0.001, 0.01]", "lr = [3e38]"))
     expect(none.returncode == 0 and none.stdout.count("diverged") == 2, none.stdout + none.stderr)
     again = shootout("none", text=one.replace("lr = [0.001, 0.01]", "lr = [3e38]"))
     expect(again.stdout == none.stdout, again.stdout)
+
+
+UNEQUAL = RECIPE + """
+[[mixers]]
+name = "wide"
+model = {intermediate_size = 99}
+
+[[mixers]]
+name = "screening"
+model = {model_type = "multiscreen", num_attention_heads = 4, key_dim = 4, value_dim = 9}
+"""
+
+
+def check_matched_sizes():
+    """A refusal names values that fit, and those values do fit; match = "parameters" chooses them."""
+    refused = shootout("unequal", "--plan", text=UNEQUAL)
+    found = dict(re.findall(r"(\w+) fits with model\.(\w+ = \d+)", refused.stderr))
+    expect(refused.returncode == 2 and set(found) == {"wide", "screening"}, refused.stderr)
+    expect(refused.stderr.count("\n") == 1 and 'shootout.match = "parameters"' in refused.stderr, refused.stderr)
+    by_hand = UNEQUAL.replace("intermediate_size = 99", found["wide"])
+    key = found["screening"].split()[0]
+    by_hand = re.sub(rf"(multiscreen.*){key} = \d+", rf"\g<1>{found['screening']}", by_hand)
+    taken = shootout("by_hand", "--plan", "--json", text=by_hand)
+    expect(taken.returncode == 0, taken.stderr)
+    matched = shootout("matched", "--plan", "--json", text=UNEQUAL.replace("[shootout]", "[shootout]\nmatch = 'parameters'"))
+    expect(matched.returncode == 0, matched.stderr)
+    mixers = {mixer["name"]: mixer for mixer in json.loads(matched.stdout)["mixers"]}
+    sizes = [mixer["parameters_without_embedding"] for mixer in mixers.values()]
+    expect(max(sizes) <= 1.02 * min(sizes), sizes)
+    expect((mixers["rope"]["matched_by"], mixers["wide"]["matched_by"]) == (None, "intermediate_size"), mixers)
+    expect([mixer["model"] for mixer in mixers.values()] == [mixer["model"] for mixer in json.loads(taken.stdout)["mixers"]],
+           "by hand and by match the same models")
+    text = shootout("matched", "--plan", text=UNEQUAL.replace("[shootout]", "[shootout]\nmatch = 'parameters'")).stdout
+    expect(f"with intermediate_size = {mixers['wide']['model']['intermediate_size']}" in text, text)
+    far = shootout("far", text=RECIPE.replace("[shootout]", "[shootout]\nmatch = 'parameters'")
+                   + "\n[[mixers]]\nname = 'huge'\nmodel = {num_hidden_layers = 40}\n")
+    expect(far.returncode == 2 and "huge comes nearest with model.intermediate_size = 1" in far.stderr, far.stderr)
 
 
 def check_refusals():
@@ -267,7 +314,7 @@ def main():
     work = pathlib.Path(tempfile.mkdtemp(prefix="tamis-shootout-"))
     try:
         for check in (check_files_and_tables, check_page, check_other_evaluation, check_stopped_and_resumed, check_several_processes,
-                      check_one_job, check_divergence, check_refusals):
+                      check_one_job, check_divergence, check_matched_sizes, check_refusals):
             started = time.monotonic()
             check()
             print(f"{check.__name__}: passed in {time.monotonic() - started:.1f} s", flush=True)

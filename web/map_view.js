@@ -1,9 +1,8 @@
-// The relevance section: thumbnails of all tiles, the chosen tile large, the pair of tokens under the pointer.
+// The section of the maps: thumbnails of all heads, the chosen one large, the pair of tokens under the pointer.
 'use strict';
 
-const controlNames = {'\n': '⏎', '\t': '⇥', ' ': '␣', '\r': '␍'};
 /** A token for reading on its own: blanks become visible. */
-const visibleToken = (token) => [...token].map((c) => controlNames[c] || c).join('');
+const visibleToken = (token) => visibleText(token.replaceAll('\n', '↵').replaceAll('\t', '→').replaceAll(' ', '␣'));
 
 class MapView {
   constructor(relevance) {
@@ -13,7 +12,8 @@ class MapView {
     this.chosen = 0;
     this.query = this.tokens.length - 1;
     this.key = this.query;
-    this.drawLegend();
+    this.scale = this.maps.every((map) => map.mechanism === 'screening') ? 'value' : 'log';
+    this.makeScaleSwitch();
     this.makeThumbnails();
     this.makeTokens();
     this.listen();
@@ -23,13 +23,28 @@ class MapView {
 
   get map() { return this.maps[this.chosen]; }
 
+  makeScaleSwitch() {
+    const select = byId('map-scale');
+    select.append(...Object.entries(mapScales).map(([value, {name}]) => element('option', {value}, name)));
+    select.value = this.scale;
+    select.addEventListener('change', () => {
+      this.scale = select.value;
+      this.paint();
+    });
+  }
+
+  /** Of the chosen map: what its colours mean. */
   drawLegend() {
     const swatch = (name, style) => element('span', {class: 'key'}, element('i', {class: 'swatch ' + style}), name);
-    const ramp = element('i', {class: 'ramp'});
+    const ramp = element('i', {class: 'ramp'}), scale = mapScales[this.scale];
     ramp.style.background = 'linear-gradient(to right, ' + Array.from({length: 21}, (_, i) =>
       rgb(relevanceColour(i / 20))).join(', ') + ')';
-    byId('relevance-legend').append(swatch('outside the window', 'outside'), swatch('zero', 'zero'),
-      element('span', {class: 'key'}, 'relevance 0', ramp, '1'));
+    byId('relevance-legend').replaceChildren(
+      swatch('future' + (this.map.window === null ? '' : ', outside the window'), 'outside'),
+      swatch(this.map.selects ? 'rejected' : 'exactly 0', 'zero'),
+      element('span', {class: 'key'}, `${this.map.screening ? 'relevance' : 'weight'} ${scale.low(this.map.top)}`, ramp,
+              scale.high(this.map.top)));
+    byId('scale-note').textContent = scale.note;
   }
 
   makeThumbnails() {
@@ -37,13 +52,15 @@ class MapView {
     grid.style.setProperty('--heads', this.heads);
     grid.closest('.maps').classList.toggle('many-heads', this.heads > 8);
     this.thumbnails = this.maps.map((map, index) => {
-      const window = isNumber(map.accept) ? 'w ' + formatWindow(map.window, 10) : '';
+      const window = isNumber(map.window) ? 'w ' + formatWindow(map.window, 10) : '';
       const accept = isNumber(map.accept) ? 'r ' + map.accept.toFixed(2) : '';
-      const nonzero = formatPercent(map.nonzero, map.nonzero < 0.1 ? 1 : 0);
       const button = element('button', {type: 'button', class: 'thumbnail', tabindex: index === 0 ? 0 : -1,
-        'aria-label': `Layer ${map.layer}, head ${map.head}: ${window} ${accept}, ${nonzero} non-zero`,
+        'aria-label': `Layer ${map.layer}, head ${map.head}: ${[map.mechanism, window, accept].filter(Boolean).join(' ')}, ` +
+                      this.summary(map).join(' '),
         style: `grid-row: ${map.layer + 1}; grid-column: ${map.head + 1}`},
-        element('span', {class: 'numbers'}, element('b', {}, `${map.layer}.${map.head}`), element('span', {}, nonzero)),
+        element('span', {class: 'numbers'}, element('b', {}, `${map.layer}.${map.head}`),
+                element('span', {}, map.selects ? formatPercent(map.nonzero, map.nonzero < 0.1 ? 1 : 0)
+                                                : this.summary(map)[1])),
         element('canvas', {}),
         element('span', {class: 'numbers'}, element('span', {}, window), element('span', {}, accept)));
       button.addEventListener('click', () => { this.choose(index); this.remember(); });
@@ -61,9 +78,15 @@ class MapView {
     });
   }
 
+  /** What tells most about a head in one number: its name and its value. */
+  summary(map) {
+    if (map.selects) return ['accepts', formatPercent(map.nonzero, 1)];
+    return ['spreads over', isNumber(map.keys) ? `${Number(map.keys.toPrecision(3))} keys` : 'no keys'];
+  }
+
   makeTokens() {
     this.spans = this.tokens.map((token, index) =>
-      element('span', {'data-index': index}, token.endsWith('\n') ? visibleToken(token) + '\n' : token));
+      element('span', {'data-index': index}, token.endsWith('\n') ? visibleToken(token) + '\n' : visibleText(token)));
     const area = byId('tokens');
     area.append(...this.spans);
     const longest = Math.max(...this.tokens.join('').split('\n').map((line) => line.length));
@@ -105,10 +128,10 @@ class MapView {
     event.preventDefault();
   }
 
-  /** To the next accepted key of this query in a direction, if there is one. */
+  /** To the next key of this query that stands out in a direction, if there is one. */
   jump(direction) {
     for (let key = this.key + direction; key >= 0 && key <= this.query; key += direction) {
-      if (this.map.pair(this.query, key).state === 'accepted') return this.point(this.query, key);
+      if (this.map.standsOut(this.query, key)) return this.point(this.query, key);
     }
   }
 
@@ -128,14 +151,19 @@ class MapView {
     this.chosen = index;
     this.thumbnails[index].setAttribute('aria-current', 'true');
     this.thumbnails[index].tabIndex = 0;
-    paintMap(byId('map-canvas'), this.map, 1024);
-    const {layer, head, window, accept, nonzero} = this.map;
-    byId('tile-title').textContent = `Layer ${layer}, head ${head}`;
+    paintMap(byId('map-canvas'), this.map, 1024, this.scale);
+    this.drawLegend();
+    const {layer, head, window, accept, mechanism, selects} = this.map;
+    byId('tile-title').replaceChildren(`Layer ${layer}, head ${head} `, element('small', {}, mechanism));
     const facts = [];
-    if (isNumber(accept)) facts.push(['w', formatWindow(window)], ['r', accept.toFixed(3)]);
-    facts.push(['non-zero', formatPercent(nonzero, 1)]);
+    if (isNumber(window)) facts.push(['w', formatWindow(window)]);
+    if (isNumber(accept)) facts.push(['r', accept.toFixed(3)]);
+    facts.push(this.summary(this.map));
     byId('tile-numbers').replaceChildren(...facts.map(([name, value]) => element('span', {}, name + ' ',
       element('b', {}, value))));
+    byId('map').setAttribute('aria-label', `${this.map.screening ? 'Relevance' : 'Attention'} map. Arrow keys move the ` +
+      `pair of tokens, with Shift by ten; N and P jump to the next and previous ${
+        selects ? 'accepted key' : 'key with more than an equal weight'}.`);
     this.point(this.query, this.key);
   }
 
@@ -160,21 +188,28 @@ class MapView {
   }
 
   drawPair() {
-    const pair = this.map.pair(this.query, this.key);
-    const bound = isNumber(this.map.accept) ? (1 - this.map.accept).toFixed(2) : null;
+    const {map, query, key} = this, pair = map.pair(query, key);
+    const bound = isNumber(map.accept) ? (1 - map.accept).toFixed(2) : null;
+    const ranked = () => {
+      const {place, of} = map.rank(query, key);
+      return `number ${place} of ${of} keys by weight`;
+    };
     const verdict = {
-      accepted: 'accepted',
-      rejected: bound === null ? 'weight 0' : `rejected: s ≤ 1 − r = ${bound}`,
-      outside: `outside the window: distance ${this.query - this.key} ≥ w`,
-      future: 'the future: never seen',
-    }[pair.state];
-    const shown = (value) => (pair.state === 'accepted' && isNumber(value) ? value.toFixed(3) : '–');
-    const numbers = this.map.screening
-      ? [['s', pair.state === 'rejected' ? '≤ ' + bound : shown(pair.similarity)],
-         ['Trim', pair.state === 'rejected' ? '0' : shown(pair.trim)],
-         ['Softmask', isNumber(pair.softmask) ? pair.softmask.toFixed(3) : pair.state === 'outside' ? '0' : '–'],
-         ['Relevance', pair.state === 'accepted' ? shown(pair.relevance) : pair.state === 'future' ? '–' : '0']]
-      : [['Weight', shown(pair.relevance)]];
+      accepted: () => 'accepted',
+      rejected: () => (bound === null ? 'rejected: weight exactly 0' : `rejected: s ≤ 1 − r = ${bound}`),
+      weighted: ranked,
+      outside: () => `outside the window: distance ${query - key} ≥ w`,
+      future: () => 'the future: never seen',
+    }[pair.state]();
+    const seen = isNumber(pair.relevance), rejected = pair.state === 'rejected';
+    const numbers = map.screening
+      ? [['s', !seen ? '–' : rejected ? '≤ ' + bound : pair.similarity.toFixed(3)],
+         ['Trim', seen ? formatWeight(pair.trim) : '–'],
+         ['Softmask', seen ? formatWeight(pair.softmask) : pair.state === 'outside' ? '0' : '–'],
+         ['Relevance', seen ? formatWeight(pair.relevance) : pair.state === 'outside' ? '0' : '–']]
+      : [['Weight', seen ? formatWeight(pair.relevance) : pair.state === 'outside' ? '0' : '–'],
+         ['Row’s largest', formatWeight(map.rows[query].largest)],
+         ['Row’s sum', formatWeight(map.rows[query].sum)]];
     byId('pair').replaceChildren(
       element('div', {class: 'who'}, element('span', {class: 'role'}, 'query ' + this.query), this.inContext(this.query)),
       element('div', {class: 'who'}, element('span', {class: 'role'}, 'key ' + this.key), this.inContext(this.key)),
@@ -186,14 +221,15 @@ class MapView {
   lightTokens() {
     this.spans.forEach((span, key) => {
       const relevance = this.map.inside(this.query, key) ? this.map.relevance(this.query, key) : 0;
+      const shade = relevance > 0 ? this.map.shade(this.query, relevance, this.scale) : 0;
       span.className = key === this.query ? 'query' : key === this.key ? 'key' : '';
-      span.style.backgroundColor = relevance > 0 ? rgb(relevanceColour(relevance)) : '';
-      span.style.color = relevance > 0 ? (relevance > 0.2 ? '#fff' : '#111') : '';
+      span.style.backgroundColor = relevance > 0 ? rgb(relevanceColour(shade)) : '';
+      span.style.color = relevance > 0 ? (shade > 0.45 ? '#fff' : '#111') : '';
     });
   }
 
   paint() {
-    this.maps.forEach((map, index) => paintMap(this.thumbnails[index].querySelector('canvas'), map, 128));
+    this.maps.forEach((map, index) => paintMap(this.thumbnails[index].querySelector('canvas'), map, 128, this.scale));
     this.choose(this.chosen);
   }
 
@@ -217,14 +253,14 @@ class MapView {
     this.point(query, Number.isInteger(key) ? key : this.strongest(this.clamped(query)));
   }
 
-  /** Of all tiles, or of the one named, the pair that retrieves most strongly from furthest away, and selects most. */
+  /** Of all heads, or of the one named, the pair that retrieves most strongly from furthest away, and from fewest keys. */
   mostTelling(named) {
     const last = this.tokens.length - 1;
     let best = {tile: Math.max(named, 0), query: last, key: last, worth: 0};
     this.maps.forEach((map, tile) => {
       if (named >= 0 && tile !== named) return;
       const pair = map.mostTelling();
-      pair.worth *= 1 - map.nonzero;
+      pair.worth *= map.selects ? 1 - map.nonzero : Math.max(1 - map.keys / this.tokens.length, 0);
       if (pair.worth > best.worth) best = {tile, ...pair};
     });
     return best;

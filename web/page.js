@@ -14,6 +14,10 @@ function element(tag, attributes = {}, ...children) {
 /** Plotly reads a little HTML in its texts: what comes from outside goes through here first. */
 const plotlyText = (text) => String(text).replace(/[&<>]/g, (c) => ({'&': '&amp;', '<': '&lt;', '>': '&gt;'})[c]);
 
+/** Text with line ends as \n alone and every other control character as an escape, which a font may lack. */
+const visibleText = (text) => text.replaceAll('\r\n', '\n').replace(/[\0-\x08\x0b-\x1f\x7f-\x9f]/g, (c) =>
+  (c === '\r' ? '\\r' : '\\x' + c.charCodeAt(0).toString(16).toUpperCase().padStart(2, '0')));
+
 const isNumber = (value) => typeof value === 'number' && Number.isFinite(value);
 
 function formatNumber(value, digits = 3) {
@@ -25,7 +29,7 @@ function formatNumber(value, digits = 3) {
 }
 
 function formatCount(value) {
-  for (const [unit, size] of [['G', 1e9], ['M', 1e6], ['k', 1e3]])
+  for (const [unit, size] of [['T', 1e12], ['G', 1e9], ['M', 1e6], ['k', 1e3]])
     if (value >= size) return Number((value / size).toPrecision(3)) + unit;
   return formatNumber(value);
 }
@@ -47,6 +51,24 @@ function formatDuration(seconds) {
   return Math.floor(whole / 3600) + 'h' + two(Math.floor(whole / 60) % 60) + 'm';
 }
 
+/** A loss in nats: `1.606`, `0.0213`, `<0.0001`. */
+const formatLoss = (loss) => (Math.abs(loss) < 1 && loss !== 0 ? (loss > 0 && loss < 5e-5 ? '<0.0001' : loss.toFixed(4))
+                                                               : loss.toFixed(3));
+
+/** Numbers with their names below, in rows that are equally long or nearly so. */
+function drawFacts(facts) {
+  const list = byId('facts');
+  list.replaceChildren(...facts.map(([name, value]) =>
+    element('div', {}, element('dt', {}, name), element('dd', {}, value))));
+  const arrange = () => {
+    const gap = 20, least = 108, most = Math.max(1, Math.floor((list.clientWidth + gap) / (least + gap)));
+    const rows = Math.ceil(facts.length / most);
+    list.style.gridTemplateColumns = `repeat(${Math.ceil(facts.length / rows)}, minmax(0, 1fr))`;
+  };
+  window.addEventListener('resize', arrange);
+  arrange();
+}
+
 /** A table: header cells, then rows of strings; numbers are aligned by the style sheet. */
 function table(header, rows) {
   const head = element('tr', {}, ...header.map((text) => element('th', {scope: 'col'}, text)));
@@ -55,18 +77,37 @@ function table(header, rows) {
   return element('table', {}, element('thead', {}, head), element('tbody', {}, ...body));
 }
 
-/** Names and values, nested objects flattened to dotted names. */
-function settings(object) {
+/** A setting for reading: `59.9 GFLOP/s`, `22.9 GiB`, `0.001`; a list of objects has a line for each. */
+function formatSetting(name, value) {
+  if (Array.isArray(value)) {
+    const objects = value.some((each) => each !== null && typeof each === 'object');
+    return value.map((each) => (objects ? flattened(each).map(([key, text]) => `${key} ${text}`).join(', ')
+                                        : String(each))).join(objects ? '\n' : ' ') || '–';
+  }
+  if (!isNumber(value)) return String(value);
+  if (name.endsWith('flops')) return formatCount(value).replace(/[kMGT]?$/, ' $&FLOP/s');
+  if (name.endsWith('bytes')) return formatBytes(value);
+  return Number.isInteger(value) ? value.toLocaleString('en', {useGrouping: Math.abs(value) >= 1e4})
+                                 : String(Number(value.toPrecision(6)));
+}
+
+/** [name, text] of everything in an object, nested objects with dotted names. */
+function flattened(object) {
   const rows = [];
-  const walk = (prefix, value) => {
+  const visit = (prefix, value) => {
     if (value !== null && typeof value === 'object' && !Array.isArray(value)) {
-      for (const [name, inner] of Object.entries(value)) walk(prefix ? prefix + '.' + name : name, inner);
+      for (const [name, inner] of Object.entries(value)) visit(prefix ? prefix + '.' + name : name, inner);
     } else {
-      rows.push([prefix, Array.isArray(value) ? value.join(' ') : String(value)]);
+      rows.push([prefix, formatSetting(prefix, value)]);
     }
   };
-  walk('', object);
-  return element('table', {class: 'settings'}, element('tbody', {}, ...rows.map(([name, value]) =>
+  visit('', object);
+  return rows;
+}
+
+/** Names and values, nested objects flattened to dotted names. */
+function settings(object) {
+  return element('table', {class: 'settings'}, element('tbody', {}, ...flattened(object).map(([name, value]) =>
     element('tr', {}, element('th', {scope: 'row'}, name), element('td', {}, value)))));
 }
 
@@ -135,7 +176,9 @@ function startPage(draw) {
       `Tamis ${data.version} · everything is in this one file; nothing is loaded from elsewhere`;
     draw(data);
     theme.listeners.push(() => charts.forEach((drawChart) => drawChart()));
-    await Promise.all(drawn);
+    await Promise.all(charts.map(async (drawChart) => {
+      try { await drawChart(); } catch (error) { reportError(String(error)); }
+    }));
   };
   drawAll(JSON.parse(byId('data').textContent)).catch((error) => reportError(String(error)))
     .then(() => { document.documentElement.dataset.ready = 'true'; });

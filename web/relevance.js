@@ -1,16 +1,37 @@
-// Relevance maps: one byte a pair of tokens, from which everything about the pair follows.
+// Relevance maps: a float16 for each pair of tokens, from which everything about the pair follows.
 //
-//   code t in 1..255 (0: rejected)       t = 255 (1 - (1 - s) / r)
-//   s = 1 - r (1 - t / 255)              similarity
-//   a = (t / 255)^2                      Trim
-//   m = (cos(pi d / w) + 1) / 2          Softmask at distance d = i - j; 1 when w is infinite
-//   relevance = a m
-//
-// Maps of mixers without Trim store the weight itself: relevance = scale t / 255.
+//   screening (scale null)   t = sqrt(Trim)
+//     s = 1 - r (1 - t)      similarity
+//     a = t^2                Trim
+//     m = (cos(pi d / w) + 1) / 2   Softmask at distance d = i - j; 1 when w is infinite
+//     relevance = a m
+//   any other mixer          relevance = scale t, the weight that multiplies a value
 'use strict';
 
+/** Every float16 that is not negative, by its bits. */
+const halfValues = Float32Array.from({length: 0x7c00}, (_, bits) => {
+  const exponent = bits >> 10, fraction = bits & 1023;
+  return exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -24 * fraction;
+});
+
+// How a weight becomes a shade in [0, 1]; the pictures of `tamis inspect --map` have the same scales and colours.
+const mapScales = {
+  value: {name: 'by value', low: () => '0', high: (top) => formatWeight(top),
+          note: 'Colour: the square root of the weight.',
+          shade: (weight, row, top) => Math.sqrt(weight / top)},
+  row: {name: 'by the largest weight of the row', low: () => '0', high: () => 'largest of the row',
+        note: 'Colour: the square root of the weight’s part of the largest weight in its row, so rows have different scales.',
+        shade: (weight, row) => Math.sqrt(weight / row)},
+  log: {name: 'by logarithm', low: (top) => '≤ ' + formatWeight(top / 1e4), high: (top) => formatWeight(top),
+        note: 'Colour: the logarithm of the weight, over four powers of ten.',
+        shade: (weight, row, top) => 1 + Math.log10(weight / top) / 4},
+};
+
+/** `0.0123`, `1.2e-7`, `0`, `1`: three digits that tell small weights apart. */
+const formatWeight = (weight) => (weight > 0 && weight < 1e-4 ? weight.toExponential(1) : String(Number(weight.toPrecision(3))));
+
 class RelevanceMap {
-  /** `tile`: {layer, head, window, accept, nonzero, scale, codes}; `length`: T. */
+  /** `tile`: {layer, head, window, accept, mechanism, selects, nonzero, keys, scale, numbers}; `length`: T. */
   constructor(tile, length) {
     Object.assign(this, tile);
     this.length = length;
@@ -20,97 +41,138 @@ class RelevanceMap {
       tile.window === null || !this.screening ? 1 : (Math.cos(Math.PI * distance / tile.window) + 1) / 2);
   }
 
-  /** T x T codes, row = query. Runs of zeros come as 0, run length. */
-  get grid() {
-    if (this.grid_) return this.grid_;
-    const packed = atob(this.codes), grid = new Uint8Array(this.length * this.length);
+  /** Bits of the pair's float16 at query * span + distance. Runs of zeros come as 0, run length. */
+  get halves() {
+    if (this.halves_) return this.halves_;
+    const packed = atob(this.numbers), halves = new Uint16Array(this.length * this.span);
+    const next = () => { at += 2; return packed.charCodeAt(at - 2) | packed.charCodeAt(at - 1) << 8; };
     let at = 0, zeros = 0;
     for (let query = 0; query < this.length; ++query) {
       for (let key = Math.max(0, query - this.span + 1); key <= query; ++key) {
         if (zeros === 0) {
-          const code = packed.charCodeAt(at++);
-          if (code !== 0) { grid[query * this.length + key] = code; continue; }
-          zeros = packed.charCodeAt(at++);
+          const half = next();
+          if (half !== 0) { halves[query * this.span + query - key] = half; continue; }
+          zeros = next();
         }
         --zeros;
       }
     }
-    return this.grid_ = grid;
+    return this.halves_ = halves;
   }
 
   inside(query, key) { return key <= query && query - key < this.span; }
+  firstKey(query) { return Math.max(0, query - this.span + 1); }
+  number(query, key) { return halfValues[this.halves[query * this.span + query - key]]; }
 
+  /** Of a pair inside the window: what multiplies the value. */
   relevance(query, key) {
-    const t = this.grid[query * this.length + key] / 255;
+    const t = this.number(query, key);
     return this.screening ? t * t * this.softmask[query - key] : t * this.scale;
   }
 
-  /** All there is to know about a pair; `state`: accepted, rejected, outside or future. */
+  /** {sum, largest} of each query's row. */
+  get rows() {
+    if (this.rows_) return this.rows_;
+    const rows = [];
+    for (let query = 0; query < this.length; ++query) {
+      let sum = 0, largest = 0;
+      for (let key = this.firstKey(query); key <= query; ++key) {
+        const relevance = this.relevance(query, key);
+        sum += relevance;
+        if (relevance > largest) largest = relevance;
+      }
+      rows.push({sum, largest});
+    }
+    return this.rows_ = rows;
+  }
+
+  /** What the darkest colour stands for: 1, or the largest weight when that is more. */
+  get top() { return this.top_ ??= Math.max(1, ...this.rows.map(({largest}) => largest)); }
+
+  /** In [0, 1]. */
+  shade(query, relevance, scale) {
+    return Math.min(Math.max(mapScales[scale].shade(relevance, this.rows[query].largest, this.top), 0), 1);
+  }
+
+  /**
+   * All there is to know about a pair; `state`: future, outside, of mixers that select accepted or rejected, and of all
+   * others weighted.
+   */
   pair(query, key) {
     if (key > query) return {state: 'future'};
     if (!this.inside(query, key)) return {state: 'outside'};
-    const code = this.grid[query * this.length + key];
-    const state = code ? 'accepted' : 'rejected';
-    if (!this.screening) return {state, relevance: this.relevance(query, key)};
-    const t = code / 255;
-    return {state, similarity: 1 - this.accept * (1 - t), trim: t * t, softmask: this.softmask[query - key],
-            relevance: this.relevance(query, key)};
+    const relevance = this.relevance(query, key), t = this.number(query, key);
+    const state = !this.selects ? 'weighted' : t > 0 ? 'accepted' : 'rejected';
+    if (!this.screening) return {state, relevance};
+    return {state, similarity: 1 - this.accept * (1 - t), trim: t * t, softmask: this.softmask[query - key], relevance};
+  }
+
+  /** The place of a key among the keys of a query by weight, 1 for the largest, and how many keys there are. */
+  rank(query, key) {
+    const own = this.relevance(query, key), first = this.firstKey(query);
+    let place = 1;
+    for (let other = first; other <= query; ++other) place += this.relevance(query, other) > own;
+    return {place, of: query - first + 1};
+  }
+
+  /** A key that stands out for a query: accepted, or with more than an equal part of the weight. */
+  standsOut(query, key) {
+    if (!this.inside(query, key)) return false;
+    if (this.selects) return this.number(query, key) > 0;
+    return this.relevance(query, key) > this.rows[query].sum / (query - this.firstKey(query) + 1);
   }
 
   /** The pair with the largest relevance times the logarithm of its distance. */
   mostTelling() {
-    const grid = this.grid, length = this.length;
-    const far = Float32Array.from({length: this.span}, (_, distance) => Math.log2(1 + distance) * this.softmask[distance]);
-    let best = {query: length - 1, key: length - 1, worth: 0};
-    for (let query = 0; query < length; ++query) {
-      for (let key = Math.max(0, query - this.span + 1); key <= query; ++key) {
-        const t = grid[query * length + key] / 255;
-        const worth = (this.screening ? t * t : t * this.scale) * far[query - key];
+    let best = {query: this.length - 1, key: this.length - 1, worth: 0};
+    for (let query = 0; query < this.length; ++query) {
+      for (let key = this.firstKey(query); key <= query; ++key) {
+        const worth = this.relevance(query, key) * Math.log2(1 + query - key);
         if (worth > best.worth) best = {query, key, worth};
       }
     }
     return best;
   }
 
-  /** Largest relevance of every cell of a size x size picture; -1 where it lies outside the window. */
-  pooled(size) {
-    const values = new Float32Array(size * size).fill(-1);
-    const grid = this.grid, length = this.length;
+  /** The largest colour number (see mapColours) of every cell of a size x size picture. */
+  pooled(size, scale) {
+    const cells = new Uint8Array(size * size), length = this.length;
     for (let query = 0; query < length; ++query) {
       const row = Math.floor(query * size / length) * size;
-      for (let key = Math.max(0, query - this.span + 1); key <= query; ++key) {
-        const cell = row + Math.floor(key * size / length);
-        const value = grid[query * length + key] ? this.relevance(query, key) : 0;
-        if (value > values[cell]) values[cell] = value;
+      for (let key = this.firstKey(query); key <= query; ++key) {
+        const cell = row + Math.floor(key * size / length), relevance = this.relevance(query, key);
+        const colour = relevance > 0 ? shadeColour(this.shade(query, relevance, scale)) : zeroColour;
+        if (colour > cells[cell]) cells[cell] = colour;
       }
     }
-    return values;
+    return cells;
   }
 }
+
+// Numbers of colours: 0 outside the window, 1 exactly zero, 2 to 255 the shades 0 to 1.
+const zeroColour = 1;
+const shadeColour = (shade) => Math.round(2 + 253 * shade);
 
 // ColorBrewer's YlGnBu, without its palest end, which would pass for white: safe for every kind of colour blindness.
 const relevanceStops = [[237, 216, 120], [127, 205, 187], [65, 182, 196], [29, 145, 192], [34, 94, 168], [37, 52, 148],
                         [8, 29, 88]];
-/** Relevance in (0, 1] to a colour; by its square root, so that faint retrievals show too. */
-const relevanceColour = (relevance) => interpolate(relevanceStops, Math.sqrt(relevance));
+const relevanceColour = (shade) => interpolate(relevanceStops, (shadeColour(shade) - 2) / 253);
 
-const mapColours = () => theme.dark() ? {outside: [74, 77, 84], zero: [238, 238, 236]}
-                                      : {outside: [196, 199, 204], zero: [255, 255, 255]};
-
-/** A colour as ImageData holds it, read as one number of 32 bits. */
-const pixel = ([red, green, blue]) => new Uint32Array(new Uint8Array([red, green, blue, 255]).buffer)[0];
-const relevancePixels = Uint32Array.from({length: 1025}, (_, i) => pixel(relevanceColour(i / 1024)));
+/** The colours by their numbers, as ImageData holds them, each read as one number of 32 bits. */
+function mapColours() {
+  const outside = theme.dark() ? [74, 77, 84] : [196, 199, 204], zero = theme.dark() ? [238, 238, 236] : [255, 255, 255];
+  const shades = Array.from({length: 254}, (_, i) => interpolate(relevanceStops, i / 253));
+  const bytes = [outside, zero, ...shades].flatMap((colour) => [...colour, 255]);
+  return new Uint32Array(new Uint8Array(bytes).buffer);
+}
 
 /** Draws a map into a canvas of min(T, largest) pixels a side. */
-function paintMap(canvas, map, largest) {
+function paintMap(canvas, map, largest, scale) {
   const size = Math.min(map.length, largest), colours = mapColours();
-  const outside = pixel(colours.outside), zero = pixel(colours.zero);
   canvas.width = canvas.height = size;
   const context = canvas.getContext('2d');
   const image = context.createImageData(size, size);
   const pixels = new Uint32Array(image.data.buffer);
-  map.pooled(size).forEach((value, cell) => {
-    pixels[cell] = value < 0 ? outside : value === 0 ? zero : relevancePixels[Math.min(1024, Math.ceil(value * 1024))];
-  });
+  map.pooled(size, scale).forEach((number, cell) => { pixels[cell] = colours[number]; });
   context.putImageData(image, 0, 0);
 }

@@ -3,52 +3,46 @@
 
 const last = (series) => (series && series.y.length ? series.y[series.y.length - 1] : undefined);
 
-function drawIntro(data) {
-  const {model, training, abc_digits: abc} = data;
-  document.title = data.title + ' · Tamis';
-  byId('title').textContent = data.title;
+function drawIntro(data, runs) {
+  const {model, training, evals} = data;
+  const title = runs.length === 1 ? data.title : runs.length < 4 ? runs.map((run) => run.title).join(', ')
+    : `${data.title} and ${runs.length - 1} other runs`;
+  document.title = title + ' · Tamis';
+  byId('title').textContent = title;
+  if (runs.length > 1) {
+    byId('subtitle').textContent = `${runs.length} runs compared; maps, tiles and provenance are those of ${data.title}`;
+    return;
+  }
   byId('subtitle').textContent = [model.type, `${model.layers} layers`, model.heads && `${model.heads} heads`,
     `width ${model.hidden_size}`, model.training_length && `trained on ${model.training_length.toLocaleString('en')} tokens`,
   ].filter(Boolean).join(' · ');
   const facts = [['Parameters', formatCount(model.parameters)],
                  ['without embedding', formatCount(model.parameters_without_embedding)]];
-  if (abc) {
+  const abc = evals?.abc_digits;
+  if (isTask(abc)) {
     const sum = abc.cells.reduce((total, cell) => total + cell.exact_match, 0);
     facts.push(['ABCDigits, mean', formatPercent(sum / abc.cells.length, 1)]);
   }
   if (training) {
     const loss = last(training.loss);
     for (const [source, series] of Object.entries(training.validation || {}))
-      facts.push([`Validation loss, ${source}`, formatNumber(last(series), 4)]);
-    if (!training.validation && loss !== undefined) facts.push(['Last loss', formatNumber(loss, 4)]);
+      facts.push([`Validation loss, ${source}`, formatLoss(last(series))]);
+    if (!training.validation && loss !== undefined) facts.push(['Last loss', formatLoss(loss)]);
     if (isNumber(training.steps)) facts.push(['Steps', formatNumber(training.steps)]);
     if (isNumber(training.tokens)) facts.push(['Tokens', formatCount(training.tokens)]);
     if (isNumber(training.seconds)) facts.push(['Time', formatDuration(training.seconds)]);
     if (isNumber(training.mfu)) facts.push(['of peak FLOP/s', formatPercent(training.mfu)]);
     if (isNumber(training.memory_bytes)) facts.push(['Memory', formatBytes(training.memory_bytes)]);
   }
-  byId('facts').append(...facts.map(([name, value]) =>
-    element('div', {}, element('dt', {}, name), element('dd', {}, value))));
+  drawFacts(facts);
 }
 
-function drawTraining(data) {
+function drawTraining(data, runs) {
   show('training');
-  drawCurves(data.training);
-  const history = data.training.tiles;
+  drawCurves(runs);
+  const history = data.training?.tiles;
   if (history) drawTileHistory(history, data.model.layers, data.model.training_length);
   for (const id of ['chart-windows', 'chart-accepts']) if (!history) byId(id).closest('figure').remove();
-}
-
-function drawAbcDigits(data) {
-  show('retrieval');
-  byId('retrieval-note').textContent =
-    'Each of 26 letters is bound to a number of six digits; the end asks for one.';
-  const others = data.beside || [];
-  const note = (abc) => `${abc.instances} instances a cell, windows ${
-    abc.expand_windows ? 'expanded beyond the training length' : 'as trained'}`;
-  if (data.abc_digits) drawRetrieval(data.abc_digits, others.length ? data.title + ': ' : '', note(data.abc_digits), 0);
-  others.forEach((run, at) => drawRetrieval(run.abc_digits, `${run.title}, ${run.type}, ` +
-    `${formatCount(run.parameters)} parameters: `, note(run.abc_digits), at + 1));
 }
 
 function drawTiles(data) {
@@ -61,28 +55,38 @@ function drawTiles(data) {
      isNumber(tile.accept) ? tile.accept.toFixed(3) : '–'])));
 }
 
-function drawSamples(samples) {
-  show('samples');
-  const slider = byId('sample-step');
-  slider.max = samples.length - 1;
-  slider.value = samples.length - 1;
+/** The samples of one run, by training step; `name` is empty for the only one. */
+function sampleCard(samples, name, number) {
+  const id = 'sample-step-' + number, label = element('output', {}), text = element('pre', {class: 'text', tabindex: 0,
+    'aria-label': 'Sample ' + name});
+  const slider = element('input', {id, type: 'range', min: 0, max: samples.length - 1, value: samples.length - 1, step: 1});
   const choose = () => {
     const sample = samples[Number(slider.value)];
-    byId('sample-label').textContent = sample.step.toLocaleString('en');
+    label.textContent = sample.step.toLocaleString('en');
     slider.setAttribute('aria-valuetext', 'step ' + sample.step);
-    byId('sample-text').replaceChildren(element('span', {class: 'prompt'}, sample.prompt || ''), sample.text);
+    text.replaceChildren(element('span', {class: 'prompt'}, visibleText(sample.prompt || '')), visibleText(sample.text));
   };
   slider.addEventListener('input', choose);
   // As high as the longest sample, so that the page below stays where it is.
-  const lines = ({prompt = '', text}) => (prompt + text).split('\n').reduce((sum, line) => sum + 1 + line.length / 100, 0);
-  byId('sample-text').style.height = 1.6 * Math.min(14, Math.ceil(Math.max(...samples.map(lines)))) + 'em';
-  slider.closest('.sample-head').classList.toggle('single', samples.length === 1);
+  const lines = ({prompt = '', text: said}) =>
+    visibleText(prompt + said).split('\n').reduce((sum, line) => sum + Math.max(1, Math.ceil(line.length / 100)), 0);
+  text.style.height = 1.6 * Math.min(14, Math.max(...samples.map(lines))) + 'em';
+  const single = samples.length === 1 ? ' single' : '';
+  const card = element('figure', {class: 'card samples'}, name ? element('figcaption', {}, name) : null,
+    element('div', {class: 'sample-head' + single}, element('label', {for: id}, 'Training step ', label), slider), text);
   choose();
+  return card;
+}
+
+function drawSamples(runs) {
+  show('samples');
+  runs.forEach(({title, samples}, index) => samples?.length &&
+    byId('sample-cards').append(sampleCard(samples, runs.length > 1 ? title : '', index)));
 }
 
 function drawProvenance(data) {
   show('provenance');
-  if (data.recipe) byId('recipe').textContent = data.recipe;
+  if (data.recipe) byId('recipe').textContent = visibleText(data.recipe);
   else byId('recipe-card').remove();
   if (data.run) byId('machine').append(settings(data.run));
   else byId('machine-card').remove();
@@ -100,19 +104,23 @@ function drawLayersLegend(layers) {
 }
 
 function drawMaps(relevance) {
+  if (relevance.maps.some(({mechanism}) => mechanism !== 'screening'))
+    byId('relevance').querySelector('h2').textContent = 'Attention maps';
   show('relevance');
   byId('relevance-note').textContent = relevance.note || '';
   drawRelevance(relevance);
 }
 
 startPage((data) => {
+  const runs = [data, ...(data.others || [])];
   drawParts([
-    () => drawIntro(data),
-    () => data.training && drawTraining(data),
-    () => (data.abc_digits || data.beside) && drawAbcDigits(data),
+    () => drawIntro(data, runs),
+    () => runs.length > 1 && drawComparison(runs),
+    () => runs.some(({training}) => training) && drawTraining(data, runs),
+    () => drawEvaluations(runs),
     () => data.relevance && drawMaps(data.relevance),
     () => drawTiles(data),
-    () => data.samples && drawSamples(data.samples),
+    () => runs.some(({samples}) => samples?.length) && drawSamples(runs),
     () => drawProvenance(data),
   ]);
   const drawLegend = () => drawLayersLegend(data.model.layers);

@@ -13,9 +13,9 @@ function drawIntro(data) {
   byId('title').textContent = data.title;
   const sizes = mixers.map((mixer) => mixer.parameters_without_embedding).filter(isNumber);
   byId('subtitle').textContent = [
-    mixers.length === 1 ? 'One mixer of sequences' : `${mixers.length} mixers of sequences side by side`,
+    mixers.length === 1 ? 'One mixer' : `${mixers.length} mixers side by side`,
     isNumber(train.tokens) && `trained on ${formatCount(train.tokens)} tokens each`,
-    sizes.length && `${formatRange(sizes, formatCount)} parameters besides the embedding`,
+    sizes.length && `${formatRange(sizes, formatCount)} parameters beside the embedding`,
     grid.length > 1 && `each with the best of ${grid.length} learning rates, ${formatRange(grid, String)}`,
   ].filter(Boolean).join(' · ');
   if (done < jobs) {
@@ -27,8 +27,7 @@ function drawIntro(data) {
                  ['Steps', train.steps && formatLength(train.steps)],
                  ['Tokens a step', train.batch_tokens && formatLength(train.batch_tokens)],
                  [seeds.length > 1 ? 'Seeds' : 'Seed', seeds.join(', ')]];
-  byId('facts').append(...facts.filter(([, value]) => value).map(([name, value]) =>
-    element('div', {}, element('dt', {}, name), element('dd', {}, value))));
+  drawFacts(facts.filter(([, value]) => value));
 }
 
 function drawSummary(data) {
@@ -40,8 +39,16 @@ function drawSummary(data) {
     entries.length && 'Tasks: score by length' +
       (data.task_lengths ? ' and its multiple of the length that the task was trained at.' : '.'),
     mixers.some((mixer) => mixer.state_bytes?.length) && 'State: what decoding keeps of the text it has read.',
-    entries.some(({n}) => n > 1) && 'Mean ± standard deviation over seeds.',
+    entries.some(({n}) => n > 1)
+      ? 'Mean ± standard deviation over seeds; 95% intervals of the mean below scores.'
+      : entries.length && 'One seed: the 95% intervals below scores are of the instances alone, another seed may differ ' +
+        'by more; losses and speeds have no interval, so nothing is bold there.',
   ].filter(Boolean).join(' ');
+  const edges = mixers.filter((mixer) => mixer.lr_edge);
+  if (!edges.length) return;
+  byId('edge-note').hidden = false;
+  byId('edge-note').textContent = 'At the edge of the grid of learning rates, where a rate beyond it may be better: ' +
+    edges.map((mixer) => `${mixer.name} (${mixer.lr_edge}, ${mixer.chosen_lr})`).join(', ') + '.';
 }
 
 /** The configurations side by side: what all models have in common comes after what tells them apart. */
@@ -71,9 +78,9 @@ startPage((data) => {
   drawParts([
     () => drawIntro({...data, mixers}),
     () => mixers.length && drawSummary({...data, mixers}),
-    () => drawScores(mixers, data.task_lengths || {}),
+    () => drawScores(mixers, data.task_lengths || {}, data.chance?.score || {}),
     () => drawTrainingCurves(mixers),
-    () => drawPositions(mixers),
+    () => drawPositions(mixers, data.chance?.loss || {}),
     () => drawRates(mixers),
     () => drawCosts(mixers, trained),
     () => charts.length && drawLegend(mixers),

@@ -79,13 +79,23 @@ function tickedAxis(values, ticks, format, most) {
   const [low, high] = [Math.log10(values[0]), Math.log10(values[values.length - 1])];
   const room = 0.06 * (high - low) || 0.5, apart = (high - low) / (window.innerWidth > 600 ? most : most / 2);
   const slot = (tick) => Math.floor((Math.log10(tick) - low) / apart + 1e-9);
-  const kept = ticks.filter((tick, at) => at === 0 || slot(tick) > slot(ticks[at - 1]));
+  const kept = ticks.filter((tick, at) => at === 0 || at === ticks.length - 1 || slot(tick) > slot(ticks[at - 1]));
   return {type: 'log', range: [low - room, high + room], tickmode: 'array', tickvals: kept,
           ticktext: kept.map((tick) => format(tick))};
 }
 
 const lengthAxis = (lengths, trained) =>
   tickedAxis(lengths, lengths, (length) => formatMultiple(length, trained, '<br>'), 10);
+
+/** A dotted line at chance, which the caption names. */
+const chanceLine = (chance) => (!isNumber(chance) ? [] : [{
+  type: 'line', layer: 'below', x0: 0, x1: 1, xref: 'paper', y0: chance, y1: chance, yref: 'y',
+  line: {color: theme.colour('muted'), width: 1.5, dash: 'dot'}}]);
+
+/** A figure with few points along its axis is no wider than they need. */
+function narrowWhenFew(id, points) {
+  if (points <= 3) byId(id).closest('figure').classList.add('narrow');
+}
 
 /** A figure with a chart and the same as a table. */
 function chartCard(id, title, note, tableTitle, tableNode) {
@@ -99,6 +109,10 @@ function heatTable(mixers, lengths, entry) {
   const result = table(['Mixer', ...lengths.map(formatLength)], mixers.map((mixer) =>
     [mixer.name, ...lengths.map((length) => formatSpread(entry(mixer, length), formatScore))]));
   mixers.forEach((mixer, row) => lengths.forEach((length, column) => {
+    const interval = formatInterval(entry(mixer, length));
+    if (interval) result.tBodies[0].rows[row].cells[column + 1].append(element('small', {class: 'under'}, interval));
+  }));
+  mixers.forEach((mixer, row) => lengths.forEach((length, column) => {
     const score = entry(mixer, length)?.mean, cell = result.tBodies[0].rows[row].cells[column + 1];
     if (!isNumber(score)) return;
     cell.className = 'heat';
@@ -111,36 +125,43 @@ function heatTable(mixers, lengths, entry) {
 function scoreText(mixer, task, entry, trained) {
   const lines = [`${formatMultiple(entry.length, trained, ' tokens, ')}`, 'score ' + formatSpread(entry, formatScore)];
   const measured = (mixer.runs || []).map((run) => atLength(run.tasks?.[task], entry.length)).filter(Boolean);
+  if (formatInterval(entry)) lines.push(`95% interval ${formatInterval(entry)}`);
   if (entry.n > 1) lines.push(entry.n + ' seeds');
   else if (measured.length && isNumber(measured[0].exact_match)) {
-    const {exact_match: match, wilson_95: wilson, instances} = measured[0];
+    const {exact_match: match, instances} = measured[0];
     lines.push(`exact match ${formatScore(match)} of ${formatNumber(instances)}`);
-    if (wilson?.every(isNumber)) lines.push(`95% Wilson interval ${wilson.map(formatScore).join(' to ')}`);
   }
   return lines.join('<br>');
 }
 
-/** `lengthOf`: the length that each task was trained at. */
-function drawScores(mixers, lengthOf) {
+/** `lengthOf`: the length that each task was trained at; `chanceOf`: the score of guessing. */
+function drawScores(mixers, lengthOf, chanceOf) {
   for (const [at, task] of namesOf(mixers, (mixer) => mixer.summary?.tasks).entries()) {
     const lengths = taskLengths(mixers, task), trained = lengthOf[task], id = 'chart-score-' + at;
     const entry = (mixer, length) => atLength(taskEntries(mixer, task), length);
     if (!lengths.some((length) => mixers.some((mixer) => isNumber(entry(mixer, length)?.mean)))) continue;
     if (byId('scores').hidden) show('scores');
-    byId('score-charts').append(chartCard(id, task, 'score, by length', 'As a heat map',
+    byId('score-charts').append(chartCard(id, task, 'score, by length' +
+      (isNumber(chanceOf[task]) ? `; chance ${formatScore(chanceOf[task])}` : ''), 'As a heat map',
                                           heatTable(mixers, lengths, entry)));
     byId(id).dataset.task = task;
+    narrowWhenFew(id, lengths.length);
+    const highest = Math.max(...mixers.flatMap((mixer) => lengths.map((length) => entry(mixer, length)))
+      .map((one) => one?.interval_95?.[1] ?? one?.mean ?? 0), chanceOf[task] || 0);
+    const top = highest < 0.5 ? Math.max(1.2 * highest, 0.02) : 1.04;  // low scores can be told apart, too
     addChart(id, `Score of ${task} by length; the table below has the numbers`, () => ({
       traces: visible(mixers).map((mixer) => {
         const entries = lengths.map((length) => entry(mixer, length)).filter(Boolean);
         return mixerTrace(mixer, entries.map((one) => (
           {x: one.length, y: one.mean, text: scoreText(mixer, task, one, trained)})), {
-          error_y: {type: 'data', array: entries.map(({sd}) => sd), visible: entries.some(({sd}) => isNumber(sd)),
-                    thickness: 1.2, width: 3},
+          error_y: {type: 'data', symmetric: false, thickness: 1.2, width: 3,
+                    visible: entries.some(({interval_95: ends}) => ends?.every(isNumber)),
+                    array: entries.map(({mean, interval_95: ends}) => (ends ? Math.max(ends[1] - mean, 0) : 0)),
+                    arrayminus: entries.map(({mean, interval_95: ends}) => (ends ? Math.max(mean - ends[0], 0) : 0))},
         });
       }),
-      layout: {xaxis: lengthAxis(lengths, trained), yaxis: {range: [-0.04, 1.04], tickformat: '.0%'},
-               shapes: trainingLength(trained, 'x').shapes},
+      layout: {xaxis: lengthAxis(lengths, trained), yaxis: {range: [-0.04 * top, top], tickformat: '~%'},
+               shapes: [...(trainingLength(trained, 'x').shapes || []), ...chanceLine(chanceOf[task])]},
     }));
   }
 }
@@ -155,7 +176,7 @@ function drawTrainingCurves(mixers) {
     const kept = curve.loss.map((_, at) => at).filter((at) => isNumber(curve.loss[at]) && isNumber(curve.tokens[at]));
     const smoothed = smooth(kept.map((at) => curve.loss[at]), Math.round(kept.length / 60));
     return kept.map((at, i) => ({x: curve.tokens[at], y: smoothed[i],
-      text: `${formatCount(curve.tokens[at])} tokens, seed ${seed}<br>loss ${formatLoss(smoothed[i])}`}));
+      text: `${formatCount(curve.tokens[at])} tokens, seed ${seed}<br>loss ${formatNats(smoothed[i])}`}));
   };
   addChart('chart-curves', 'Training loss of every mixer over the tokens read', () => {
     const traces = visible(mixers).flatMap((mixer) => curves(mixer).map((run) =>
@@ -180,7 +201,8 @@ function meanByPosition(runs, source) {
   return [...groups.values()].map(({first, last, tokens, sum}) => ({first, last, loss: sum / tokens}));
 }
 
-function drawPositions(mixers) {
+/** `chanceOf`: the loss of guessing, for each source that has one. */
+function drawPositions(mixers, chanceOf) {
   const sources = namesOf(mixers, (mixer) => Object.assign({}, ...(mixer.runs || []).map((run) => run.by_position)));
   for (const [at, source] of sources.entries()) {
     const groups = mixers.map(({runs}) => meanByPosition(runs || [], source));
@@ -191,17 +213,20 @@ function drawPositions(mixers) {
     const label = ({first, last}) => (first === last ? String(first) : `${first}–${last}`);
     const id = 'chart-position-' + at;
     const lossAt = (row, first) => groups[row].find((group) => group.first === first)?.loss;
-    byId('position-charts').append(chartCard(id, source, 'validation loss, by position in the text', 'As a table',
+    byId('position-charts').append(chartCard(id, source, 'validation loss, by position in the text' +
+      (isNumber(chanceOf[source]) ? `; dotted: chance, ${formatNats(chanceOf[source])}` : ''), 'As a table',
       table(['Mixer', ...firsts.map(label)], mixers.map(({name}, row) =>
-        [name, ...firsts.map(({first}) => formatSpread({mean: lossAt(row, first)}, formatLoss))]))));
+        [name, ...firsts.map(({first}) => formatSpread({mean: lossAt(row, first)}, formatNats))]))));
+    narrowWhenFew(id, firsts.length);
     // Position 0 has no logarithm: a group stands at its middle, counted from one.
     const middle = ({first, last}) => Math.sqrt((first + 1) * (last + 1));
     const firstOf = new Map(firsts.map((group) => [middle(group), formatLength(group.first)]));
     addChart(id, `Validation loss of ${source} by position; the table below has the numbers`, () => ({
       traces: visible(mixers).map((mixer) => mixerTrace(mixer, groups[mixer.index].map((group) => (
-        {x: middle(group), y: group.loss, text: `positions ${label(group)}<br>loss ${formatLoss(group.loss)}`})))),
+        {x: middle(group), y: group.loss, text: `positions ${label(group)}<br>loss ${formatNats(group.loss)}`})))),
       layout: {xaxis: {...tickedAxis(firsts.map(middle), firsts.map(middle), (x) => firstOf.get(x), 12),
-                       title: {text: 'position, from'}}, yaxis: lossAxis(groups.flat().map(({loss}) => loss))},
+                       title: {text: 'position, from'}}, shapes: chanceLine(chanceOf[source]),
+               yaxis: lossAxis([...groups.flat().map(({loss}) => loss), chanceOf[source]].filter(isNumber))},
     }));
   }
 }
@@ -224,8 +249,10 @@ function drawRates(mixers) {
   };
   const word = (mixer, run) => {
     if (!run) return '–';
-    return isNumber(run.loss) ? formatLoss(run.loss) + (run.lr === mixer.chosen_lr ? ', chosen' : '') : run.status;
+    const chosen = run.lr !== mixer.chosen_lr ? '' : mixer.lr_edge ? `, chosen, ${mixer.lr_edge} of the grid` : ', chosen';
+    return isNumber(run.loss) ? formatNats(run.loss) + chosen : run.status;
   };
+  narrowWhenFew('chart-rates', rates.length);
   addChart('chart-rates', 'Loss by learning rate; the table below has the numbers', () => ({
     traces: visible(mixers).flatMap((mixer) => {
       const text = (run) => `learning rate ${run.lr}<br>${isNumber(run.loss) ? 'loss ' : ''}${word(mixer, run)}`;

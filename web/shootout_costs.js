@@ -6,7 +6,9 @@ function sizeAxis(sizes) {
   const exponents = sizes.map(Math.log2);
   const low = Math.floor(Math.min(...exponents)), high = Math.ceil(Math.max(...exponents)) + 1;
   const step = Math.ceil((high - low) / (window.innerWidth > 600 ? 8 : 4));
-  const ticks = Array.from({length: Math.floor((high - low) / step) + 1}, (_, at) => 2 ** (low + at * step));
+  const powers = Array.from({length: Math.floor((high - low) / step) + 1}, (_, at) => 2 ** (low + at * step));
+  const within = powers.filter((tick) => tick >= Math.min(...sizes) && tick <= Math.max(...sizes));
+  const ticks = within.length > 1 ? powers : [...new Set(sizes)].slice(0, 3);  // few powers lie among near sizes
   return {type: 'log', tickmode: 'array', tickvals: ticks, ticktext: ticks.map(formatSize)};
 }
 
@@ -71,10 +73,13 @@ function drawSpeed(mixers) {
       layout: {
         margin, xaxis: {...sizeAxis(known.map(state)), range: xRange, title: {text: 'state'}, automargin: false},
         yaxis: {range: yRange, tickformat: '~s', automargin: false},
+        // A line leads from a point to its label only where it does not stand right beside it: it would strike it out.
         annotations: shown.flatMap((mixer, at) => (offsets[at] === null ? [] : [{
-          x: Math.log10(state(mixer)), y: speed(mixer).mean, ax: offsets[at][0], ay: offsets[at][1],
-          text: plotlyText(mixer.name), font: {size: 11}, showarrow: true, arrowhead: 0, arrowwidth: 1, standoff: 7,
-          arrowcolor: theme.colour('outside'), borderpad: 0}])),
+          x: Math.log10(state(mixer)), y: speed(mixer).mean, text: plotlyText(mixer.name), font: {size: 11},
+          ...(Math.abs(offsets[at][1]) < 17
+            ? {showarrow: false, xshift: offsets[at][0], yshift: -offsets[at][1]}
+            : {ax: offsets[at][0], ay: offsets[at][1], showarrow: true, arrowhead: 0, arrowwidth: 1, standoff: 7,
+               arrowcolor: theme.colour('outside'), borderpad: 0})}])),
       },
     };
   });
@@ -86,13 +91,14 @@ function drawWork(mixers, trained) {
   const work = (mixer, length) => megaflop(atLength(mixer.flops_per_token, length));
   const values = mixers.flatMap((mixer) => lengths.map((length) => work(mixer, length))).filter((value) => value > 0);
   if (!values.length) return false;
+  narrowWhenFew('chart-work', lengths.length);
   addChart('chart-work', 'Operations a token of every mixer by length; the table below has the numbers', () => ({
     traces: visible(mixers).map((mixer) => mixerTrace(mixer, lengths.map((length) => ({
       x: length, y: work(mixer, length),
       text: `${formatMultiple(length, trained, ' tokens, ')}<br>${formatNumber(work(mixer, length))} MFLOP a token`,
     })))),
     layout: {xaxis: lengthAxis(lengths, trained), yaxis: spans(values, 10) ? logAxis(values) : {rangemode: 'tozero'},
-             shapes: trainingLength(trained, 'x').shapes},
+             ...trainingLength(trained, 'x')},
   }));
   byId('table-work').append(table(['Mixer', ...lengths.map(formatLength)],
     mixers.map((mixer) => [mixer.name, ...lengths.map((length) => formatNumber(work(mixer, length)))])));

@@ -13,7 +13,10 @@ function formatSpread(spread, format) {
   return format(spread.mean) + (isNumber(spread.sd) ? ' ± ' + format(spread.sd) : '');
 }
 
-const formatLoss = (loss) => loss.toFixed(3);
+/** The 95% interval of a score, `1.2–5.4%`; else an empty text. */
+const formatInterval = (spread) => (spread?.interval_95?.every(isNumber)
+  ? spread.interval_95.map((end) => (100 * end).toFixed(1)).join('–') + '%' : '');
+const formatNats = (loss) => loss.toFixed(3);
 const formatScore = (score) => formatPercent(score, 1);
 const formatLength = (length) => length.toLocaleString('en');
 
@@ -56,18 +59,20 @@ function mishap({runs = [], search = []}) {
 function summaryColumns({mixers, train = {}, task_lengths: trained = {}}) {
   const plain = (pick) => (mixer) => ({mean: pick(mixer)});
   const columns = [
-    {title: 'learning rate', value: plain((mixer) => mixer.chosen_lr), format: String},
+    {title: 'learning rate', value: plain((mixer) => mixer.chosen_lr), format: String,
+     under: (mixer) => mixer.lr_edge && `${mixer.lr_edge} of the grid`},
     {title: 'parameters', note: 'without embedding', value: plain((mixer) => mixer.parameters_without_embedding),
      format: formatCount},
   ];
   for (const source of namesOf(mixers, (mixer) => mixer.summary?.validation))
-    columns.push({group: 'validation loss', title: source, best: 'min', format: formatLoss,
+    columns.push({group: 'validation loss', title: source, best: 'min', format: formatNats,
                   value: (mixer) => mixer.summary?.validation?.[source]});
   for (const task of namesOf(mixers, (mixer) => mixer.summary?.tasks)) {
     const lengths = taskLengths(mixers, task);
     if (!lengths.length) continue;
     for (const length of new Set([nearestLength(lengths, trained[task]), lengths[lengths.length - 1]]))
       columns.push({group: task, title: formatMultiple(length, trained[task], ', '), best: 'max', format: formatScore,
+                    under: (mixer) => formatInterval(atLength(taskEntries(mixer, task), length)),
                     value: (mixer) => atLength(taskEntries(mixer, task), length)});
   }
   columns.push({title: 'tokens/s', note: 'in training', best: 'max', format: formatCount,
@@ -75,15 +80,15 @@ function summaryColumns({mixers, train = {}, task_lengths: trained = {}}) {
   const states = valuesOf(mixers, (mixer) => mixer.state_bytes?.map(({length}) => length));
   if (states.length) {
     const [shortest, longest] = [states[0], states[states.length - 1]];
-    if (longest > shortest) columns.push({group: 'state', title: 'a token', best: 'min', format: formatSize,
+    if (longest > shortest) columns.push({group: 'state', title: 'a token', best: 'min', exact: true, format: formatSize,
       value: plain((mixer) => mixer.state_bytes_per_token)});
-    columns.push({group: 'state', title: 'at ' + formatLength(longest), best: 'min', format: formatSize,
+    columns.push({group: 'state', title: 'at ' + formatLength(longest), best: 'min', exact: true, format: formatSize,
                   value: plain((mixer) => atLength(mixer.state_bytes, longest)?.bytes)});
   }
   const works = valuesOf(mixers, (mixer) => mixer.flops_per_token?.map(({length}) => length));
   if (works.length) {
     const length = nearestLength(works, train.length);
-    columns.push({title: 'MFLOP a token', note: 'at ' + formatLength(length), best: 'min', format: formatNumber,
+    columns.push({title: 'MFLOP a token', note: 'at ' + formatLength(length), best: 'min', exact: true, format: formatNumber,
                   value: plain((mixer) => megaflop(atLength(mixer.flops_per_token, length)))});
   }
   return columns.filter(({value}) => mixers.some((mixer) => isNumber(value(mixer)?.mean)));
@@ -111,23 +116,37 @@ function summaryHead(columns, heads, sort) {
   return element('thead', {}, upper, lower);
 }
 
+/**
+ * Of a column's cells, which are the best beyond uncertainty: true for the best and for those whose 95% interval meets
+ * its own, as long as some cell lies outside. Cells without an interval tell nothing apart, but for exact numbers.
+ */
+function bestCells(cells, {best, exact, format}) {
+  const none = cells.map(() => false);
+  const known = cells.filter((cell) => isNumber(cell?.mean));
+  if (!best || known.length < 2) return none;
+  const ends = (cell) => (exact ? [cell.mean, cell.mean] : cell.interval_95);
+  if (!known.every((cell) => ends(cell)?.every(isNumber))) return none;
+  const leader = known.reduce((top, cell) => ((best === 'max' ? cell.mean > top.mean : cell.mean < top.mean) ? cell : top));
+  const meets = (cell) => (exact ? format(cell.mean) === format(leader.mean)
+                                 : ends(cell)[0] <= ends(leader)[1] && ends(leader)[0] <= ends(cell)[1]);
+  if (known.every(meets)) return none;
+  return cells.map((cell) => isNumber(cell?.mean) && meets(cell));
+}
+
 function summaryTable(data) {
   const {mixers} = data;
   const columns = [{title: 'mixer', name: true}, ...summaryColumns(data)];
   const cells = columns.map((column) => (column.name ? [] : mixers.map((mixer) => column.value(mixer))));
-  const bests = columns.map(({best, format}, at) => {
-    const means = cells[at].map((cell) => cell?.mean).filter(isNumber);
-    if (!best || new Set(means.map((mean) => format(mean))).size < 2) return null;  // none is better than another
-    return format(best === 'max' ? Math.max(...means) : Math.min(...means));
-  });
-  const rows = mixers.map((mixer, row) => element('tr', {}, ...columns.map(({name, format}, at) => {
+  const bests = columns.map((column, at) => bestCells(cells[at], column));
+  const rows = mixers.map((mixer, row) => element('tr', {}, ...columns.map(({name, format, group, title, under}, at) => {
     if (name) {
       const note = mishap(mixer);
       return element('th', {scope: 'row'}, mixer.name, note ? element('span', {class: 'mishap'}, note) : null);
     }
     const cell = cells[at][row];
-    const best = isNumber(cell?.mean) && format(cell.mean) === bests[at];
-    return element('td', best ? {class: 'best'} : {}, formatSpread(cell, format));
+    const small = under?.(mixer);
+    return element('td', {...(bests[at][row] ? {class: 'best'} : {}), 'data-label': group ? `${group}, ${title}` : title},
+      formatSpread(cell, format), small ? element('small', {class: 'under'}, small) : null);
   })));
 
   const heads = [], body = element('tbody', {}, ...rows);
@@ -147,5 +166,14 @@ function summaryTable(data) {
     });
     body.append(...order.map((row) => rows[row]));
   };
-  return element('table', {class: 'summary'}, summaryHead(columns, heads, sort), body);
+  const summary = element('table', {class: 'summary'}, summaryHead(columns, heads, sort), body);
+  return element('div', {}, sortChoice(columns, sort), summary);
+}
+
+/** Where a phone shows each mixer as a card without heads of columns: what to sort by. */
+function sortChoice(columns, sort) {
+  const select = element('select', {}, ...columns.map(({group, title}, at) =>
+    element('option', {value: at}, group ? `${group}, ${title}` : title)));
+  select.addEventListener('change', () => sort(Number(select.value)));
+  return element('label', {class: 'sort-choice'}, 'Sort by ', select);
 }

@@ -11,7 +11,9 @@
 #include "tamis/bench/check.h"
 #include "tamis/bench/dtypes.h"
 #include "tamis/bench/session.h"
+#include "tamis/ops/linear.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "tamis/ops/matmul_backend.h"
 
 namespace tamis::bench {
 namespace {
@@ -42,10 +44,19 @@ double check_head(const HeadBench& bench, at::ScalarType dtype) {
                operator_tolerance(dtype));
 }
 
+/// By at::mm, or as ops::linear multiplies where at::mm has no instructions for the dtype.
 Work bare_products(const HeadInputs& in, bool with_gradients) {
   const Tensor x = in.x_TD.detach(), weight = in.weight_ND.detach();
   Tensor logits = at::empty({x.size(0), weight.size(0)}, x.options());
   Tensor dx = at::empty_like(x), dweight = at::empty_like(weight);
+  if (ops::matmul_backend(x.scalar_type()) == ops::MatmulBackend::kWidened) {
+    return {.run = [=] {
+      ops::linear_into(logits, ops::Into::kReplace, x, weight);
+      if (!with_gradients) return;
+      ops::linear_input_gradient_into(dx, ops::Into::kReplace, logits, weight);
+      ops::linear_weight_gradient_into(dweight, ops::Into::kReplace, logits, x);
+    }};
+  }
   return {.run = [=]() mutable {
     at::mm_out(logits, x, weight.t());
     if (!with_gradients) return;

@@ -4,13 +4,15 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 #include <vector>
 
-#include "tamis/base/error.h"
+#include "tamis/base/files.h"
 #include "tamis/base/terminal.h"
 #include "tamis/base/version.h"
 #include "tamis/infer/load.h"
 #include "tamis/models/checkpoint.h"
+#include "tamis/report/map_picture.h"
 #include "tamis/report/model_data.h"
 #include "tamis/report/relevance_data.h"
 
@@ -64,6 +66,28 @@ std::string tile_table(const std::string& title, const json& tiles, int columns,
   return text;
 }
 
+/// The parameters, in all and by part.
+std::string parameters_text(const json& model) {
+  const auto line = [](std::string_view name, const json& count) {
+    return fmt::format("{:<18} {:>15}\n", name, grouped(count));
+  };
+  std::string text = line("parameters", model["parameters"]);
+  for (const auto& [key, name] :
+       {std::pair("embedding", "  embedding"), std::pair("mixers", "  mixers"), std::pair("mlp", "  MLPs"),
+        std::pair("norms", "  norms"), std::pair("head", "  head")}) {
+    if (const json& count = model["parts"][key]; count != 0) text += line(name, count);
+  }
+  return text + line("without embedding", model["parameters_without_embedding"]);
+}
+
+std::string memory_text(const json& memory) {
+  const auto bytes = [&](const char* key) { return format_bytes(memory[key].get<double>()); };
+  return fmt::format(
+      "training takes about {}: weights {}, gradients {}, optimizer {}, activations {} of {} tokens in {}\n",
+      bytes("total"), bytes("weights"), bytes("gradients"), bytes("optimizer"), bytes("activations"),
+      grouped(memory["tokens"]), memory["precision"].get<std::string>());
+}
+
 }  // namespace
 
 json inspect(const InspectOptions& options, at::Device device) {
@@ -78,9 +102,13 @@ json inspect(const InspectOptions& options, at::Device device) {
   std::vector<int64_t> tokens = loaded.tokenizer->encode(*options.text);
   const size_t all = tokens.size();
   tokens.resize(std::min(all, static_cast<size_t>(options.most_tokens)));
-  json relevance =
-      describe_relevance(*loaded.model, *loaded.tokenizer, tokens, {.expand_windows = options.expand_windows});
-  relevance["note"] = fmt::format("How much every query takes of every key, in all heads, for {}{}.",
+  const Relevance found =
+      find_relevance(*loaded.model, *loaded.tokenizer, tokens, {.expand_windows = options.expand_windows});
+  if (!options.map.file.empty()) {
+    write_file_atomic(options.map.file, draw_maps(found, options.map, loaded.checkpoint.string()));
+  }
+  json relevance = to_json(found);
+  relevance["note"] = fmt::format("The weight of every key for every query, in all heads, for {}{}.",
                                   tokens.size() < all ? fmt::format("the first {} of {} tokens", tokens.size(), all)
                                                       : fmt::format("{} tokens", all),
                                   options.expand_windows ? "; windows beyond the training length are infinite" : "");
@@ -99,8 +127,8 @@ std::string inspection_text(const json& inspection, int columns) {
       fmt::format("{}\n{} layers x {} heads, width {}, vocabulary {}, training length {}\n",
                   inspection["title"].get<std::string>(), model["layers"].dump(), model["heads"].dump(),
                   model["hidden_size"].dump(), model["vocab_size"].dump(), model["training_length"].dump());
-  text += fmt::format("parameters         {:>15}\nwithout embedding  {:>15}\n", grouped(model["parameters"]),
-                      grouped(model["parameters_without_embedding"]));
+  text += parameters_text(model);
+  if (inspection.contains("memory")) text += memory_text(inspection["memory"]);
   if (inspection.contains("flops_per_token")) {
     const json& flops = inspection["flops_per_token"];
     const auto count = [&](const char* key) { return format_count(flops[key].get<double>()); };
@@ -114,9 +142,19 @@ std::string inspection_text(const json& inspection, int columns) {
   }
   if (inspection.contains("relevance")) {
     const json& relevance = inspection["relevance"];
-    text += tile_table(fmt::format("non-zero relevance inside the window, % ({} tokens)", relevance["tokens"].size()),
-                       relevance["maps"], columns,
-                       [](const json& map) { return fmt::format("{:.1f}", 100 * map["nonzero"].get<double>()); });
+    const json& maps = relevance["maps"];
+    const size_t tokens = relevance["tokens"].size();
+    const auto selects = [](const json& map) { return map["selects"].get<bool>(); };
+    if (std::ranges::any_of(maps, selects)) {
+      text += tile_table(fmt::format("keys accepted inside the window, % ({} tokens)", tokens), maps, columns,
+                         [&](const json& map) {
+                           return selects(map) ? fmt::format("{:.1f}", 100 * map["nonzero"].get<double>()) : "-";
+                         });
+    }
+    if (!std::ranges::all_of(maps, selects)) {
+      text += tile_table(fmt::format("keys over which a query's weights spread, exp(entropy) ({} tokens)", tokens),
+                         maps, columns, [](const json& map) { return number(map["keys"], 1, "-"); });
+    }
   }
   return text;
 }
@@ -125,14 +163,16 @@ json inspection_json(const json& inspection) {
   const json& model = inspection["model"];
   json result = {{"parameters", model["parameters"]},
                  {"parameters_without_embedding", model["parameters_without_embedding"]},
+                 {"parts", model["parts"]},
                  {"config", model["config"]}};
+  if (inspection.contains("memory")) result["memory"] = inspection["memory"];
   if (inspection.contains("tiles")) result["tiles"] = inspection["tiles"];
   if (inspection.contains("flops_per_token")) result["flops_per_token"] = inspection["flops_per_token"];
   if (inspection.contains("relevance")) {
     result["tiles"] = json::array();
     for (const json& map : inspection["relevance"]["maps"]) {
       json tile = map;
-      tile.erase("codes");
+      tile.erase("numbers");
       tile.erase("scale");
       result["tiles"].push_back(std::move(tile));
     }

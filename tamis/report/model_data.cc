@@ -2,15 +2,24 @@
 
 #include <cmath>
 
+#include "tamis/models/parameter_parts.h"
+
 namespace tamis::report {
 
 nlohmann::json describe_model(const nlohmann::json& config) {
   const models::ParameterCount count = models::count_parameters(config);
+  const models::ParameterParts parts = models::count_parts(config);
   const auto size = [&config](const char* key) { return config.contains(key) ? config[key] : nlohmann::json(); };
   return {
       {"type", size("model_type")},
       {"parameters", count.total},
       {"parameters_without_embedding", count.without_embedding},
+      {"parts",
+       {{"embedding", parts.embedding},
+        {"mixers", parts.mixers},
+        {"mlp", parts.mlp},
+        {"norms", parts.norms},
+        {"head", parts.head}}},
       {"layers", size("num_hidden_layers")},
       {"heads", size("num_attention_heads")},
       {"hidden_size", size("hidden_size")},

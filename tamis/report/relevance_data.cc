@@ -16,16 +16,16 @@ namespace {
 
 constexpr double kMostBytes = 4.0 * (1 << 30);
 
-/// Codes in the page's order, runs of zeros shortened.
-class CodeWriter {
+/// float16 in the page's order, runs of zeros shortened.
+class HalfWriter {
  public:
-  void add(uint8_t code) {
-    if (code == 0) {
-      if (++zeros_ == 255) end_run();
+  void add(uint16_t half) {
+    if (half == 0) {
+      if (++zeros_ == UINT16_MAX) end_run();
       return;
     }
     end_run();
-    bytes_ += static_cast<char>(code);
+    put(half);
   }
   std::string finish() {
     end_run();
@@ -33,10 +33,14 @@ class CodeWriter {
   }
 
  private:
+  void put(uint16_t half) {
+    bytes_ += static_cast<char>(half & 0xff);
+    bytes_ += static_cast<char>(half >> 8);
+  }
   void end_run() {
     if (zeros_ == 0) return;
-    bytes_ += '\0';
-    bytes_ += static_cast<char>(zeros_);
+    put(0);
+    put(static_cast<uint16_t>(zeros_));
     zeros_ = 0;
   }
 
@@ -44,8 +48,24 @@ class CodeWriter {
   int zeros_ = 0;
 };
 
-uint8_t quantised(double fraction) {
-  return static_cast<uint8_t>(std::clamp(static_cast<int>(std::lround(255.0 * fraction)), 1, 255));
+/// The power of two that brings the largest weight to 2^14..2^15: float16 then keeps 11 bits of weights down to 2^-29
+/// of the largest.
+double weight_scale(float largest) {
+  if (!(largest > 0) || !std::isfinite(largest)) return 1;
+  int exponent = 0;
+  std::frexp(largest, &exponent);
+  return std::ldexp(1.0, exponent - 15);
+}
+
+/// exp(entropy) of weights that need not add up to 1; 0 without any.
+double spread_over(std::span<const float> weights) {
+  double sum = 0, logs = 0;
+  for (const float weight : weights) {
+    if (!(weight > 0)) continue;
+    sum += weight;
+    logs += weight * std::log(static_cast<double>(weight));
+  }
+  return sum > 0 ? std::exp(std::log(sum) - logs / sum) : 0;
 }
 
 /// A head of [H, T, T] as contiguous float32 on the CPU.
@@ -65,37 +85,54 @@ std::string escaped(std::string_view bytes) {
 
 }  // namespace
 
-nlohmann::json encode_map(const models::RelevanceMap& map, int64_t head) {
+int64_t keys_in_window(int64_t query, double window) {
+  return window > static_cast<double>(query) ? query + 1 : static_cast<int64_t>(std::ceil(window));
+}
+
+Mechanism mechanism_of(const nlohmann::json& config, int64_t layer) {
+  if (!config.contains("pattern")) return {"screening", models::Support::kSelected};
+  const auto pattern = config["pattern"].get<std::string>();
+  const models::MixerKind& kind = models::find_mixer(pattern.at(static_cast<size_t>(layer) % pattern.size()));
+  return {kind.name, kind.support};
+}
+
+nlohmann::json encode_map(const models::RelevanceMap& map, int64_t head, const Mechanism& mechanism) {
   const bool screening = map.trim.defined() && !map.accept.empty();
   const at::Tensor relevance_TT = of_head(map.relevance, head);
-  const at::Tensor coded_TT = screening ? of_head(map.trim, head) : relevance_TT;
-  const float scale = screening ? 1.0f : std::max(relevance_TT.max().item<float>(), 1e-30f);
-  const float* relevance = relevance_TT.data_ptr<float>();
-  const float* coded = coded_TT.data_ptr<float>();
+  const double scale = screening ? 1 : weight_scale(relevance_TT.max().item<float>());
+  const at::Tensor halves_TT = (screening ? of_head(map.trim, head).sqrt() : relevance_TT / scale).to(at::kHalf);
+  const float* relevance = relevance_TT.const_data_ptr<float>();
+  const at::Half* halves = halves_TT.const_data_ptr<at::Half>();
   const int64_t T = relevance_TT.size(0);
   const double window = map.window.at(head);
 
-  CodeWriter codes;
-  int64_t inside = 0, nonzero = 0;
+  HalfWriter numbers;
+  int64_t inside = 0, nonzero = 0, queries = 0;
+  double keys = 0;
   for (int64_t query = 0; query < T; ++query) {
-    // Distances 0 <= d < w, w a real number: ceil(w) of them.
-    const int64_t span = window > static_cast<double>(query) ? query + 1 : static_cast<int64_t>(std::ceil(window));
-    for (int64_t key = query + 1 - span; key <= query; ++key) {
-      const int64_t at = query * T + key;
-      const bool accepted = relevance[at] > 0.0f;
-      inside += 1;
-      nonzero += accepted;
-      codes.add(!accepted ? 0 : quantised(screening ? std::sqrt(coded[at]) : coded[at] / scale));
+    const int64_t span = keys_in_window(query, window), first = query * T + query + 1 - span;
+    for (int64_t at = first; at < first + span; ++at) {
+      const bool weighs = relevance[at] > 0.0f;
+      nonzero += weighs;
+      numbers.add(weighs ? std::max<uint16_t>(halves[at].x, 1) : 0);
     }
+    inside += span;
+    const double spread = spread_over({relevance + first, static_cast<size_t>(span)});
+    queries += spread > 0;
+    keys += spread;
   }
+  const auto number_or_null = [](bool known, double value) { return known ? nlohmann::json(value) : nlohmann::json(); };
   return {
       {"layer", map.layer},
       {"head", head},
-      {"window", std::isfinite(window) ? nlohmann::json(window) : nlohmann::json()},
+      {"window", number_or_null(std::isfinite(window), window)},
       {"accept", map.accept.empty() ? nlohmann::json() : nlohmann::json(map.accept.at(head))},
+      {"mechanism", mechanism.name},
+      {"selects", mechanism.support == models::Support::kSelected},
       {"nonzero", static_cast<double>(nonzero) / static_cast<double>(std::max<int64_t>(inside, 1))},
-      {"scale", screening ? nlohmann::json() : nlohmann::json(scale)},
-      {"codes", base64(codes.finish())},
+      {"keys", number_or_null(queries > 0, keys / static_cast<double>(std::max<int64_t>(queries, 1)))},
+      {"scale", number_or_null(!screening, scale)},
+      {"numbers", base64(numbers.finish())},
   };
 }
 
@@ -117,8 +154,8 @@ std::vector<std::string> readable_tokens(const text::Tokenizer& tokenizer, std::
   return result;
 }
 
-nlohmann::json describe_relevance(const models::Model& model, const text::Tokenizer& tokenizer,
-                                  std::span<const int64_t> tokens, const models::ForwardOptions& options) {
+Relevance find_relevance(const models::Model& model, const text::Tokenizer& tokenizer, std::span<const int64_t> tokens,
+                         const models::ForwardOptions& options) {
   if (tokens.empty()) fail(ExitCode::kInput, "relevance maps: expected a text of at least one token, got an empty one");
   const auto T = static_cast<double>(tokens.size());
   const double bytes = 4.0 * sizeof(float) * T * T * static_cast<double>(model.relevance_maps());
@@ -130,12 +167,22 @@ nlohmann::json describe_relevance(const models::Model& model, const text::Tokeni
   const auto size = static_cast<int64_t>(tokens.size());
   const at::Tensor tokens_1T =
       at::tensor(at::ArrayRef<int64_t>(tokens.data(), tokens.size())).view({1, size}).to(model.head_weight().device());
-  nlohmann::json maps = nlohmann::json::array();
-  for (const models::RelevanceMap& map : model.relevance(tokens_1T, options)) {
-    for (int64_t head = 0; head < static_cast<int64_t>(map.window.size()); ++head)
-      maps.push_back(encode_map(map, head));
+  Relevance found{
+      .tokens = readable_tokens(tokenizer, tokens), .maps = model.relevance(tokens_1T, options), .mechanisms = {}};
+  for (const models::RelevanceMap& map : found.maps) {
+    found.mechanisms.push_back(mechanism_of(model.config(), map.layer));
   }
-  return {{"tokens", readable_tokens(tokenizer, tokens)}, {"maps", std::move(maps)}};
+  return found;
+}
+
+nlohmann::json to_json(const Relevance& relevance) {
+  nlohmann::json maps = nlohmann::json::array();
+  for (size_t l = 0; l < relevance.maps.size(); ++l) {
+    const models::RelevanceMap& map = relevance.maps[l];
+    for (int64_t head = 0; head < std::ssize(map.window); ++head)
+      maps.push_back(encode_map(map, head, relevance.mechanisms[l]));
+  }
+  return {{"tokens", relevance.tokens}, {"maps", std::move(maps)}};
 }
 
 }  // namespace tamis::report

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
@@ -14,6 +16,8 @@
 #include "tamis/report/run_data.h"
 #include "tamis/train/data_set.h"
 #include "tamis/train/recipe.h"
+#include "tamis/train/toml.h"
+#include "tamis/train/training_checkpoint.h"
 
 namespace tamis::report {
 namespace {
@@ -37,30 +41,54 @@ MapText map_text(const ReportOptions& options, const infer::LoadedModel& loaded,
 json describe_maps(const ReportOptions& options, const infer::LoadedModel& loaded, const train::Recipe& recipe) {
   MapText text = map_text(options, loaded, recipe);
   text.tokens.resize(std::min(text.tokens.size(), static_cast<size_t>(options.most_tokens)));
-  json relevance = describe_relevance(*loaded.model, *loaded.tokenizer, text.tokens, {});
-  relevance["note"] = fmt::format("How much every query takes of every key, in all heads: {} tokens of {}.",
+  json relevance = to_json(find_relevance(*loaded.model, *loaded.tokenizer, text.tokens, {}));
+  relevance["note"] = fmt::format("The weight of every key for every query, in all heads: {} tokens of {}.",
                                   text.tokens.size(), text.origin);
   return relevance;
 }
 
-/// The last part of the path, also of `runs/demo/` and of `.`.
-std::string name_of(const fs::path& run) {
+/// The last `parts` parts of the path, also of `runs/demo/` and of `.`.
+std::string name_of(const fs::path& run, int parts) {
   const fs::path whole = fs::weakly_canonical(run);
-  return whole.filename().empty() ? whole.string() : whole.filename().string();
+  fs::path name;
+  for (fs::path rest = whole; parts > 0 && rest.has_relative_path(); rest = rest.parent_path(), --parts) {
+    name = name.empty() ? rest.filename() : rest.filename() / name;
+  }
+  return name.empty() ? whole.string() : name.string();
 }
 
-/// What the page shows of another run: its name, its model, what it retrieves.
-json describe_beside(const fs::path& run) {
-  const json data = read_run(run);
-  if (!data.contains("abc_digits")) {
-    fail(ExitCode::kInput, "{0}: expected a run that was evaluated; `tamis eval abc_digits {0}` does that",
-         run.string());
+/// As short as they can be while they differ.
+std::vector<std::string> names_of(const std::vector<fs::path>& runs) {
+  constexpr int kMostParts = 8;
+  for (int parts = 1;; ++parts) {
+    std::vector<std::string> names;
+    for (const fs::path& run : runs) names.push_back(name_of(run, parts));
+    if (parts == kMostParts || std::set(names.begin(), names.end()).size() == names.size()) return names;
   }
-  const json model = describe_model(train::load_recipe(run / "config.toml").model);
-  return {{"title", name_of(run)},
-          {"type", model["type"]},
-          {"parameters", model["parameters"]},
-          {"abc_digits", data["abc_digits"]}};
+}
+
+/// What a run's directory says without its checkpoint.
+struct DescribedRun {
+  json data;
+  train::Recipe recipe;
+};
+
+DescribedRun describe_run(const fs::path& run, const std::string& name) {
+  json data = read_run(run);
+  train::Recipe recipe = train::load_run_recipe(run);
+  if (!data.contains("recipe")) data["recipe"] = train::to_toml(train::to_json(recipe));  // no config.toml
+  data["title"] = name;
+  data["model"] = describe_model(recipe.model);
+  data["settings"] = train::to_json(recipe);
+  return {std::move(data), std::move(recipe)};
+}
+
+/// What the page shows of a run that the first is compared with.
+json describe_other(const fs::path& run, const std::string& name) {
+  json data = describe_run(run, name).data;
+  for (const char* part : {"recipe", "run"}) data.erase(part);
+  if (data.contains("training")) data["training"].erase("tiles");
+  return data;
 }
 
 bool has_checkpoint(const fs::path& run) {
@@ -71,15 +99,15 @@ bool has_checkpoint(const fs::path& run) {
 }  // namespace
 
 WrittenReport write_report(const ReportOptions& options, at::Device device) {
-  WrittenReport written{.path = options.output.empty() ? options.run / "report.html" : options.output, .left_out = {}};
-  json data = read_run(options.run);
-  const train::Recipe recipe = train::load_recipe(options.run / "config.toml");
+  TAMIS_ASSERT(!options.runs.empty());
+  const fs::path& run = options.runs.front();
+  WrittenReport written{.path = options.output.empty() ? run / "report.html" : options.output, .left_out = {}};
+  const std::vector<std::string> names = names_of(options.runs);
+  auto [data, recipe] = describe_run(run, names.front());
   data["version"] = kVersion;
-  data["title"] = name_of(options.run);
-  data["model"] = describe_model(recipe.model);
-  for (const fs::path& other : options.beside) data["beside"].push_back(describe_beside(other));
-  if (has_checkpoint(options.run)) {
-    const infer::LoadedModel loaded = infer::load(options.run, device);
+  for (size_t i = 1; i < options.runs.size(); ++i) data["others"].push_back(describe_other(options.runs[i], names[i]));
+  if (has_checkpoint(run)) {
+    const infer::LoadedModel loaded = infer::load(run, device);
     data["tiles"] = describe_tiles(loaded.model->tiles());
     try {
       data["relevance"] = describe_maps(options, loaded, recipe);

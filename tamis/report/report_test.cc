@@ -1,12 +1,15 @@
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tamis/base/error.h"
 #include "tamis/report/base64.h"
 #include "tamis/report/inspect.h"
+#include "tamis/report/map_picture.h"
 #include "tamis/report/page.h"
 #include "tamis/report/relevance_data.h"
 #include "tamis/report/run_data.h"
@@ -28,12 +31,15 @@ TEST(Base64, MatchesTheVectorsOfTheStandard) {
   EXPECT_EQ(base64(std::string("\xff\0\xfe", 3)), "/wD+");
 }
 
+const Mechanism kScreening = {"screening", models::Support::kSelected};
+const Mechanism kSoftmax = {"softmax attention", models::Support::kWindow};
+
 /// One head of 4 tokens with a window of 2.5 tokens: distances 0, 1, 2.
 models::RelevanceMap small_map() {
   const at::Tensor trim_HTT = at::zeros({1, 4, 4});
   trim_HTT[0][0][0] = 1.0f;
   trim_HTT[0][2][0] = 0.25f;
-  trim_HTT[0][3][3] = 1e-9f;  // accepted, if barely
+  trim_HTT[0][3][3] = 1e-20f;  // accepted, if barely
   models::RelevanceMap map;
   map.layer = 3;
   map.trim = trim_HTT;
@@ -45,37 +51,158 @@ models::RelevanceMap small_map() {
   return map;
 }
 
-TEST(EncodeMap, KeepsOneByteAPairInsideTheWindowAndShortensZeros) {
-  const json tile = encode_map(small_map(), 0);
+/// A head of softmax attention: causal rows that add up to 1.
+models::RelevanceMap softmax_map(int64_t T) {
+  const at::Tensor scores_TT = 4 * at::randn({T, T}, at::make_generator<at::CPUGeneratorImpl>(7));
+  models::RelevanceMap map;
+  map.relevance = scores_TT.masked_fill(at::ones({T, T}, at::kBool).triu(1), -INFINITY).softmax(-1).unsqueeze(0);
+  map.window = {INFINITY};
+  return map;
+}
+
+std::string halves(std::initializer_list<uint16_t> numbers) {
+  std::string bytes;
+  for (const uint16_t number : numbers) {
+    bytes += static_cast<char>(number & 0xff);
+    bytes += static_cast<char>(number >> 8);
+  }
+  return bytes;
+}
+
+TEST(EncodeMap, KeepsAFloat16APairInsideTheWindowAndShortensZeros) {
+  const json tile = encode_map(small_map(), 0, kScreening);
   EXPECT_EQ(tile["layer"], 3);
   EXPECT_EQ(tile["head"], 0);
   EXPECT_EQ(tile["window"], 2.5);
   EXPECT_EQ(tile["accept"], 0.5);
+  EXPECT_EQ(tile["mechanism"], "screening");
+  EXPECT_EQ(tile["selects"], true);
   EXPECT_TRUE(tile["scale"].is_null());
-  // Queries 0..3 have 1, 2, 3, 3 keys: 255 | 0 0 | 128 0 0 | 0 0 1; the square root of 0.25 is 127.5 / 255.
-  EXPECT_EQ(tile["codes"], base64(std::string("\xff\0\x02\x80\0\x04\x01", 7)));
+  // Queries 0..3 have 1, 2, 3, 3 keys: 1 | 0 0 | 0.5 0 0 | 0 0 1e-10; what is above zero never becomes zero.
+  EXPECT_EQ(tile["numbers"], base64(halves({0x3c00, 0, 2, 0x3800, 0, 4, 1})));
   EXPECT_DOUBLE_EQ(tile["nonzero"], 3.0 / 9.0);
+  EXPECT_DOUBLE_EQ(tile["keys"], 1.0);
 }
 
 TEST(EncodeMap, BreaksLongRunsOfZeros) {
   models::RelevanceMap map = small_map();
   map.window = {INFINITY};
-  for (at::Tensor* tensor : {&map.trim, &map.relevance}) *tensor = at::zeros({1, 30, 30});
-  const json tile = encode_map(map, 0);
+  for (at::Tensor* tensor : {&map.trim, &map.relevance}) *tensor = at::zeros({1, 400, 400});
+  const json tile = encode_map(map, 0, kScreening);
   EXPECT_TRUE(tile["window"].is_null());
-  EXPECT_EQ(tile["codes"], base64(std::string("\0\xff\0\xd2", 4)));  // 465 = 255 + 210
+  EXPECT_TRUE(tile["keys"].is_null());
+  EXPECT_EQ(tile["numbers"], base64(halves({0, 65535, 0, 80200 - 65535})));
 }
 
-TEST(EncodeMap, ScalesTheWeightsOfMixersWithoutTrim) {
+TEST(EncodeMap, ScalesWeightsByAPowerOfTwoSoThatSmallOnesKeepTheirDigits) {
   models::RelevanceMap map = small_map();
   map.trim = at::Tensor();
   map.accept = {};
   map.window = {INFINITY};
   map.relevance = at::eye(4).unsqueeze(0) * 0.5;
-  const json tile = encode_map(map, 0);
+  map.relevance[0][3][0] = 1e-8f;
+  const json tile = encode_map(map, 0, kSoftmax);
   EXPECT_TRUE(tile["accept"].is_null());
-  EXPECT_DOUBLE_EQ(tile["scale"], 0.5);
-  EXPECT_DOUBLE_EQ(tile["nonzero"], 0.4);
+  EXPECT_EQ(tile["selects"], false);
+  EXPECT_DOUBLE_EQ(tile["scale"], std::ldexp(1.0, -15));
+  const float stored = static_cast<float>(at::Half(1e-8f * 32768.0f)) / 32768.0f;
+  EXPECT_NEAR(stored, 1e-8, 1e-11);
+  EXPECT_DOUBLE_EQ(tile["nonzero"], 0.5);
+}
+
+TEST(EncodeMap, SpreadsOverAsManyKeysAsShareTheWeightEqually) {
+  models::RelevanceMap map;
+  map.relevance = at::full({1, 8, 8}, 0.125).tril();
+  map.window = {INFINITY};
+  EXPECT_NEAR(encode_map(map, 0, kSoftmax)["keys"].get<double>(), 4.5, 1e-6);  // 1 to 8 keys
+}
+
+TEST(Mechanism, FollowsThePatternOfAStackAndIsScreeningWithoutOne) {
+  const json stack = {{"model_type", "swax"}, {"pattern", "wm"}};
+  EXPECT_EQ(mechanism_of(stack, 0).name, "sliding-window attention");
+  EXPECT_EQ(mechanism_of(stack, 3).name, "mLSTM");
+  EXPECT_EQ(mechanism_of(stack, 3).support, models::Support::kWindow);
+  EXPECT_EQ(mechanism_of({{"pattern", "e"}}, 5).support, models::Support::kSelected);
+  EXPECT_EQ(mechanism_of({{"model_type", "multiscreen"}}, 1).name, "screening");
+}
+
+TEST(MapPicture, ShadesGrowWithTheWeightOnEveryScale) {
+  for (const MapScale scale : {MapScale::kValue, MapScale::kRow, MapScale::kLog}) {
+    double before = -1;
+    for (const double weight : {1e-4, 1e-3, 0.01, 0.1, 0.5}) {
+      const double shade = map_shade(weight, /*row_largest=*/0.5, /*top=*/1, scale);
+      EXPECT_GT(shade, before);
+      before = shade;
+    }
+  }
+  EXPECT_DOUBLE_EQ(map_shade(0.5, 0.5, 1, MapScale::kRow), 1);
+  EXPECT_DOUBLE_EQ(map_shade(0.01, 0.5, 1, MapScale::kLog), 0.5);
+}
+
+TEST(MapPicture, MarksFutureAndExactZerosAndNothingElseWithTheirColours) {
+  models::RelevanceMap map = softmax_map(20);
+  map.relevance[0][9][4] = 0;
+  Picture picture = draw_map(map, 0, MapScale::kRow, 512);
+  ASSERT_EQ(picture.width, 20);
+  for (int64_t query = 0; query < 20; ++query) {
+    for (int64_t key = 0; key < 20; ++key) {
+      const bool zero = query == 9 && key == 4;
+      EXPECT_EQ(picture.at(query, key) == kOutside, key > query);
+      EXPECT_EQ(picture.at(query, key) == kZero, zero);
+    }
+  }
+  const uint8_t* last_row = picture.pixels.data() + 19 * 20;
+  EXPECT_EQ(*std::max_element(last_row, last_row + 20), 255);
+}
+
+TEST(MapPicture, ColoursByValueOnlyWhereAllIsScreening) {
+  EXPECT_EQ(map_scale("auto", {kScreening, kScreening}), MapScale::kValue);
+  EXPECT_EQ(map_scale("auto", {kScreening, kSoftmax}), MapScale::kLog);
+  EXPECT_EQ(map_scale("row", {kScreening}), MapScale::kRow);
+}
+
+Relevance small_relevance() {
+  Relevance found;
+  found.tokens = {"a", "<b>", "\n", "\x01"};
+  found.maps = {softmax_map(4), softmax_map(4)};
+  found.maps[1].layer = 1;
+  found.mechanisms = {kSoftmax, kSoftmax};
+  return found;
+}
+
+TEST(MapPicture, IsAnSvgThatNamesItsScaleAndEscapesItsTokens) {
+  const std::string svg = draw_maps(small_relevance(), {.file = "x.svg", .tiles = {"1.0"}}, "runs/<x>");
+  EXPECT_THAT(svg, HasSubstr("runs/&lt;x>"));
+  EXPECT_THAT(svg, HasSubstr("&lt;b>"));
+  EXPECT_THAT(svg, HasSubstr("\\x01"));
+  EXPECT_THAT(svg, HasSubstr("logarithm"));
+  EXPECT_THAT(svg, HasSubstr("softmax attention"));
+  EXPECT_THAT(svg, Not(HasSubstr("rejected")));
+  EXPECT_THAT(svg, HasSubstr("data:image/png;base64,"));
+}
+
+TEST(MapPicture, IsAPngWithAllMapsSideBySide) {
+  const std::string png = draw_maps(small_relevance(), {.file = "x.png"}, "x");
+  EXPECT_EQ(png.substr(0, 8), "\x89PNG\r\n\x1a\n");
+  const auto size = [&](size_t at) {
+    return static_cast<uint8_t>(png[at + 2]) << 8 | static_cast<uint8_t>(png[at + 3]);
+  };
+  EXPECT_EQ(size(16), 128);  // a head
+  EXPECT_EQ(size(20), 264);  // two layers of 128 and a gap
+}
+
+TEST(MapPicture, RefusesATileThatTheModelDoesNotHave) {
+  for (const char* tile : {"0.1", "2", "x", "1.", "-1.0"}) {
+    SCOPED_TRACE(tile);
+    EXPECT_THROW(draw_maps(small_relevance(), {.file = "x.svg", .tiles = {tile}}, "x"), Error);
+  }
+}
+
+TEST(MapOptions, AreRefusedBeforeAModelIsRead) {
+  EXPECT_NO_THROW(check_options(MapOptions{.file = "maps.svg", .tiles = {"3", "3.5"}, .scale = "row"}));
+  EXPECT_THROW(check_options(MapOptions{.file = "maps.jpg"}), Error);
+  EXPECT_THROW(check_options(MapOptions{.file = "maps.png", .tiles = {"3.x"}}), Error);
+  EXPECT_THROW(check_options(MapOptions{.file = "maps.png", .scale = "linear"}), Error);
 }
 
 TEST(ReadableTokens, JoinCharactersAndShowBytesThatAreNone) {

@@ -8,6 +8,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
+#include "tamis/base/json.h"
 
 namespace tamis::report {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr size_t kStretches = 1000;
+constexpr size_t kRanges = 1000;
 constexpr size_t kMostTileValues = 40'000;
 constexpr std::array kCurves = {"loss", "grad_norm", "lr", "tokens_per_second"};
 constexpr std::array kLatest = {"tokens", "seconds", "mfu", "memory_bytes"};
@@ -30,14 +31,14 @@ struct Series {
   }
 };
 
-/// Of each stretch of points the smallest and the largest, in their order.
+/// Of each range of points the smallest and the largest, in their order.
 Series thinned(const Series& series) {
   const size_t size = series.x.size();
-  if (size <= 2 * kStretches) return series;
+  if (size <= 2 * kRanges) return series;
   Series result;
-  for (size_t s = 0; s < kStretches; ++s) {
-    const auto first = series.y.begin() + static_cast<std::ptrdiff_t>(s * size / kStretches);
-    const auto last = series.y.begin() + static_cast<std::ptrdiff_t>((s + 1) * size / kStretches);
+  for (size_t s = 0; s < kRanges; ++s) {
+    const auto first = series.y.begin() + static_cast<std::ptrdiff_t>(s * size / kRanges);
+    const auto last = series.y.begin() + static_cast<std::ptrdiff_t>((s + 1) * size / kRanges);
     const auto [low, high] = std::minmax_element(first, last);
     for (const auto& point : {std::min(low, high), std::max(low, high)}) {
       result.add(series.x[point - series.y.begin()], *point);
@@ -58,7 +59,7 @@ std::vector<json> parse_lines(std::string_view log, const fs::path& name) {
   for (size_t line = 1, at = 0; at < log.size(); ++line) {
     const size_t end = log.find('\n', at);
     if (end == std::string_view::npos) break;  // being written
-    json record = json::parse(log.substr(at, end - at), nullptr, /*allow_exceptions=*/false);
+    json record = try_parse_json(log.substr(at, end - at));
     if (!record.is_object()) {
       fail(ExitCode::kInput, "{}:{}: expected a JSON object; is this the log of a run?", name.string(), line);
     }
@@ -83,6 +84,22 @@ json tile_history(const std::vector<const json*>& records) {
   return history;
 }
 
+json read_object(const fs::path& path) {
+  json content = read_json(path);
+  if (!content.is_object()) fail(ExitCode::kInput, "{}: expected a JSON object", path.string());
+  return content;
+}
+
+/// Every eval/NAME.json, by name.
+json read_evaluations(const fs::path& directory) {
+  json found = json::object();
+  if (!fs::is_directory(directory)) return found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    if (entry.path().extension() == ".json") found[entry.path().stem().string()] = read_object(entry.path());
+  }
+  return found;
+}
+
 bool is_tile_record(const json& record) {
   return record.contains("windows") && record["windows"].is_array() && record.contains("accepts") &&
          record["accepts"].is_array();
@@ -98,7 +115,7 @@ json read_log(std::string_view log_jsonl, const fs::path& name) {
   for (const json& record : records) {
     if (!record.contains("step") || !record["step"].is_number_integer()) continue;
     const auto step = record["step"].get<int64_t>();
-    const std::string type = record.value("type", "");
+    const std::string type = text_at(record, "type", "");
     if (type == "train") {
       training["steps"] = step;
       for (const char* field : kLatest) {
@@ -108,11 +125,11 @@ json read_log(std::string_view log_jsonl, const fs::path& name) {
         if (record.contains(field) && record[field].is_number()) curves[field].add(step, record[field]);
       }
     } else if (type == "validation" && record.contains("loss") && record["loss"].is_number()) {
-      validation[record.value("source", "validation")].add(step, record["loss"]);
+      validation[text_at(record, "source", "validation")].add(step, record["loss"]);
     } else if (type == "tiles" && is_tile_record(record)) {
       tiles.push_back(&record);
     } else if (type == "sample" && record.contains("text")) {
-      samples.push_back({{"step", step}, {"prompt", record.value("prompt", "")}, {"text", record["text"]}});
+      samples.push_back({{"step", step}, {"prompt", text_at(record, "prompt", "")}, {"text", record["text"]}});
     }
   }
   for (const auto& [field, points] : curves) training[field] = to_json(points);
@@ -132,13 +149,8 @@ json read_run(const fs::path& directory) {
   }
   json result = read_log(read_file(log), log);
   if (const fs::path recipe = directory / "config.toml"; fs::exists(recipe)) result["recipe"] = read_file(recipe);
-  for (const auto& [part, file] : {std::pair{"run", "run.json"}, std::pair{"abc_digits", "eval/abc_digits.json"}}) {
-    const fs::path path = directory / file;
-    if (!fs::exists(path)) continue;
-    json content = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-    if (!content.is_object()) fail(ExitCode::kInput, "{}: expected a JSON object", path.string());
-    result[part] = std::move(content);
-  }
+  if (const fs::path run = directory / "run.json"; fs::exists(run)) result["run"] = read_object(run);
+  result["evals"] = read_evaluations(directory / "eval");
   return result;
 }
 

@@ -11,6 +11,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
+#include "tamis/base/json.h"
 #include "tamis/base/terminal.h"
 #include "tamis/base/version.h"
 #include "tamis/eval/position_bins.h"
@@ -36,12 +37,12 @@ std::filesystem::path result_file(const Job& job) {
 /// An object, or nothing: a damaged file is made again.
 std::optional<json> read_object(const std::filesystem::path& file) {
   if (!std::filesystem::exists(file)) return std::nullopt;
-  json found = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  json found = try_parse_json(read_file(file));
   return found.is_object() ? std::optional(std::move(found)) : std::nullopt;
 }
 
 bool is_whole(const json& result, bool final) {
-  const std::string status = result.value("status", "");
+  const std::string status = text_at(result, "status");
   if (status == "diverged") return true;
   std::vector<const char*> keys = {"seconds", "tokens", "tokens_per_second", "loss", "validation", "by_position"};
   if (final) keys.insert(keys.end(), {"flops_per_token", "state_bytes"});
@@ -67,7 +68,7 @@ std::string difference(const ShootoutRecipe& recipe, const Job& job, const json&
   const json before = kept.value("recipe", json::object()), now = train::to_json(job.recipe);
   for (const auto& key : {"/train/steps"_json_pointer, "/train/validate_tokens"_json_pointer}) {
     if (before.contains(key) && before[key] == now[key]) continue;
-    return fmt::format("{} was {}, is {}", key.to_string(), before.value(key, json()).dump(), now[key].dump());
+    return fmt::format("{} was {}, is {}", key.to_string(), shown(before.value(key, json())), shown(now[key]));
   }
   for (const auto& [source, checksum] : recipe.checksums) {
     if (kept.value("checksums", json::object()).value(source, "") == checksum) continue;
@@ -81,8 +82,10 @@ json curve_of(const Job& job) {
   std::vector<std::pair<int64_t, double>> points;  // step, loss
   std::istringstream lines(read_file(job.run() / "log.jsonl"));
   for (std::string line; std::getline(lines, line);) {
-    const json record = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object() || record.value("type", "") != "train" || !record["loss"].is_number()) continue;
+    const json record = try_parse_json(line);
+    if (!record.is_object() || text_at(record, "type") != "train" || !record.contains("loss") ||
+        !record["loss"].is_number() || !record.contains("step") || !record["step"].is_number_integer())
+      continue;
     points.emplace_back(record["step"].get<int64_t>(), record["loss"].get<double>());
   }
   json curve = {{"tokens", json::array()}, {"loss", json::array()}};

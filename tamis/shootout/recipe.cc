@@ -58,6 +58,7 @@ class Reader {
     for (size_t i = 0; i < mixers.size(); ++i) read_mixer(mixers[i], fmt::format("mixers.{}", i));
     if (recipe_.lr.empty()) recipe_.lr = {first().train.lr};
     if (recipe_.search_steps == 0) recipe_.search_steps = first().train.steps;
+    if (recipe_.match == "parameters") match_sizes();
     check_sizes();
     check_search();
     resolve_tasks();
@@ -89,6 +90,7 @@ class Reader {
     reader("dir", dir, Allowed{});
     reader("seeds", recipe_.seeds, Allowed{.least = 0});
     reader("lr", recipe_.lr, Allowed{.least = 0.0});
+    reader("match", recipe_.match, Allowed{.choices = {"none", "parameters"}});
     reader("search_steps", recipe_.search_steps, Allowed{.least = 0, .most = train::kMostSteps});
     reader.refuse_other_keys();
     if (recipe_.seeds.empty()) refuse("shootout.seeds", "shootout.seeds is empty; give at least one");
@@ -161,7 +163,7 @@ class Reader {
     };
     for (const char* key : kShared) refuse_own("train", key);
     for (const char* key : kSharedOfModel) refuse_own("model", key);
-    MixerRecipe mixer{.name = name, .recipe = {}, .parameters = {}};
+    MixerRecipe mixer{.name = name, .recipe = {}, .parameters = {}, .fit = std::nullopt};
     try {
       mixer.recipe = train::read_recipe(document);
     } catch (const Error& error) {
@@ -171,6 +173,33 @@ class Reader {
     recipe_.mixers.push_back(std::move(mixer));
   }
 
+  /// Every mixer that is not near the first in size becomes so by one key of its model.
+  void match_sizes() {
+    const int64_t target = recipe_.mixers.front().parameters.without_embedding;
+    for (MixerRecipe& mixer : recipe_.mixers) {
+      if (size_difference(mixer.parameters.without_embedding, target) < 0.45 * kMostDifference) continue;
+      mixer.fit = nearest_fit(mixer.recipe.model, target);
+      mixer.recipe.model = mixer.fit->config;
+      mixer.parameters = mixer.fit->parameters;
+    }
+  }
+
+  /// What would give the mixers the size of the first: `wide fits with intermediate_size = 42`.
+  std::string fitting_values() const {
+    const int64_t target = recipe_.mixers.front().parameters.without_embedding;
+    std::vector<std::string> texts;
+    for (const MixerRecipe& mixer : recipe_.mixers) {
+      if (size_difference(mixer.parameters.without_embedding, target) <= kMostDifference) continue;
+      const SizeFit fit = nearest_fit(mixer.recipe.model, target);
+      const bool fits = size_difference(fit.parameters.without_embedding, target) <= kMostDifference;
+      texts.push_back(
+          fmt::format("{} {} with model.{} = {}", mixer.name, fits ? "fits" : "comes nearest", fit.key, fit.value));
+    }
+    const std::string values = fmt::format("{}", fmt::join(texts, ", "));
+    if (recipe_.match == "parameters") return values + "; change other sizes of the model";
+    return values + (values.empty() ? "" : "; ") + "shootout.match = \"parameters\" chooses such values itself";
+  }
+
   void check_sizes() const {
     const auto size = [](const MixerRecipe& mixer) { return mixer.parameters.without_embedding; };
     const auto [least, most] = std::ranges::minmax_element(recipe_.mixers, {}, size);
@@ -178,9 +207,8 @@ class Reader {
     std::vector<std::string> sizes;
     for (const MixerRecipe& mixer : recipe_.mixers) sizes.push_back(fmt::format("{} {}", mixer.name, size(mixer)));
     refuse("mixers",
-           fmt::format("mixers must have equally many parameters beside the embedding, within {}%, but have: {}; "
-                       "change model.intermediate_size or other sizes",
-                       100 * kMostDifference, fmt::join(sizes, ", ")));
+           fmt::format("mixers must have equally many parameters beside the embedding, within {}%, but have: {}; {}",
+                       100 * kMostDifference, fmt::join(sizes, ", "), fitting_values()));
   }
 
   void check_search() const {

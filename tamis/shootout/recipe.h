@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "tamis/eval/options.h"
 #include "tamis/models/model.h"
+#include "tamis/shootout/match.h"
 #include "tamis/train/recipe.h"
 
 namespace tamis::shootout {
@@ -18,6 +20,7 @@ struct MixerRecipe {
   std::string name;
   train::Recipe recipe;  // [model], [data] and [train] with the mixer's own keys over them; lr, seed and dir: of no run
   models::ParameterCount parameters;
+  std::optional<SizeFit> fit;  // what match = "parameters" changed
 };
 
 /// [evaluation]
@@ -34,6 +37,7 @@ struct ShootoutRecipe {
   std::filesystem::path dir;   // default: runs/<name of the file>
   std::vector<int64_t> seeds;  // default: 1
   std::vector<double> lr;      // the grid; default: train.lr alone
+  std::string match = "none";  // "parameters": mixers get the size of the first by one key of their model each
   int64_t search_steps = 0;    // of a run of the grid; default: train.steps, so that the best is the first seed's run
   std::vector<MixerRecipe> mixers;
   EvaluationRecipe evaluation;
@@ -46,7 +50,8 @@ struct ShootoutRecipe {
 inline constexpr double kMostDifference = 0.02;
 
 /// Reads a recipe and its texts, and checks all of it, every mixer and every length of every task, before anything
-/// runs. Throws ExitCode::kUsage with file:line, also when mixers differ in size by more than kMostDifference.
+/// runs. Throws ExitCode::kUsage with file:line, also when mixers differ in size by more than kMostDifference; the text
+/// names the values that would fit.
 ShootoutRecipe load_shootout(const std::filesystem::path& file, std::span<const std::string> overrides = {});
 
 }  // namespace tamis::shootout

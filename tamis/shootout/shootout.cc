@@ -10,11 +10,13 @@
 #include "tamis/base/cores.h"
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
+#include "tamis/base/message.h"
 #include "tamis/base/names.h"
 #include "tamis/base/terminal.h"
 #include "tamis/report/page.h"
 #include "tamis/shootout/job.h"
 #include "tamis/shootout/summary.h"
+#include "tamis/shootout/tables.h"
 #include "tamis/shootout/worker.h"
 #include "tamis/train/stop_signals.h"
 
@@ -30,13 +32,13 @@ class Shootout {
         messages_(messages) {}
 
   std::string go() {
-    if (options_.plan) return plan();
+    if (options_.plan) return options_.json ? to_line(plan()) : plan_text(plan());
     make_directories(recipe_.dir);
     find_results();
     signals_.emplace();
     if (!options_.only.empty()) {
-      run_one(options_.only);
-      return "";
+      const nlohmann::json result = run_one(options_.only);
+      return options_.json ? to_line(result) : "";
     }
     const FileLock lock(recipe_.dir / ".lock");
     write_file_atomic(workers_recipe(), read_file(options_.recipe));
@@ -50,25 +52,51 @@ class Shootout {
     } else {
       run_processes();
     }
-    return to_markdown(write());
+    const nlohmann::json summary = write();
+    return options_.json ? to_line(summary) : to_markdown(summary);
   }
 
  private:
-  std::string plan() const {
-    std::string text =
-        fmt::format("{}: {} jobs of {} tokens, those named lr-... of {}\n\n", recipe_.dir.string(), count_jobs(recipe_),
-                    tokens_of(recipe_.mixers.front().recipe.train.steps), tokens_of(recipe_.search_steps));
+  nlohmann::json plan() const {
+    const train::TrainRecipe& train = recipe_.mixers.front().recipe.train;
+    nlohmann::json plan = {{"dir", recipe_.dir.string()},
+                           {"tokens", train.steps * train.batch_tokens},
+                           {"search_tokens", recipe_.search_steps * train.batch_tokens},
+                           {"jobs", count_jobs(recipe_)},
+                           {"mixers", nlohmann::json::array()}};
     for (size_t mixer = 0; mixer < recipe_.mixers.size(); ++mixer) {
       const MixerRecipe& each = recipe_.mixers[mixer];
-      text +=
-          fmt::format("{:<20} {:>10} parameters beside the embedding\n", each.name, each.parameters.without_embedding);
-      for (const Job& job : all_jobs(mixer)) text += fmt::format("  {}\n", job.name);
+      nlohmann::json jobs = nlohmann::json::array();
+      for (const Job& job : all_jobs(mixer)) jobs.push_back(job.name);
+      plan["mixers"].push_back({{"name", each.name},
+                                {"parameters", each.parameters.total},
+                                {"parameters_without_embedding", each.parameters.without_embedding},
+                                {"model", each.recipe.model},
+                                {"matched_by", each.fit ? nlohmann::json(each.fit->key) : nlohmann::json()},
+                                {"jobs", std::move(jobs)}});
+    }
+    return plan;
+  }
+
+  static std::string plan_text(const nlohmann::json& plan) {
+    const auto count = [&](const char* key) { return format_count(plan[key].get<double>()); };
+    std::string text =
+        fmt::format("{}: {} jobs of {} tokens, those named lr-... of {}\n\n", plan["dir"].get<std::string>(),
+                    plan["jobs"].get<int64_t>(), count("tokens"), count("search_tokens"));
+    for (const nlohmann::json& mixer : plan["mixers"]) {
+      const nlohmann::json& key = mixer["matched_by"];
+      text += fmt::format("{:<20} {:>10} parameters beside the embedding{}\n", mixer["name"].get<std::string>(),
+                          mixer["parameters_without_embedding"].get<int64_t>(),
+                          key.is_null() ? ""
+                                        : fmt::format(", with {} = {}", key.get<std::string>(),
+                                                      mixer["model"][key.get<std::string>()].dump()));
+      for (const nlohmann::json& job : mixer["jobs"]) text += fmt::format("  {}\n", job.get<std::string>());
     }
     return text;
   }
 
-  std::string tokens_of(int64_t steps) const {
-    return format_count(static_cast<double>(steps * recipe_.mixers.front().recipe.train.batch_tokens));
+  static std::string to_line(const nlohmann::json& json) {
+    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
 
   /// What processes read, whatever becomes of the recipe meanwhile.
@@ -124,8 +152,7 @@ class Shootout {
       const double each = (now_seconds() - begun_) / static_cast<double>(done_here_);
       left = fmt::format(", about {} left", format_duration(each * static_cast<double>(all - done)));
     }
-    fmt::print(messages_, "shootout: {} of {} jobs done{}; now {}\n", done, all, left, job.name);
-    std::fflush(messages_);
+    print_message(messages_, fmt::format("shootout: {} of {} jobs done{}; now {}\n", done, all, left, job.name));
   }
 
   void run_here(const Job& job) {
@@ -135,14 +162,14 @@ class Shootout {
 
   void done(const Job& job, nlohmann::json result) {
     if (result.value("status", "") == "diverged") {
-      fmt::print(messages_, "shootout: {} diverged: {}\n", job.name, result.value("reason", ""));
+      print_message(messages_, fmt::format("shootout: {} diverged: {}\n", job.name, result.value("reason", "")));
     }
     keep(job, std::move(result));
     ++done_here_;
     write();
   }
 
-  void run_one(const std::string& name) {
+  nlohmann::json run_one(const std::string& name) {
     std::vector<std::string> known;
     for (size_t mixer = 0; mixer < recipe_.mixers.size(); ++mixer) {
       for (const Job& job : all_jobs(mixer)) {
@@ -153,8 +180,7 @@ class Shootout {
           fail(ExitCode::kUsage, "{}: its learning rate is chosen when the runs {}/lr-... are done; {}", name,
                recipe_.mixers[mixer].name, diverged ? "but all of them diverged" : "run these first");
         }
-        run_job(recipe_, job, device_, messages_, *signals_);
-        return;
+        return run_job(recipe_, job, device_, messages_, *signals_);
       }
     }
     throw Error(ExitCode::kUsage, "--only: " + unknown_name("job", name, known));

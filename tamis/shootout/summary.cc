@@ -1,13 +1,12 @@
 #include "tamis/shootout/summary.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "tamis/base/terminal.h"
 #include "tamis/base/version.h"
+#include "tamis/data/registry.h"
+#include "tamis/shootout/statistics.h"
 #include "tamis/train/machine.h"
 
 namespace tamis::shootout {
@@ -24,23 +23,17 @@ const json* find(const Results& results, const std::string& name) {
   return found == results.end() ? nullptr : &found->second;
 }
 
-/// {"mean", "sd", "n"}; sd is null for fewer than two.
-json spread(const std::vector<double>& values) {
-  const auto n = static_cast<double>(values.size());
-  double sum = 0, squares = 0;
-  for (const double value : values) sum += value;
-  const double mean = sum / n;
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  return {
-      {"mean", mean}, {"sd", values.size() < 2 ? json() : json(std::sqrt(squares / (n - 1)))}, {"n", values.size()}};
-}
-
-/// Means over the seeds of what `path` holds in each run.
-json spread_of(const std::vector<const json*>& runs, const json::json_pointer& path) {
+/// What `path` holds in each run, one number a seed.
+std::vector<double> values_of(const std::vector<const json*>& runs, const json::json_pointer& path) {
   std::vector<double> values;
   for (const json* run : runs) {
     if (run->contains(path) && run->at(path).is_number()) values.push_back(run->at(path));
   }
+  return values;
+}
+
+json spread_of(const std::vector<const json*>& runs, const json::json_pointer& path) {
+  const std::vector<double> values = values_of(runs, path);
   return values.empty() ? json() : spread(values);
 }
 
@@ -62,7 +55,8 @@ json summary_of(const std::vector<const json*>& runs) {
   const json tasks = any.value("tasks", json::object());
   for (const auto& [task, cells] : tasks.items()) {
     for (size_t i = 0; i < cells.size(); ++i) {
-      json cell = spread_of(runs, json::json_pointer("/tasks") / task / i / "score");
+      const std::vector<double> scores = values_of(runs, json::json_pointer("/tasks") / task / i / "score");
+      json cell = scores.empty() ? json() : score_spread(scores, cells[i].value("instances", int64_t{0}));
       cell["length"] = cells[i]["length"];
       summary["tasks"][task].push_back(std::move(cell));
     }
@@ -94,6 +88,16 @@ json bytes_per_token(const json& states) {
   return (states.back()["bytes"].get<double>() - states.front()["bytes"].get<double>()) / tokens;
 }
 
+/// "lowest" or "highest" where the chosen rate is the last of the grid that was tried with a result: a rate beyond it
+/// may be better. Null inside the grid, beside a rate that diverged, and for one rate alone.
+json edge_of(const json& search, double chosen) {
+  const auto rate = [](const json& run) { return run["lr"].get<double>(); };
+  const bool lower = std::ranges::any_of(search, [&](const json& run) { return rate(run) < chosen; });
+  const bool higher = std::ranges::any_of(search, [&](const json& run) { return rate(run) > chosen; });
+  if (lower == higher) return {};
+  return lower ? "highest" : "lowest";
+}
+
 json mixer_of(const ShootoutRecipe& recipe, size_t index, const Results& results) {
   const MixerRecipe& mixer = recipe.mixers[index];
   json entry = {{"name", mixer.name},
@@ -107,6 +111,7 @@ json mixer_of(const ShootoutRecipe& recipe, size_t index, const Results& results
   const auto lr = choose_lr(recipe, index, results);
   entry["chosen_lr"] = lr ? json(*lr) : json();
   if (!lr) return entry;
+  entry["lr_edge"] = edge_of(entry["search"], *lr);
   std::vector<const json*> done;
   for (const Job& job : final_jobs(recipe, index, *lr)) {
     const json* result = find(results, job.name);
@@ -120,127 +125,26 @@ json mixer_of(const ShootoutRecipe& recipe, size_t index, const Results& results
   return entry;
 }
 
-/// Rows of cells as a Markdown table whose columns stand below each other: the first to the left, others to the right.
-std::string table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths(rows.front().size(), 3);
-  for (const auto& row : rows) {
-    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
-  }
-  const auto line = [&](const std::vector<std::string>& row) {
-    std::string text = "|";
-    for (size_t c = 0; c < row.size(); ++c) {
-      text += c == 0 ? fmt::format(" {:<{}} |", row[c], widths[c]) : fmt::format(" {:>{}} |", row[c], widths[c]);
-    }
-    return text + "\n";
+/// Answers that a guess gets right, of tasks whose answers are drawn from so many ids; digits are never guessed.
+json chances(const ShootoutRecipe& recipe) {
+  json result = {{"score", json::object()}, {"loss", json::object()}};
+  const auto choices = [](const std::string& name, const data::Settings& settings) -> std::optional<double> {
+    const data::Task& task = data::find_task(name);
+    const auto* tokens = std::get_if<data::TokenTask>(&task.kind);
+    if (tokens == nullptr) return std::nullopt;
+    data::Settings all;
+    for (const data::Setting& setting : task.settings) all[setting.name] = setting.value;
+    for (const auto& [key, value] : settings) all[key] = value;
+    return static_cast<double>(tokens->choices(all));
   };
-  std::string text = line(rows.front()) + "|";
-  for (size_t c = 0; c < widths.size(); ++c) text += std::string(widths[c] + 1, '-') + (c == 0 ? "-|" : ":|");
-  text += "\n";
-  for (size_t r = 1; r < rows.size(); ++r) text += line(rows[r]);
-  return text;
-}
-
-/// `0.123`, `0.123 +- 0.004`, `-`.
-std::string number(const json& cell, double factor, int digits) {
-  if (!cell.is_object() || !cell.contains("mean")) return "-";
-  const std::string mean = fmt::format("{:.{}f}", factor * cell["mean"].get<double>(), digits);
-  if (!cell["sd"].is_number()) return mean;
-  return fmt::format("{} +- {:.{}f}", mean, factor * cell["sd"].get<double>(), digits);
-}
-
-const json* last_of(const json& mixer, const char* key) {
-  return mixer.contains(key) && !mixer[key].empty() ? &mixer[key].back() : nullptr;
-}
-
-/// The learning rate, and what became of runs that did not end.
-std::string status_of(const json& mixer) {
-  const auto count = [](const json& runs, const char* status) {
-    return std::ranges::count_if(runs, [&](const json& run) { return run["status"] == status; });
-  };
-  if (!mixer["chosen_lr"].is_number()) return count(mixer["search"], "missing") > 0 ? "..." : "diverged";
-  std::string status = fmt::format("{}", mixer["chosen_lr"].get<double>());
-  for (const char* what : {"diverged", "missing"}) {
-    const auto runs = count(mixer["runs"], what);
-    if (runs > 0) status += fmt::format(" ({} of {} {})", runs, mixer["runs"].size(), what);
+  for (const eval::TaskEvalOptions& task : recipe.tasks) {
+    if (const auto ids = choices(task.task, task.settings)) result["score"][task.task] = 1 / *ids;
   }
-  return status;
-}
-
-/// True when runs had different numbers of threads: their speeds cannot be compared.
-bool threads_differ(const json& summary) {
-  json first;
-  for (const json& mixer : summary["mixers"]) {
-    for (const json& run : mixer["runs"]) {
-      const json threads = run.value("threads", json());
-      if (threads.is_null()) continue;
-      if (!first.is_null() && first != threads) return true;
-      first = threads;
-    }
+  for (const train::SourceRecipe& source : recipe.mixers.front().recipe.data.sources) {
+    if (source.kind == "text") continue;
+    if (const auto ids = choices(source.kind, source.task.settings)) result["loss"][source.name] = std::log(*ids);
   }
-  return false;
-}
-
-std::string losses_and_costs(const json& summary) {
-  std::vector<std::string> sources;
-  for (const json& mixer : summary["mixers"]) {
-    const json losses = mixer.value("/summary/validation"_json_pointer, json::object());
-    for (const auto& [source, loss] : losses.items()) {
-      if (std::ranges::find(sources, source) == sources.end()) sources.push_back(source);
-    }
-  }
-  std::vector<std::string> head = {"mixer", "lr", "parameters"};
-  for (const std::string& source : sources) head.push_back("loss " + source);
-  head.push_back(threads_differ(summary) ? "tokens/s (threads differ)" : "tokens/s");
-  for (const char* cost : {"MFLOP/token", "state bytes/token", "state at the longest"}) head.push_back(cost);
-  std::vector<std::vector<std::string>> rows = {head};
-  for (const json& mixer : summary["mixers"]) {
-    const json means = mixer.value("summary", json::object());
-    std::vector<std::string> row = {mixer["name"], status_of(mixer),
-                                    fmt::format("{}", mixer["parameters_without_embedding"].get<int64_t>())};
-    for (const std::string& source : sources) {
-      row.push_back(number(means.value(json::json_pointer("/validation") / source, json()), 1, 3));
-    }
-    row.push_back(number(means.value("tokens_per_second", json()), 1, 0));
-    const json* state = last_of(mixer, "state_bytes");
-    row.push_back(mixer.contains("flops_per_token")
-                      ? fmt::format("{:.3f}", mixer["flops_per_token"].front()["flops"].get<double>() / 1e6)
-                      : "-");
-    const json each = mixer.value("state_bytes_per_token", json());
-    row.push_back(each.is_number() ? fmt::format("{:.0f}", each.get<double>()) : "-");
-    row.push_back(state == nullptr ? "-" : format_bytes((*state)["bytes"].get<double>()));
-    rows.push_back(std::move(row));
-  }
-  return table(rows);
-}
-
-/// A row of each mixer: its name, then a number for every cell of the first that has them.
-std::string cells_table(const json& summary, std::vector<std::string> head, const json::json_pointer& path,
-                        double factor, int digits) {
-  std::vector<std::vector<std::string>> rows = {std::move(head)};
-  for (const json& mixer : summary["mixers"]) {
-    std::vector<std::string> row = {mixer["name"]};
-    const json cells = mixer.value(path, json::array());
-    for (size_t i = 0; i + 1 < rows.front().size(); ++i) {
-      row.push_back(number(i < cells.size() ? cells[i] : json(), factor, digits));
-    }
-    rows.push_back(std::move(row));
-  }
-  return table(rows);
-}
-
-std::string position_table(const json& summary, const std::string& source, const json& bins) {
-  std::vector<std::string> head = {"loss " + source + " after"};
-  for (const json& bin : bins) {
-    const auto first = bin["first"].get<int64_t>(), last = bin["last"].get<int64_t>();
-    head.push_back(first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last));
-  }
-  return cells_table(summary, std::move(head), json::json_pointer("/summary/by_position") / source, 1, 3);
-}
-
-std::string task_table(const json& summary, const std::string& task, const json& lengths) {
-  std::vector<std::string> head = {task + ", %"};
-  for (const json& cell : lengths) head.push_back(fmt::format("{}", cell["length"].get<int64_t>()));
-  return cells_table(summary, std::move(head), json::json_pointer("/summary/tasks") / task, 100, 1);
+  return result;
 }
 
 }  // namespace
@@ -276,6 +180,7 @@ json summarise(const ShootoutRecipe& recipe, const Results& results) {
                     {"batch_tokens", train.batch_tokens},
                     {"tokens", train.steps * train.batch_tokens}}},
                   {"task_lengths", json::object()},
+                  {"chance", chances(recipe)},
                   {"lr_grid", recipe.lr},
                   {"seeds", recipe.seeds},
                   {"machine", train::describe_machine()},
@@ -286,24 +191,6 @@ json summarise(const ShootoutRecipe& recipe, const Results& results) {
   }
   for (size_t i = 0; i < recipe.mixers.size(); ++i) summary["mixers"].push_back(mixer_of(recipe, i, results));
   return summary;
-}
-
-std::string to_markdown(const json& summary) {
-  std::string text = losses_and_costs(summary);
-  json tasks = json::object(), positions = json::object();
-  for (const json& mixer : summary["mixers"]) {
-    tasks.update(mixer.value("/summary/tasks"_json_pointer, json::object()));
-    positions.update(mixer.value("/summary/by_position"_json_pointer, json::object()));
-  }
-  for (const auto& [source, bins] : positions.items()) {
-    text += '\n';
-    text += position_table(summary, source, bins);
-  }
-  for (const auto& [task, cells] : tasks.items()) {
-    text += '\n';
-    text += task_table(summary, task, cells);
-  }
-  return text;
 }
 
 }  // namespace tamis::shootout

@@ -22,7 +22,4 @@ bool searched(const ShootoutRecipe& recipe, size_t mixer, const Results& results
 /// All that is known, as docs/shootout.md and tamis/report/page.h describe it: shootout.json, and the report's data.
 nlohmann::json summarise(const ShootoutRecipe& recipe, const Results& results);
 
-/// The same as Markdown tables: losses and costs, then one for each task.
-std::string to_markdown(const nlohmann::json& summary);
-
 }  // namespace tamis::shootout
