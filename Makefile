@@ -1,11 +1,12 @@
-# make demo | test | python | bench | peers | ruler | lint | format: `make help` says what each does.
+# make demo | test | install | python | bench | peers | ruler | fuzz | lint | format: `make help` says what each does.
 PRESET ?= release
+PREFIX ?= /usr/local
 BUILD := build/$(PRESET)
 VENV := .venv
 NINJA := flock $(BUILD)/.lock ninja -C $(BUILD)
 export TAMIS_TORCH ?=
 
-.PHONY: help setup setup-python setup-lint configure build demo test python bench peers ruler lint format clean
+.PHONY: help setup setup-python setup-lint configure build demo install install-test test python bench peers ruler fuzz lint format clean
 
 help:                ## this text
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 22
@@ -22,6 +23,14 @@ build: configure     ## build the program, the operators and the tests
 demo: configure      ## train a Multiscreen that retrieves, evaluate it, write report.html (FULL=1: 100 instances a cell)
 	@$(NINJA) tamis
 	@scripts/demo.sh $(BUILD)/tamis $(if $(FULL),--full)
+
+install: configure   ## install the program, the operators and their headers into PREFIX (/usr/local; DESTDIR too)
+	@$(NINJA) tamis tamis_ops tamis_documents
+	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(abspath $(PREFIX))
+
+install-test: configure ## install into a temporary directory, build a program against it, run both
+	@$(NINJA) tamis tamis_ops tamis_documents
+	@python3 tests/install_test.py $(BUILD)/tamis --consumer
 
 test: setup-test build ## build and run every test (PRESET=asan or tsan for the sanitizers; ISA=avx2 or avx512: on no newer instructions)
 	@scripts/test.sh $(BUILD) $(ISA)
@@ -48,6 +57,13 @@ ruler: configure     ## compare the RULER tasks with lm-evaluation-harness, whic
 	@scripts/setup.sh ruler
 	@$(NINJA) tamis
 	@.venv-ruler/bin/python scripts/compare_ruler.py $(BUILD)/tamis
+
+fuzz:                ## fuzz every reader of files with libFuzzer and AddressSanitizer: SECONDS=60 each, TARGETS="config trainer"
+	@scripts/setup.sh build
+	@scripts/setup.sh fuzz
+	@scripts/configure.sh fuzz
+	@ninja -C build/fuzz tamis_fuzz
+	@scripts/fuzz.sh build/fuzz/tamis_fuzz $(or $(SECONDS),60) $(TARGETS)
 
 lint: setup          ## clang-format and clang-tidy, changing nothing
 	@scripts/setup.sh lint

@@ -146,14 +146,14 @@ def test_a_wrong_request_is_one_line():
         expect_refused(["needle", "--haystack", directory], 3, "expected a file, but it is a directory")
         expect_refused(["needle", "--haystack", empty], 3, "holds no words")
         expect_refused(["copy", "--out", out], 30, "cannot write")
-        expect_refused(["copy", "--length", 1 << 50], 1, "use a smaller --length")
+        expect_refused(["copy", "--length", 1 << 50], 1, "use a smaller length")
         assert os.listdir(directory) == ["empty.txt"]
 
 
 def test_help_has_an_example():
     for arguments in ([], *([task] for task in TASKS)):
         outcome = generate(*arguments, "--help")
-        assert outcome.returncode == 0 and "Example:\n  tamis data generate" in outcome.stdout, outcome.stdout
+        assert outcome.returncode == 0 and re.search(r"Examples?:\n  tamis data generate", outcome.stdout), outcome.stdout
 
 
 def main():

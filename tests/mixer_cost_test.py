@@ -44,8 +44,8 @@ def test_a_maker_is_known_to_its_module_and_the_registry_alone():
 def test_a_mixer_has_one_line_in_the_registry():
     registry = (MIXERS / "mixers.cc").read_text()
     for name in makers():
-        lines = [line for line in registry.splitlines() if re.search(rf"\b{name}\b", line)]
-        assert len(lines) == 1 and lines[0].lstrip().startswith("MixerKind{"), f"{name}: {lines}"
+        entries = [entry for entry in re.findall(r"MixerKind\{.*?\},\n", registry, re.DOTALL) if f" {name}}}" in entry]
+        assert len(entries) == 1 and len(re.findall(rf"\b{name}\b", registry)) == 1, f"{name}: {entries}"
 
 
 def test_an_operator_of_a_mixer_is_known_to_its_module_alone():

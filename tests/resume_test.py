@@ -5,6 +5,7 @@ Kills with SIGKILL at random moments and in the middle of saves, signals, a full
 tmpfs, which needs root), a second process, damaged checkpoints, and recipes that do not fit. Exit code 77: skipped.
 """
 
+import hashlib
 import json
 import os
 import pathlib
@@ -287,21 +288,15 @@ def test_recipes_that_do_not_fit(run):
     expect(train(copied_with_other_text(run)), 3, "the text of data.sources.plays is not the one this run began with")
 
 
-def fnv(data):
-    value = 0xCBF29CE484222325
-    for byte in data:
-        value = (value ^ byte) * 0x100000001B3 % 2**64
-    return f"{value:016x}"
-
-
 def reseal(file, text):
     """Replaces a file of a checkpoint and makes its checksums hold again."""
     file.write_text(text)
     trainer = file.parent / "trainer.json"
     content = json.loads(trainer.read_text())
-    content["files"][file.name] = {"bytes": len(text), "checksum": fnv(text.encode())}
-    del content["checksum"]
-    content["checksum"] = fnv(json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
+    content["files"][file.name] = {"bytes": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    del content["sha256"]
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    content["sha256"] = hashlib.sha256(canonical.encode()).hexdigest()
     trainer.write_text(json.dumps(content))
 
 

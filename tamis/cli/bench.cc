@@ -1,79 +1,14 @@
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <charconv>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <type_traits>
 
-#include "tamis/base/error.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
 #include "tamis/cli/library.h"
+#include "tamis/cli/values.h"
 
 namespace tamis::cli {
 namespace {
-
-// How the text of an option becomes its value, and back.
-
-template <typename T>
-using Read = std::function<T(const std::string& option, const std::string& text)>;
-
-/// Numbers in [least, most].
-template <typename T>
-Read<T> number(T least, T most) {
-  return [=](const std::string& option, const std::string& text) {
-    T value{};
-    const char* end = text.data() + text.size();
-    const auto [stopped, error] = std::from_chars(text.data(), end, value);
-    if (error == std::errc() && stopped == end && value >= least && value <= most) return value;
-    fail(ExitCode::kUsage, "{}: expected {} from {} to {}, but got \"{}\"", option,
-         std::is_integral_v<T> ? "whole numbers" : "numbers", least, most, text);
-  };
-}
-
-Read<int64_t> whole(int64_t least, int64_t most = int64_t{1} << 32) {
-  return number<int64_t>(least, most);
-}
-
-Read<std::string> any_text() {
-  return [](const std::string&, const std::string& text) { return text; };
-}
-
-/// Values separated by commas.
-template <typename T>
-Read<std::vector<T>> list(const Read<T>& read) {
-  return [=](const std::string& option, const std::string& text) {
-    std::vector<T> values;
-    for (size_t first = 0, end = 0; end != std::string::npos; first = end + 1) {
-      end = text.find(',', first);
-      values.push_back(read(option, text.substr(first, end - first)));
-    }
-    return values;
-  };
-}
-
-template <typename T>
-std::string shown(const T& value) {
-  return fmt::format("{}", value);
-}
-
-template <typename T>
-std::string shown(const std::vector<T>& values) {
-  return fmt::format("{}", fmt::join(values, ","));
-}
-
-/// What the help calls a value, by its type.
-template <typename T>
-std::string value_name(const T*) {
-  return std::is_integral_v<T> ? "N" : std::is_floating_point_v<T> ? "X" : "NAME";
-}
-
-template <typename T>
-std::string value_name(const std::vector<T>*) {
-  return value_name(static_cast<const T*>(nullptr)) + ",...";
-}
 
 /// One bench as a subcommand: its options, and the small values that --quick gives to those that are not set.
 template <typename Bench>
@@ -86,10 +21,7 @@ class Subcommand : public std::enable_shared_from_this<Subcommand<Bench>> {
 
   template <typename T>
   void add(const std::string& name, T& value, const T& quick_value, const Read<T>& read, const std::string& help) {
-    const auto take = [&value, name, read](const std::string& text) { value = read(name, text); };
-    const CLI::Option* option = app_.add_option_function<std::string>(name, take, help)
-                                    ->type_name(value_name(&value))
-                                    ->default_str(shown(value));
+    const CLI::Option* option = add_value(app_, name, value, read, help);
     quick_values_.push_back([&value, option, quick_value] {
       if (option->count() == 0) value = quick_value;
     });

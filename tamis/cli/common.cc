@@ -4,11 +4,12 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
+#include "tamis/cli/values.h"
 
 namespace tamis::cli {
 
 void add_run_options(CLI::App& command, commands::RunOptions& options) {
-  command.add_option("--threads", options.threads, "Threads to compute with; 0: one per core")->capture_default_str();
+  add_number(command, "--threads", options.threads, "Threads to compute with; 0: one per core");
   command.add_option("--device", options.device, "Where to compute")->type_name("cpu|cuda")->capture_default_str();
 }
 

@@ -4,6 +4,7 @@
 #include "tamis/cli/common.h"
 #include "tamis/cli/library.h"
 #include "tamis/cli/task_options.h"
+#include "tamis/cli/values.h"
 #include "tamis/data/registry.h"
 
 namespace tamis::cli {
@@ -15,15 +16,15 @@ void add_generated_task(CLI::App& generate, const data::Task& task) {
   options.task = task.name;
   options.length = task.default_length;
   auto* sub = generate.add_subcommand(task.name, summary_of(task));
-  sub->add_option("--length", options.length, "Tokens of a prompt at most; of the byte tokenizer where it is text")
-      ->capture_default_str();
-  sub->add_option("--count", options.count, "Instances")->capture_default_str();
-  sub->add_option("--seed", options.seed, "Of the instances")->capture_default_str();
+  add_number(*sub, "--length", options.length, "Tokens of a prompt at most; of the byte tokenizer where it is text");
+  add_number(*sub, "--count", options.count, "Instances");
+  add_number(*sub, "--seed", options.seed, "Of the instances");
   if (task.takes_depth) {
-    sub->add_option("--depth", options.depth, "Place of what is hidden, 0 (first) to 1 (last) (default: anywhere)");
+    add_number(*sub, "--depth", options.depth, "Place of what is hidden, 0 (first) to 1 (last) (default: anywhere)");
   }
   add_task_options(*sub, task, options.settings, options.haystack);
   sub->add_option("--out", command->out, "File to write (default: standard output)")->type_name("FILE");
+  add_json_option(*sub, command->json);
   sub->footer("tamis data generate " + task.name + example_haystack(task) + " --length " +
               std::to_string(task.default_length) + " --count 100 --out " + task.name + ".jsonl");
   sub->callback([command] { run(*command); });

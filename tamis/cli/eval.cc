@@ -8,6 +8,7 @@
 #include "tamis/cli/common.h"
 #include "tamis/cli/library.h"
 #include "tamis/cli/task_options.h"
+#include "tamis/cli/values.h"
 #include "tamis/data/registry.h"
 
 namespace tamis::cli {
@@ -31,21 +32,14 @@ void add_evaluated_task(CLI::App& eval, const data::Task& task) {
   eval::TaskEvalOptions& options = command->options = eval::default_options(task);
   auto* sub = eval.add_subcommand(task.name, summary_of(task));
   sub->add_option("dir", command->directory, "Checkpoint or run directory")->type_name("DIR")->required();
-  sub->add_option("--lengths", options.lengths, "Tokens of the prompt, separated by commas")
-      ->delimiter(',')
-      ->type_name("N,...")
-      ->default_str(fmt::format("{}", fmt::join(options.lengths, ",")));
+  add_numbers(*sub, "--lengths", options.lengths, "Tokens of the prompt, separated by commas");
   if (task.takes_depth) {
-    sub->add_option("--depths", options.depths, "Places of what is hidden, 0 (first) to 1 (last)")
-        ->delimiter(',')
-        ->type_name("X,...")
-        ->default_str(fmt::format("{}", fmt::join(options.depths, ",")));
+    add_numbers(*sub, "--depths", options.depths, "Places of what is hidden, 0 (first) to 1 (last)");
   }
-  sub->add_option("--instances", options.instances, "Of each length and depth")->capture_default_str();
-  sub->add_option("--cell-tokens", options.cell_tokens,
-                  "Tokens of a length and depth, about: fewer instances of long prompts; 0: no limit")
-      ->capture_default_str();
-  sub->add_option("--seed", options.seed, "Of the instances")->capture_default_str();
+  add_number(*sub, "--instances", options.instances, "Of each length and depth");
+  add_number(*sub, "--cell-tokens", options.cell_tokens,
+             "Tokens of a length and depth, about: fewer instances of long prompts; 0: no limit");
+  add_number(*sub, "--seed", options.seed, "Of the instances");
   add_task_options(*sub, task, options.settings, options.haystack);
   sub->add_flag("--expand-windows,!--no-expand-windows", options.expand_windows,
                 "Make windows beyond the training length infinite (SWE)")
@@ -65,9 +59,8 @@ void add_loss(CLI::App& eval) {
   auto* task = eval.add_subcommand("loss", "Mean loss of a text, per token, per byte and by position.");
   task->add_option("dir", command->directory, "Checkpoint or run directory")->type_name("DIR")->required();
   task->add_option("file", command->file, "Text file; - reads standard input")->type_name("FILE")->required();
-  task->add_option("--window", command->options.window_tokens,
-                   "Tokens after which the context starts anew; 0: the model's training length")
-      ->capture_default_str();
+  add_number(*task, "--window", command->options.window_tokens,
+             "Tokens after which the context starts anew; 0: the model's training length");
   task->add_flag("--expand-windows,!--no-expand-windows", command->options.expand_windows,
                  "Make windows beyond the training length infinite (SWE)");
   add_eval_options(*task, *command);

@@ -3,23 +3,21 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tamis/base/error.h"
+#include "tamis/base/message.h"
 #include "tamis/base/names.h"
+#include "tamis/base/process.h"
 #include "tamis/base/version.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
 #include "tamis/cli/help.h"
 
 namespace {
-
-/// LibTorch's errors put a backtrace behind their message: keep the first line.
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
 
 /// The command that was asked for, with its words.
 std::pair<const CLI::App*, std::string> asked_command(const CLI::App& app) {
@@ -42,7 +40,7 @@ const CLI::App* group_without_command(const CLI::App& app, const CLI::ParseError
 /// One line about arguments that do not fit.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const auto [command, words] = asked_command(app);
-  std::string text = first_line(error.what());
+  std::string text = tamis::message_of(error);
   const std::vector<std::string> rest = app.remaining(/*recurse=*/true);
   if (!rest.empty() && rest.front().starts_with("--")) {
     std::vector<std::string> known;
@@ -55,9 +53,8 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
                      words.empty() ? "" : words.substr(0, words.size() - 1) + ": ", text, words);
 }
 
-int run(int argc, char** argv) {
-  CLI::App app("Language models that select from their context instead of spreading attention over it.",
-               "tamis");
+void run(int argc, char** argv) {
+  CLI::App app("Language models that select from their context instead of spreading attention over it.", "tamis");
   app.set_version_flag("-V,--version", tamis::kVersion, "Print the version");
   app.require_subcommand(1);
   app.footer("tamis train recipes/demo.toml && tamis eval abc_digits runs/demo");
@@ -67,29 +64,38 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    if (const CLI::App* group = group_without_command(app, error)) {
+    const CLI::App* group = group_without_command(app, error);
+    if (group != nullptr) {
       tamis::cli::print_help(*group);
-      return 0;
+    } else if (error.get_exit_code() == 0) {
+      std::ostringstream text;  // --help, --version
+      app.exit(error, text);
+      fmt::print("{}", text.str());
+    } else {
+      tamis::fail(tamis::ExitCode::kUsage, "{}", explain(app, error));
     }
-    fmt::print(stderr, "tamis: {}\n", explain(app, error));
-    return static_cast<int>(tamis::ExitCode::kUsage);
   }
-  return 0;
+  tamis::flush_output();
+}
+
+int refuse(const std::string& text, tamis::ExitCode code) {
+  tamis::print_message(stderr, fmt::format("tamis: {}\n", tamis::one_line(text)));
+  return static_cast<int>(code);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  tamis::protect_process();
   try {
-    return run(argc, argv);
+    run(argc, argv);
+    return 0;
   } catch (const tamis::Error& error) {
-    fmt::print(stderr, "tamis: {}\n", error.what());
-    return static_cast<int>(error.code());
+    return refuse(error.what(), error.code());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "tamis: out of memory; try a shorter sequence or a smaller batch\n");
+    tamis::end_process(tamis::kOutOfMemory);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "tamis: {}\n", first_line(error.what()));
+    const char* output = std::ferror(stdout) != 0 ? "standard output: " : "";  // fmt::print names no stream
+    return refuse(output + tamis::message_of(error), tamis::ExitCode::kRuntime);
   }
-  return static_cast<int>(tamis::ExitCode::kRuntime);
 }

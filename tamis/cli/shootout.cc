@@ -3,6 +3,7 @@
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
 #include "tamis/cli/library.h"
+#include "tamis/cli/values.h"
 
 namespace tamis::cli {
 
@@ -17,9 +18,9 @@ void add_shootout(CLI::App& app) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   shootout->add_flag("--plan", options.plan, "Only say which runs there would be, and how large the mixers are");
-  shootout->add_option("--jobs", options.jobs, "Runs at a time, each with its share of the threads")
-      ->capture_default_str();
+  add_number(*shootout, "--jobs", options.jobs, "Runs at a time, each with its share of the threads");
   shootout->add_option("--only", options.only, "One job of the plan, as on one of several machines")->type_name("JOB");
+  add_json_option(*shootout, options.json);
   add_run_options(*shootout, command->run);
   shootout->footer("tamis shootout recipes/shootout.toml --set 'shootout.seeds=[1, 2, 3]'");
   shootout->callback([command] { run(*command); });

@@ -20,8 +20,10 @@ std::string value_name(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return "";
   const std::string type = option.get_type_name();
   const std::string name = type.substr(0, type.find(':'));
-  if (name == "INT" || name == "UINT") return "N";
-  if (name == "FLOAT") return "X";
+  const size_t end = std::min(name.find(','), name.size());
+  const std::string word = name.substr(0, end), rest = name.substr(end);  // "INT", ",..."
+  if (word == "INT" || word == "UINT") return "N" + rest;
+  if (word == "FLOAT") return "X" + rest;
   return name;
 }
 

@@ -2,11 +2,14 @@
 
 #include <cctype>
 
+#include "tamis/cli/values.h"
+
 namespace tamis::cli {
 namespace {
 
 std::string haystack_help(data::HaystackUse use) {
-  const std::string help = "Text file to hide the needles in, from its beginning, repeated when it is too short";
+  const std::string help =
+      "Text file to hide the needles in, from its beginning, repeated when it is too short; - reads standard input";
   return help + (use == data::HaystackUse::kRequired ? " (required)" : " (default: five sentences again and again)");
 }
 
@@ -19,7 +22,7 @@ void add_task_options(CLI::App& command, const data::Task& task, data::Settings&
   }
   for (const data::Setting& setting : task.settings) {
     int64_t& value = settings[setting.name] = setting.value;
-    command.add_option("--" + setting.name, value, setting.help)->capture_default_str();
+    add_number(command, "--" + setting.name, value, setting.help);
   }
 }
 

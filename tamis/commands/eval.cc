@@ -4,6 +4,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
+#include "tamis/base/input.h"
 #include "tamis/base/terminal.h"
 #include "tamis/commands/commands.h"
 #include "tamis/commands/common.h"
@@ -34,8 +35,8 @@ void run(const TaskEvalCommand& command) {
 }
 
 void run(const LossCommand& command) {
-  const std::string text = read_file(command.file);
-  if (text.empty()) fail(ExitCode::kInput, "{}: is empty; expected text", command.file.string());
+  const std::string text = read_input(command.file);
+  if (text.empty()) fail(ExitCode::kInput, "{}: is empty; expected text", input_name(command.file));
   const infer::LoadedModel loaded = infer::load(command.directory, start(command.run), model_changes(command.run));
   const auto result = eval::evaluate_loss(loaded, text, command.options, progress_with_eta("loss"));
   nlohmann::json json = eval::to_json(result);

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "tamis/base/input.h"
+#include "tamis/base/message.h"
 #include "tamis/base/terminal.h"
 #include "tamis/commands/commands.h"
 #include "tamis/commands/common.h"
-#include "tamis/commands/input.h"
 
 namespace tamis::commands {
 namespace {
@@ -34,7 +35,7 @@ nlohmann::json to_json(const infer::Generation& made) {
 
 void run(const GenerateCommand& command) {
   const at::Device device = start(command.run);
-  const std::string prompt = command.prompt == "-" ? read_text("-") : command.prompt;
+  const std::string prompt = command.prompt == "-" ? read_input("-") : command.prompt;
   const infer::LoadedModel loaded = infer::load(command.checkpoint, device, model_changes(command.run));
   if (command.json) {
     fmt::print("{}", to_line(to_json(infer::generate(loaded, prompt, command.options))));
@@ -42,11 +43,11 @@ void run(const GenerateCommand& command) {
   }
   const auto made = infer::generate(loaded, prompt, command.options, [](std::string_view text) {
     fmt::print("{}", text);
-    std::fflush(stdout);
+    flush_output();
   });
   fmt::print("\n");
-  std::fflush(stdout);
-  fmt::print(stderr, "{}\n", speed(made));
+  flush_output();
+  print_message(stderr, speed(made) + "\n");
 }
 
 }  // namespace tamis::commands

@@ -1,6 +1,8 @@
 #include "tamis/commands/options.h"
 
 #include <array>
+#include <filesystem>
+#include <set>
 
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
@@ -49,17 +51,36 @@ void check(const GenerateCommand& command) {
 void check(const InspectCommand& command) {
   check(command.run);
   if (command.options.checkpoint.empty() == (command.psi == 0)) {
-    fail(ExitCode::kUsage, "inspect: expected a checkpoint or --psi, but got {}; try: tamis inspect runs/demo",
+    fail(ExitCode::kUsage,
+         "inspect: expected a checkpoint, a recipe or --psi, but got {}; try: tamis inspect runs/demo",
          command.psi == 0 ? "neither" : "both");
   }
-  if (command.psi > 0 && !(command.options.model_changes.empty() && command.text_file.empty())) {
-    fail(ExitCode::kUsage, "inspect: {} wants a checkpoint; --psi counts the parameters of a model that nobody trained",
-         command.text_file.empty() ? "--set-model" : "--text");
+  report::check_options(command.options.map);
+  if (command.options.map.file.empty() && !command.options.map.tiles.empty()) {
+    fail(ExitCode::kUsage, "inspect: --tile selects maps for a picture; name it with --map FILE.svg");
+  }
+  if (!command.options.map.file.empty() && command.text_file.empty()) {
+    fail(ExitCode::kUsage, "inspect: --map draws the maps of a text; give one with --text FILE, - for standard input");
+  }
+  const bool untrained = command.psi > 0 || command.of_recipe();
+  if (untrained && !(command.options.model_changes.empty() && command.text_file.empty())) {
+    fail(ExitCode::kUsage, "inspect: {} needs a checkpoint; {} describes a model that is not trained yet",
+         command.text_file.empty() ? "--set-model" : "--text",
+         command.psi > 0 ? "--psi" : command.options.checkpoint.string());
+  }
+  for (const std::string& assignment : command.overrides) train::split_override(assignment);
+  if (!command.overrides.empty() && !command.of_recipe()) {
+    fail(ExitCode::kUsage, "inspect: --set changes a key of a recipe, FILE.toml; use --set-model for a checkpoint");
   }
 }
 
 void check(const ReportCommand& command) {
   check(command.run);
+  std::set<std::filesystem::path> named;
+  for (const std::filesystem::path& run : command.options.runs) {
+    if (named.insert(run.lexically_normal()).second) continue;
+    fail(ExitCode::kUsage, "report: {} is named twice; name each run once", run.string());
+  }
 }
 
 void check(const GenerateDataCommand& command) {

@@ -38,7 +38,7 @@ struct TaskEvalCommand {
 
 struct LossCommand {
   std::filesystem::path directory;  // checkpoint or run directory
-  std::filesystem::path file;
+  std::filesystem::path file;       // "-" reads standard input
   eval::LossEvalOptions options;
   RunOptions run;
   bool json = false;
@@ -46,7 +46,7 @@ struct LossCommand {
 
 struct ScoreCommand {
   std::filesystem::path checkpoint;  // or run directory
-  std::filesystem::path text;        // one of these two
+  std::filesystem::path text;        // one of these two; "-" reads standard input
   std::filesystem::path ids;
   infer::ScoreOptions options;
   RunOptions run;
@@ -62,24 +62,29 @@ struct GenerateCommand {
 };
 
 struct InspectCommand {
-  report::InspectOptions options;
-  int64_t psi = 0;  // > 0: no checkpoint
+  report::InspectOptions options;      // checkpoint: also a recipe, FILE.toml
+  std::vector<std::string> overrides;  // of a recipe: `train.length=512`
+  int64_t psi = 0;                     // > 0: no checkpoint
   int64_t vocab_size = 257;
   std::string text_file;       // "-" reads standard input
   std::filesystem::path html;  // empty: print what was found
   RunOptions run;
   bool json = false;
+
+  bool of_recipe() const { return options.checkpoint.extension() == ".toml"; }
 };
 
 struct ReportCommand {
   report::ReportOptions options;
   std::string text_file;  // "-" reads standard input
   RunOptions run;
+  bool json = false;
 };
 
 struct GenerateDataCommand {
   data::GenerateOptions options;
   std::filesystem::path out;  // empty: standard output
+  bool json = false;          // what is said of a file; the instances are JSON in any case
 };
 
 struct BenchCommand {

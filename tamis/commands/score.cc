@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "tamis/base/error.h"
-#include "tamis/base/files.h"
+#include "tamis/base/input.h"
 #include "tamis/commands/commands.h"
 #include "tamis/commands/common.h"
 #include "tamis/infer/load.h"
@@ -28,8 +28,8 @@ Scored score_ids(const ScoreCommand& command, at::Device device) {
 }
 
 Scored score_text(const ScoreCommand& command, at::Device device) {
-  const std::string text = read_file(command.text);
-  if (text.empty()) fail(ExitCode::kInput, "{}: is empty; expected text", command.text.string());
+  const std::string text = read_input(command.text);
+  if (text.empty()) fail(ExitCode::kInput, "{}: is empty; expected text", input_name(command.text));
   const infer::LoadedModel loaded = infer::load(command.checkpoint, device, model_changes(command.run));
   Scored scored{.ids = loaded.tokenizer->encode(text), .logprobs = {}, .texts = {}};
   scored.logprobs = infer::score(*loaded.model, scored.ids, command.options);

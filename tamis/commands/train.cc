@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "tamis/base/message.h"
 #include "tamis/commands/commands.h"
 #include "tamis/commands/common.h"
 
@@ -13,6 +14,8 @@ void run(const TrainCommand& command) {
   train::TrainOptions options = command.options;
   if (command.run.threads > 0) options.overrides.push_back(fmt::format("train.threads={}", command.run.threads));
   const nlohmann::json summary = train::train(options, start(command.run), stderr);
+  print_message(stderr, fmt::format("checkpoint: {}\nnext:\n", summary["checkpoint"].get<std::string>()));
+  for (const auto& line : summary["next"]) print_message(stderr, fmt::format("  {}\n", line.get<std::string>()));
   if (command.json) fmt::print("{}", to_line(summary));
 }
 
