@@ -5,7 +5,7 @@
 namespace tamis::ops {
 
 // Products of a layer on the backend of its dtype (tamis/ops/matmul_backend.h). bfloat16 that is multiplied in float32
-// is widened 512 rows at a time, and the matrix whole: memory for both in float32.
+// is widened 2,048 rows at a time, and the matrix whole: memory for both in float32.
 
 /// Y = X W^T: x [..., D], weight_ED [E, D], both of one dtype and device; result [..., E]. As at::linear,
 /// differentiable, but for the matmul backend on the CPU. Throws what at::linear throws. Cost: 2 E D operations a row.
