@@ -169,6 +169,8 @@ def test_help_follows_the_terminal_and_has_colour_only_there():
     expect("\x1b[1mUsage:\x1b[0m" in wide, wide)
     expect("\x1b" not in run_in_terminal([program, "help"], [], environment={"NO_COLOR": "1"}), "NO_COLOR")
     expect("\x1b" not in tamis("help").stdout, "no colour in a pipe")
+    expect("\x1b[1;31mtamis:\x1b[0m help: " in run_in_terminal([program, "help", "evl"], []), "a refusal's first word")
+    expect("\x1b" not in run_in_terminal([program, "help", "evl"], [], environment={"NO_COLOR": "1"}), "NO_COLOR")
 
 
 BASH = """

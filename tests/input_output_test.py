@@ -173,6 +173,21 @@ def test_an_endless_standard_input_does_not_eat_the_memory():
     expect(refused.stderr.count(b"\n") == 1, refused)
 
 
+def test_the_memory_that_inspect_promises_is_about_what_training_takes():
+    """The growth with the batch, as the program itself takes memory too."""
+    (work / "memory.toml").write_text(RECIPE.replace("hidden_size = 16", "hidden_size = 64").replace(
+        "length = 32", "length = 256").replace("validate_tokens = 64", "validate_tokens = 0\nlog_every = 1"))
+    estimated, resident = [], []
+    for tokens in (1024, 16384):
+        more = ("--set", f"train.batch_tokens={tokens}", "--set", f"run.dir=runs/memory{tokens}")
+        estimated.append(one_document("inspect", "memory.toml", *more)["memory"]["total"])
+        one_document("train", "memory.toml", "--threads", 1, *more)
+        log = (work / f"runs/memory{tokens}/log.jsonl").read_text().splitlines()
+        resident.append(max(json.loads(line).get("memory_bytes", 0) for line in log))
+    ratio = (estimated[1] - estimated[0]) / (resident[1] - resident[0])
+    expect(0.5 < ratio < 2, f"estimated {estimated}, resident {resident}: {ratio}")
+
+
 def main():
     global program, work
     if len(sys.argv) != 2:

@@ -12,6 +12,7 @@
 #include "tamis/base/message.h"
 #include "tamis/base/names.h"
 #include "tamis/base/process.h"
+#include "tamis/base/terminal.h"
 #include "tamis/base/version.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
@@ -79,7 +80,8 @@ void run(int argc, char** argv) {
 }
 
 int refuse(const std::string& text, tamis::ExitCode code) {
-  tamis::print_message(stderr, fmt::format("tamis: {}\n", tamis::one_line(text)));
+  const char* name = tamis::use_colour(stderr) ? "\x1b[1;31mtamis:\x1b[0m" : "tamis:";
+  tamis::print_message(stderr, fmt::format("{} {}\n", name, tamis::one_line(text)));
   return static_cast<int>(code);
 }
 

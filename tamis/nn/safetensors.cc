@@ -28,6 +28,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 
 constexpr uint64_t kSizeBytes = 8;
 constexpr uint64_t kMostHeaderBytes = 32u << 20;
+constexpr size_t kMostTensors = 100'000;  // no model has half as many; more of them would take seconds to read
 constexpr size_t kMostDimensions = 16;
 constexpr size_t kDataAlignment = 8;  // the header is padded with spaces to this
 const std::string kMetadata = "__metadata__";
@@ -171,6 +172,8 @@ struct SafetensorsFile::Impl {
     parse_json_object(header, name + ": header", /*most_levels=*/3, [&](const std::string& key, const json& value) {
       if (key == kMetadata) {
         metadata = reader.metadata(value);
+      } else if (entries.size() == kMostTensors) {
+        fail(ExitCode::kInput, "{}: expected at most {} tensors, but the header has more", name, kMostTensors);
       } else {
         entries.push_back(reader.entry(key, value));
       }

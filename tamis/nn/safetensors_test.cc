@@ -174,8 +174,8 @@ TEST_F(Safetensors, AMessageShowsNoHostileName) {
 }
 
 TEST_F(Safetensors, ALargeHeaderTakesLinearTime) {
-  // Quadratic time would take a quarter of an hour here.
-  constexpr size_t kTensors = 200'000;
+  // Quadratic time would take minutes here.
+  constexpr size_t kTensors = 100'000;
   std::string header = "{";
   for (size_t i = 0; i < kTensors; ++i) {
     header +=
@@ -184,8 +184,10 @@ TEST_F(Safetensors, ALargeHeaderTakesLinearTime) {
   write(header + "}", std::string(kTensors, 'x'));
   const SafetensorsFile file(path());
   EXPECT_EQ(file.names().size(), kTensors);
-  EXPECT_EQ(file.names().back(), "t199999");
+  EXPECT_EQ(file.names().back(), "t99999");
   EXPECT_EQ(file.tensor("t77777").item<int>(), 'x');
+  const std::string one_more = R"(,"more":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})";
+  EXPECT_THAT(refusal(header + one_more, std::string(kTensors, 'x')), HasSubstr("at most 100000 tensors"));
 }
 
 TEST_F(Safetensors, AListWithoutEndIsRefusedBeforeItFillsMemory) {
