@@ -36,16 +36,18 @@ Tensor embedded(const Weights& w, const Tensor& tokens_BT) {
 
 }  // namespace
 
-models::MultiscreenConfig plain_config(const models::Model& model) {
+models::ModelConfig plain_config(const models::Model& model) {
   const nlohmann::json config = model.config();
   const bool multiscreen = config.value("model_type", "") == "multiscreen";
   if (!multiscreen || config.value("position", "mipe") != "mipe" || !config.value("tanh_norm", true) ||
-      !config.value("gate", true) || config.contains("fixed_r")) {
+      !config.value("gate", true) || config.contains("fixed_r") || config.contains("pattern") ||
+      config.contains("norm") || config.contains("mlp") || config.contains("embedding") ||
+      config.contains("output_scale")) {
     fail(ExitCode::kUsage,
-         "bench: expected a Multiscreen without variants (position, tanh_norm, gate, fixed_r), got {}",
+         "bench: expected a Multiscreen without variants (position, tanh_norm, gate, fixed_r, other layers), got {}",
          multiscreen ? config.dump() : config.value("model_type", ""));
   }
-  return models::read_multiscreen_config(config);
+  return models::read_model_config(config);
 }
 
 double check(const std::string& what, const std::vector<Named>& found, const std::vector<Named>& exact,
@@ -75,7 +77,7 @@ double model_tolerance(at::ScalarType dtype) {
 }
 
 Tensor exact_hidden(const models::Model& model, const Tensor& tokens_BT, bool expand_windows) {
-  const models::MultiscreenConfig config = plain_config(model);
+  const models::ModelConfig config = plain_config(model);
   const Weights w = exact_parameters(model);
   const int64_t H = config.num_attention_heads;
   const std::vector<int64_t> widths = {config.key_width(), config.key_width(), config.value_width(),

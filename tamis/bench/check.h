@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tamis/models/model.h"
-#include "tamis/models/multiscreen_config.h"
+#include "tamis/models/model_config.h"
 
 namespace tamis::bench {
 
@@ -30,7 +30,7 @@ double model_tolerance(at::ScalarType dtype);
 
 /// The configuration of a Multiscreen without variants, whose definition exact_hidden knows. Throws ExitCode::kUsage
 /// when the model is another one, or has a variant (position, gate, ...) of its own.
-models::MultiscreenConfig plain_config(const models::Model& model);
+models::ModelConfig plain_config(const models::Model& model);
 
 /// A model's definition in plain torch and float64, for Multiscreen: `hidden` and `head_weight` as models::Model has
 /// them, from its parameters, through ops::reference::screening. Differentiable; memory O(T^2). `expand_windows` is

@@ -15,8 +15,8 @@
 #include "tamis/bench/dtypes.h"
 #include "tamis/bench/model_inputs.h"
 #include "tamis/bench/session.h"
-#include "tamis/models/multiscreen_layer.h"
 #include "tamis/ops/screening/screening.h"
+#include "tamis/ops/window.h"
 
 namespace tamis::bench {
 namespace {
@@ -80,7 +80,7 @@ double check_screening(const OpsBench& bench, const Scalars& scalars, int64_t T,
 double flops_of(const OpsBench& bench, const Scalars& scalars, int64_t T, double accepted, bool backward) {
   const Tensor width = scalars.s_w.detach().to(at::kDouble).exp() + 1;
   double keys = 0;
-  for (int64_t h = 0; h < bench.heads; ++h) keys += models::mean_visible_keys(width[h].item<double>(), T);
+  for (int64_t h = 0; h < bench.heads; ++h) keys += ops::mean_visible_keys(width[h].item<double>(), T);
   const auto K = static_cast<double>(bench.key_dim), V = static_cast<double>(bench.value_dim);
   const double forward = 2 * K + accepted * 2 * V;
   return keys * static_cast<double>(T) * (forward + (backward ? accepted * 4 * (K + V) : 0));

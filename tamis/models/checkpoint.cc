@@ -14,7 +14,8 @@
 #include "tamis/base/json.h"
 #include "tamis/base/names.h"
 #include "tamis/models/manifest.h"
-#include "tamis/models/registry.h"
+#include "tamis/models/model_config.h"
+#include "tamis/models/stored_tensors.h"
 #include "tamis/nn/safetensors.h"
 
 namespace tamis::models {
@@ -30,7 +31,7 @@ constexpr std::string_view kStep = "step-";
 nlohmann::json read_config(const fs::path& path) {
   const nlohmann::json json = read_json(path, /*most_levels=*/8);
   try {
-    return complete_config(json);
+    return complete_stored_config(json);
   } catch (const Error& error) {  // what is a usage error in a recipe is a damaged file here
     fail(ExitCode::kInput, "{}: {}", path.string(), error.what());
   }
@@ -48,7 +49,7 @@ bool fits(at::IntArrayRef stored, at::IntArrayRef expected) {
 }
 
 /// Exactly the expected tensors, or at most these, in their shapes; nothing is read or allocated yet.
-void check_tensors(const fs::path& directory, const nn::SafetensorsFile& file,
+void check_tensors(const fs::path& directory, const StoredTensors& file,
                    const std::vector<nn::NamedTensor>& expected, bool all = true) {
   for (const auto& [name, tensor] : expected) {
     if (!file.contains(name)) {
@@ -58,7 +59,7 @@ void check_tensors(const fs::path& directory, const nn::SafetensorsFile& file,
     }
     if (!fits(file.shape(name), tensor.sizes())) {
       fail(ExitCode::kInput, "{}: {} is {} but config.json makes it {}; was it trained with another recipe?",
-           directory.string(), name, c10::str(file.shape(name)), c10::str(tensor.sizes()));
+           directory.string(), name, c10::str(at::IntArrayRef(file.shape(name))), c10::str(tensor.sizes()));
     }
     if (!at::isFloatingType(file.dtype(name))) {
       fail(ExitCode::kInput, "{}: {} must be F32, F16 or BF16, but is {}", directory.string(), name,
@@ -80,7 +81,7 @@ bool all_finite(const at::Tensor& tensor) {
   return std::isfinite(least.item<double>()) && std::isfinite(greatest.item<double>());
 }
 
-void fill(const fs::path& directory, const nn::SafetensorsFile& file, const std::string& name,
+void fill(const fs::path& directory, const StoredTensors& file, const std::string& name,
           const at::Tensor& tensor) {
   tensor.copy_(file.tensor(name).view(tensor.sizes()));
   if (all_finite(tensor)) return;
@@ -90,8 +91,7 @@ void fill(const fs::path& directory, const nn::SafetensorsFile& file, const std:
 
 /// Name and shape of every tensor that a checkpoint of this configuration has; nothing is allocated.
 std::vector<nn::NamedTensor> shapes_of(const nlohmann::json& complete_config) {
-  const auto model =
-      find_architecture(complete_config).make(complete_config, {.seed = std::nullopt, .device = at::kMeta});
+  const auto model = make_model(complete_config, Start{.seed = std::nullopt, .device = at::kMeta});
   return model->checkpoint_tensors(tensors_of(*model));
 }
 
@@ -165,17 +165,17 @@ std::unique_ptr<Model> load_model(const fs::path& directory, const nlohmann::jso
     }
     config = changed(config, changes);
   }
-  const nn::SafetensorsFile file(directory / kTensors);
+  const StoredTensors file(directory / kTensors, config);
   check_tensors(directory, file, shapes_of(config));
 
-  auto model = find_architecture(config).make(config, {});
+  auto model = make_model(config, Start{});
   for (const auto& [name, tensor] : model->checkpoint_tensors(tensors_of(*model))) fill(directory, file, name, tensor);
   return model;
 }
 
 std::vector<std::string> copy_parameters(const Model& model, const fs::path& directory) {
   check_manifest(directory);
-  const nn::SafetensorsFile file(directory / kTensors);
+  const StoredTensors file(directory / kTensors, model.config());
   const std::vector<nn::NamedTensor> tensors = model.checkpoint_tensors(tensors_of(model));
   check_tensors(directory, file, tensors, /*all=*/false);
   std::vector<std::string> kept;

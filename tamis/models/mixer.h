@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <optional>
@@ -11,110 +12,127 @@
 #include <vector>
 
 #include "tamis/models/model.h"
+#include "tamis/models/model_config.h"
 #include "tamis/models/probe.h"
-#include "tamis/models/stack_config.h"
 
-// What mixes information between positions: attention of some kind, mLSTM, screening. A stack (stack.h) puts mixers and
-// gated MLPs in a row, and knows of a mixer only what stands here; mixers.cc has a line for each.
+// A mixer moves information between positions: attention of some kind, mLSTM, screening. The rest of the model depends
+// only on this interface; mixers/mixers.cc registers each mixer in one line.
 
 namespace tamis::models {
 
-/// Draws initial weights: every tensor from a stream of its own.
+/// Draws initial weights, every tensor from a random stream of its own.
 class Initialiser {
  public:
-  Initialiser(uint64_t seed, const StackConfig& config) : seed_(seed), config_(config) {}
-  const StackConfig& config() const { return config_; }
+  Initialiser(uint64_t seed, const ModelConfig& config) : seed_(seed), config_(config) {}
   /// N(0, sqrt(2 / (5 D))).
   void inner(const at::Tensor& matrix);
-  /// N(0, 2 / (L sqrt(D))): what adds to the residual stream.
+  /// N(0, 2 / (L sqrt(D))), for a matrix whose product is added to the residual stream.
   void residual(const at::Tensor& matrix);
   void normal(const at::Tensor& matrix, double deviation);
 
  private:
   uint64_t seed_, stream_ = 0;
-  const StackConfig& config_;
+  const ModelConfig& config_;
 };
 
-/// What a call gives a mixer besides its input.
+/// So many rows of a trained tensor, under the name that a checkpoint gives them.
+struct CheckpointPart {
+  std::string name;
+  int64_t rows;
+};
+
+/// A trained tensor, named within its layer. A checkpoint holds its parts, or the whole tensor where it has none.
+struct LayerParameter {
+  std::string name;
+  at::Tensor tensor;
+  std::vector<CheckpointPart> parts = {};
+};
+
+/// What a pass over a layer gives its mixer besides the input.
 struct MixerCall {
-  std::vector<at::Tensor> own;               // as parameters(): matrices in the compute dtype, all else float32
-  std::optional<at::Tensor> position_scale;  // p_n of Scalable-Softmax, which all layers share
-  std::optional<int64_t> window;             // of sliding-window attention, in the place of the configuration's
-
-  const at::Tensor& operator[](size_t i) const { return own[i]; }
+  std::vector<at::Tensor> weights;      // as Mixer::weights; in decoding the matrices are undefined
+  at::Tensor position_scale;            // p_n of Scalable-Softmax, shared by all layers; undefined without one
+  std::optional<int64_t> window;        // replaces the configuration's sliding window
+  std::optional<double> expand_beyond;  // SWE: learned windows beyond so many tokens become infinite
+  bool recompute = false;               // training: keep only the input (mixers with `recomputes`)
+  Observer observe;                     // if set, sees the mixer's own activations
 };
 
-/// What a mixer remembers of one sequence.
+/// What a mixer keeps of one sequence.
 class MixerState {
  public:
   virtual ~MixerState() = default;
-  virtual int64_t bytes() const = 0;                      // memory it holds
-  virtual int64_t bytes_after(int64_t tokens) const = 0;  // memory after that many more tokens, reserved at once
-  virtual void reserve(int64_t) {}                        // makes room for that many more tokens at once
-  virtual void begin(int64_t) {}                          // the next tokens may come: room for them, or throws
-  virtual void end_token() {}                             // every head had its Mixer::step_head
-  virtual std::unique_ptr<MixerState> fork() const = 0;   // what changes afterwards changes one of them only
+  virtual int64_t bytes() const = 0;                      // memory held now
+  virtual int64_t bytes_after(int64_t tokens) const = 0;  // memory after reserve(tokens)
+  virtual void reserve(int64_t) {}                        // makes room for so many more tokens
+  virtual void begin(int64_t) {}                          // before every decoding call: makes room, or throws
+  virtual void end_token() {}                             // after every head has taken a single token
+  /// An independent copy; it may share memory that neither changes.
+  virtual std::unique_ptr<MixerState> fork() const = 0;
   virtual void save(std::ostream& out) const = 0;
-  /// What was saved after so many tokens; throws ExitCode::kInput when the bytes do not fit.
+  /// Reads what was saved after `position` tokens; throws ExitCode::kInput when the bytes do not fit.
   virtual void load(std::istream& in, int64_t position) = 0;
 };
 
-/// Floating-point operations of a token besides the products with parameters, as in Flops.
+/// Floating-point operations per token apart from the products with parameters, as in Flops.
 struct MixerFlops {
   double similarities = 0, values = 0;
 };
 
-/// Rows [first, last) of one of a mixer's own matrices.
-struct MatrixRows {
-  size_t matrix;  // number in parameters()
-  int64_t first, last;
+/// A mixer's matrices arranged for decoding. The input is multiplied by `heads`, each head turns its own rows of the
+/// product into `output.size(1) / count` numbers, and all of these are multiplied by `output`.
+struct HeadMatrices {
+  int64_t count;      // H
+  at::Tensor heads;   // [H R, D]: R rows for each head, adjacent in memory
+  at::Tensor output;  // [D, H V]
 };
 
-/// How a token of decoding goes through a mixer without tensors: head by head, each on products of the input with rows
-/// of its own; what all heads give, one after the other, is multiplied by the output matrix.
-struct TokenForm {
-  std::vector<std::vector<MatrixRows>> heads;  // as many rows for each head, in the order in which it takes them
-  int64_t head_out;                            // numbers that a head gives
-  size_t output;                               // number of the output matrix in parameters()
+/// `parts` [H w, D], each blocked by head, as one matrix that holds all rows of a head together: [H sum(w), D].
+at::Tensor rows_by_head(const std::vector<at::Tensor>& parts, int64_t heads);
 
-  /// Numbers that a head takes.
-  int64_t head_rows() const {
-    int64_t rows = 0;
-    for (const MatrixRows& part : heads[0]) rows += part.last - part.first;
-    return rows;
-  }
-};
+/// A single token of one head on plain memory: projected [R], which may be overwritten, -> out [V]. Different threads
+/// may take different heads of one state, between MixerState::begin(1) and end_token.
+using HeadStep = std::function<void(int64_t head, MixerState& state, float* projected, float* out)>;
 
 class Mixer {
  public:
   virtual ~Mixer() = default;
 
-  /// Trained tensors, named within their layer.
-  virtual std::vector<Parameter> parameters() const = 0;
+  virtual std::vector<LayerParameter> parameters() const = 0;
   virtual void initialise(Initialiser& initialiser) const = 0;
+  /// What `forward` reads, made from the parameters: matrices in `dtype`, all else float32. Differentiable. By default
+  /// the parameters themselves.
+  virtual std::vector<at::Tensor> weights(at::ScalarType dtype) const;
 
-  /// x_BTD, normalised, in the compute dtype -> what is added to the residual stream. Differentiable.
+  /// x_BTD in the dtype of the matrices -> what is added to the residual stream. Differentiable.
   virtual at::Tensor forward(const at::Tensor& x_BTD, const MixerCall& call) const = 0;
+  /// `forward` keeps only its input when `call.recompute` is set, faster than running all of it again.
+  virtual bool recomputes() const { return false; }
 
-  virtual std::unique_ptr<MixerState> new_state() const = 0;
-  /// The same for a chunk of each sequence, row b after what states[b] has seen, which advances.
-  virtual at::Tensor decode(const at::Tensor& x_BCD, const MixerCall& call,
+  // Decoding: the model multiplies by the matrices, the mixer does what lies between.
+  virtual HeadMatrices head_matrices(const std::vector<at::Tensor>& weights) const = 0;
+  virtual std::unique_ptr<MixerState> new_state(std::optional<double> expand_beyond) const = 0;
+  /// A chunk of each sequence, row b after what states[b] has seen: projected_BCHR -> [B, C, H, V], same dtype. Advances
+  /// the states.
+  virtual at::Tensor decode(const at::Tensor& projected_BCHR, const MixerCall& call,
                             std::span<MixerState* const> states) const = 0;
+  /// `decode` for single tokens. Absent where only `decode` is implemented.
+  virtual std::optional<HeadStep> head_step(const MixerCall&) const { return std::nullopt; }
+  /// An estimate of a head's step in nanoseconds, without its product, to balance threads.
+  virtual double step_cost(int64_t /*head*/, const MixerState&) const { return 0; }
 
-  /// One token in plain memory, for many small steps (stack_token.h). Nothing: decode takes tokens, too.
-  virtual std::optional<TokenForm> token_form() const { return std::nullopt; }
-  /// A head's products with the token's input, which may be overwritten -> what it gives. Of `call` only what is no
-  /// matrix is there. Heads may come from different threads, between begin(1) and end_token of the state. Asked of
-  /// mixers with a token_form.
-  virtual void step_head(int64_t head, const MixerCall& call, MixerState& state, float* projected, float* out) const;
+  /// Mean per token over a sequence of `length` tokens.
+  virtual MixerFlops flops(int64_t length, std::optional<double> expand_beyond) const = 0;
 
-  /// The mean over a sequence of `length` tokens.
-  virtual MixerFlops flops(int64_t length) const = 0;
-
-  /// What forward does with values, to look at: the call has to outlive it.
+  // Inspection.
+  /// What `forward` does with values. The call has to outlive it.
   virtual ValuePath value_path(const at::Tensor& x_1TD, const MixerCall& call) const = 0;
-  /// Keys that a query of each head sees; infinite without a window.
+  /// All maps of the layer for one sequence; map.layer is left to the caller.
+  virtual RelevanceMap relevance(const at::Tensor& x_1TD, const MixerCall& call) const;
+  /// Tokens that a query of each head sees, before any expansion; infinite without a window.
   virtual std::vector<double> windows() const = 0;
+  /// Acceptance width of each head; empty for mixers that have none. Such mixers learn their windows.
+  virtual std::vector<double> acceptance_widths() const { return {}; }
 };
 
 /// Which keys of the window a mixer takes values from.
@@ -128,9 +146,9 @@ struct MixerKind {
   char letter;       // in a pattern
   std::string name;  // in texts
   Support support;
-  std::vector<std::string> settings;         // keys of the configuration that it heeds beside the sizes
-  void (*check)(const StackConfig& config);  // throws ExitCode::kUsage when the sizes do not fit; may be null
-  std::unique_ptr<Mixer> (*make)(const StackConfig& config, at::Device device);
+  std::vector<std::string> settings;         // keys of the configuration that it uses beside the sizes
+  void (*check)(const ModelConfig& config);  // throws ExitCode::kUsage when the sizes do not fit; may be null
+  std::unique_ptr<Mixer> (*make)(const ModelConfig& config, at::Device device);
 };
 
 std::span<const MixerKind> known_mixers();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <functional>
@@ -98,13 +99,13 @@ class Model {
   /// `expand_windows` as in ForwardOptions.
   virtual Flops flops_per_token(int64_t length, bool expand_windows = false) const = 0;
 
-  /// For looking inside. One entry per layer.
+  /// Inspection: one entry per layer.
   virtual std::vector<RelevanceMap> relevance(const at::Tensor& tokens_1T, const ForwardOptions& options) const = 0;
   /// The share of the last token's relevance that lies on tokens [first, last), float64 [L, H], on the CPU; 0 where a
   /// head accepts nothing. Memory O(T); time a few forward passes.
   virtual at::Tensor attention_mass(const at::Tensor& tokens_1T, int64_t first, int64_t last,
                                     const ForwardOptions& options) const = 0;
-  /// Per layer and head: windows in tokens and acceptance widths; empty for models without them.
+  /// Windows in tokens and acceptance widths of the heads of all screening layers.
   struct Tile {
     int64_t layer, head;
     double window, accept;
@@ -114,19 +115,27 @@ class Model {
   virtual int64_t relevance_maps() const = 0;
 };
 
-/// Parameters of a configuration without making the model.
+/// How a model's parameters start.
+struct Start {
+  std::optional<uint64_t> seed;  // unset: uninitialised, to be filled from a checkpoint
+  at::Device device = at::kCPU;  // at::kMeta: shapes without memory
+};
+
+/// A model of a complete configuration; the same seed gives the same bits.
+std::unique_ptr<Model> make_model(const nlohmann::json& complete_config, const Start& start);
+std::unique_ptr<Model> make_model(const nlohmann::json& complete_config, uint64_t seed);
+
+/// Checks a recipe's [model] table or a config.json and fills in every default (model_config.h). Throws
+/// ExitCode::kUsage with the key and the nearest known name.
+nlohmann::json complete_config(const nlohmann::json& config);
+/// The presets that model_type can name.
+std::span<const std::string> known_models();
+
+/// Parameters of a configuration, without making the model.
 struct ParameterCount {
   int64_t total = 0;
   int64_t without_embedding = 0;
 };
-
-/// Checks a config.json (or a recipe's [model] table, with `psi`) and fills in every default; throws ExitCode::kUsage
-/// with the key and the nearest known name.
-nlohmann::json complete_config(const nlohmann::json& config);
 ParameterCount count_parameters(const nlohmann::json& complete_config);
-/// A freshly initialised model; the same seed gives the same bits.
-std::unique_ptr<Model> make_model(const nlohmann::json& complete_config, uint64_t seed);
-/// Names for model_type.
-std::span<const std::string> known_models();
 
 }  // namespace tamis::models

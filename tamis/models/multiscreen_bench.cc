@@ -6,11 +6,12 @@
 #include <benchmark/benchmark.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "tamis/models/multiscreen_layer.h"
+#include "tamis/models/model_config.h"
 #include "tamis/models/testing.h"
 #include "tamis/nn/tensor_memory.h"
 #include "tamis/ops/linear.h"
 #include "tamis/ops/screening/screening.h"
+#include "tamis/ops/screening/screening_tiles.h"
 
 namespace tamis::models {
 namespace {
@@ -80,16 +81,17 @@ void projections(benchmark::State& state, at::ScalarType dtype) {
 
 /// One layer, forward and backward: the whole (range(1) = 0), or its screening alone (1).
 void layer(benchmark::State& state, at::ScalarType dtype) {
-  const auto config = read_multiscreen_config(psi16());
+  const auto config = read_model_config(psi16());
   const int64_t T = state.range(0), H = 16;
   const bool whole = state.range(1) == 0;
-  const ops::TileWeights weights = {random_rows({config.projected_width(), 256}, dtype).requires_grad_(),
+  const ops::ProjectionLayout layout = {H, config.key_dim, config.value_dim, config.gate};
+  const int64_t projected_width = 2 * (config.key_width() + config.value_width());
+  const ops::TileWeights weights = {random_rows({projected_width, 256}, dtype).requires_grad_(),
                                     random_rows({256, config.value_width()}, dtype).requires_grad_(),
                                     at::linspace(0, std::log(256.0), H).requires_grad_(),
                                     at::zeros({H}).requires_grad_()};
   const Tensor x = random_rows({1, T, 256}, at::kFloat).requires_grad_();
-  const ops::ProjectionLayout layout = projection_layout(config);
-  const Tensor projected = random_rows({1, T, config.projected_width()}, dtype);
+  const Tensor projected = random_rows({1, T, projected_width}, dtype);
   for (auto _ : state) {
     if (whole) {
       const Tensor out = x + ops::screening_tiles(x.to(dtype), weights, layout);

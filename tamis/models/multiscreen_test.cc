@@ -1,4 +1,4 @@
-#include "tamis/models/multiscreen.h"
+#include "tamis/models/model_config.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ Tensor unit(const Tensor& x) {
   return x / x.norm(2, -1, true);
 }
 
-Tensor paper_logits(const MultiscreenConfig& c, const Named& w, const Tensor& tokens_T) {
+Tensor multiscreen_logits(const ModelConfig& c, const Named& w, const Tensor& tokens_T) {
   const double pi = std::numbers::pi;
   const int64_t T = tokens_T.size(0), K = c.key_dim, V = c.value_dim;
   const Tensor wbar = unit(w.at("embed.weight"));
@@ -69,7 +69,7 @@ Tensor paper_logits(const MultiscreenConfig& c, const Named& w, const Tensor& to
       const double accept = c.fixed_r ? *c.fixed_r : of("s_r")[h].sigmoid().item<double>();
       const double phi = width < c.mipe_threshold ? (std::cos(pi * width / c.mipe_threshold) + 1) / 2 : 0.0;
       Tensor q = unit(rows("q", K)), k = unit(rows("k", K)), v = unit(rows("v", V));
-      if (c.position == "mipe") {
+      if (c.screening_position == "mipe") {
         const Tensor angle = at::arange(T, at::kDouble) * (pi * phi / width);
         const auto rotate = [&](const Tensor& y) {
           const Tensor y0 = y.select(1, 0), y1 = y.select(1, 1);
@@ -79,7 +79,7 @@ Tensor paper_logits(const MultiscreenConfig& c, const Named& w, const Tensor& to
         q = rotate(q);
         k = rotate(k);
       }
-      if (c.position == "rope") {
+      if (c.screening_position == "rope") {
         const Tensor exponent = at::arange(K / 2, at::kDouble) * (-2.0 / static_cast<double>(K));
         const Tensor position = at::arange(T, at::kDouble).unsqueeze(1) / c.rope_factor;
         const Tensor angle = position * at::pow(at::scalar_tensor(c.rope_theta, at::kDouble), exponent);
@@ -120,7 +120,7 @@ TEST_P(Ablation, IsThePapersModel) {
   const Tensor tokens = random_tokens(2, 20, model->vocab_size(), 1);
   const Tensor logits = at::linear(model->hidden(tokens, {}), model->head_weight());
   for (int64_t b = 0; b < 2; ++b) {
-    const Tensor exact = paper_logits(read_multiscreen_config(config), doubles(*model), tokens[b]);
+    const Tensor exact = multiscreen_logits(read_model_config(config), doubles(*model), tokens[b]);
     EXPECT_LT((logits[b] - exact).abs().max().item<double>(), 1e-5 * exact.abs().max().item<double>());
   }
 }
@@ -314,7 +314,8 @@ TEST(Multiscreen, WhatAcceptsNothingHasNoAttentionMass) {
 
 TEST(Multiscreen, CountsTheWorkOfATokensWeights) {
   const auto model = make_model(complete_config({{"psi", 8}, {"vocab_size", 500}}), 1);
-  EXPECT_EQ(model->flops_per_token(4096).weights, 2.0 * (917'698 + 500 * 64));
+  constexpr int64_t kVectors = 2 + 3 * 8 * 8;  // s_E, s_F; s_w, s_r, s_O of each head: no products
+  EXPECT_EQ(model->flops_per_token(4096).weights, 2.0 * (917'698 - kVectors + 500 * 64));
 }
 
 TEST(Multiscreen, CountsTheKeysThatWindowsShow) {

@@ -5,13 +5,12 @@
 #include <string>
 
 #include "tamis/models/model.h"
-#include "tamis/models/registry.h"
 
 namespace tamis::models {
 namespace {
 
 std::unique_ptr<Model> shapes_of(const nlohmann::json& complete_config) {
-  return find_architecture(complete_config).make(complete_config, {.seed = std::nullopt, .device = at::kMeta});
+  return make_model(complete_config, Start{.seed = std::nullopt, .device = at::kMeta});
 }
 
 int64_t ParameterParts::*part_of(const std::string& name) {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "tamis/models/checkpoint.h"
-#include "tamis/models/multiscreen.h"
+#include "tamis/models/model.h"
 #include "tamis/models/testing.h"
 #include "tamis/ops/screening/screening_cpu.h"
 

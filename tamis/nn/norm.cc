@@ -78,4 +78,13 @@ void rms_norm_row(const float* x, const float* weight, int64_t dim, double eps, 
   for (int64_t d = 0; d < dim; ++d) out[d] = x[d] * inverse * weight[d];
 }
 
+void layer_norm_row(const float* x, const float* weight, int64_t dim, double eps, float* out) {
+  double sum = 0, squared = 0;
+  for (int64_t d = 0; d < dim; ++d) sum += x[d];
+  const double mean = sum / static_cast<double>(dim);
+  for (int64_t d = 0; d < dim; ++d) squared += (x[d] - mean) * (x[d] - mean);
+  const double inverse = 1 / std::sqrt(squared / static_cast<double>(dim) + eps);
+  for (int64_t d = 0; d < dim; ++d) out[d] = static_cast<float>((x[d] - mean) * inverse) * weight[d];
+}
+
 }  // namespace tamis::nn

@@ -16,7 +16,8 @@ at::Tensor rms_norm(const at::Tensor& x, const std::optional<at::Tensor>& weight
 /// Layer normalisation of rows: weight * (x - mean) / sqrt(variance + eps). As rms_norm otherwise.
 at::Tensor layer_norm(const at::Tensor& x, const std::optional<at::Tensor>& weight, double eps);
 
-/// rms_norm of one row in plain memory; `out` may be `x`.
+/// rms_norm and layer_norm of one row in plain memory; `out` may be `x`.
 void rms_norm_row(const float* x, const float* weight, int64_t dim, double eps, float* out);
+void layer_norm_row(const float* x, const float* weight, int64_t dim, double eps, float* out);
 
 }  // namespace tamis::nn

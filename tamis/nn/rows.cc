@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <cmath>
+
 namespace tamis::nn {
 namespace {
 
@@ -48,6 +50,13 @@ struct ExpScaled : torch::autograd::Function<ExpScaled> {
 
 at::Tensor unit_rows(const at::Tensor& x_nD) {
   return UnitRows::apply(x_nD);
+}
+
+void unit_row(const float* x, int64_t dim, double scale, float* out) {
+  double squared = 0;
+  for (int64_t d = 0; d < dim; ++d) squared += static_cast<double>(x[d]) * x[d];
+  const auto factor = static_cast<float>(squared > kMinNorm * kMinNorm ? scale / std::sqrt(squared) : 0.0);
+  for (int64_t d = 0; d < dim; ++d) out[d] = x[d] * factor;
 }
 
 at::Tensor exp_scaled(const at::Tensor& x_BTD, const at::Tensor& log_scale) {

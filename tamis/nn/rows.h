@@ -11,6 +11,9 @@ namespace tamis::nn {
 /// Gradient  x, once: (g - y (y . g)) / |x|.
 at::Tensor unit_rows(const at::Tensor& x_nD);
 
+/// scale x / |x| of one row in plain memory, without a gradient.
+void unit_row(const float* x, int64_t dim, double scale, float* out);
+
 /// exp(log_scale) x, for one learned scalar.
 ///
 /// x_BTD      [B, T, D] float32 or float64

@@ -24,6 +24,8 @@ class StreamedMatrix {
   /// For kernels::multiply_rows, as long as this lives; nothing where that knows neither device nor dtype.
   std::optional<kernels::WeightRows> rows() const;
 
+  int64_t row_count() const { return weight_RC_.size(0); }
+  int64_t column_count() const { return weight_RC_.size(1); }
   int64_t bytes() const;
   at::Device device() const { return weight_RC_.device(); }
 

@@ -8,6 +8,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/terminal.h"
+#include "tamis/models/model_config.h"
 #include "tamis/report/base64.h"
 #include "tamis/text/utf8.h"
 
@@ -90,9 +91,7 @@ int64_t keys_in_window(int64_t query, double window) {
 }
 
 Mechanism mechanism_of(const nlohmann::json& config, int64_t layer) {
-  if (!config.contains("pattern")) return {"screening", models::Support::kSelected};
-  const auto pattern = config["pattern"].get<std::string>();
-  const models::MixerKind& kind = models::find_mixer(pattern.at(static_cast<size_t>(layer) % pattern.size()));
+  const models::MixerKind& kind = models::find_mixer(models::read_model_config(config).mixer_of(layer));
   return {kind.name, kind.support};
 }
 

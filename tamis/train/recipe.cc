@@ -9,6 +9,7 @@
 #include "tamis/base/names.h"
 #include "tamis/base/utf8.h"
 #include "tamis/models/mixer.h"
+#include "tamis/models/model_config.h"
 #include "tamis/models/model.h"
 #include "tamis/train/data_set.h"
 #include "tamis/train/recipe_fields.h"
@@ -209,7 +210,7 @@ std::string first_difference(const json& before, const json& now) {
                                                  "/train/sample_temperature"};
   static const json kDefaults = to_json(Recipe()).flatten();  // of keys that an earlier version did not know
   json as_now = before;  // an earlier version may have written settings that no layer heeds
-  if (as_now.contains("model")) as_now["model"] = models::complete_config(as_now["model"]);
+  if (as_now.contains("model")) as_now["model"] = models::complete_stored_config(as_now["model"]);
   const json old_values = as_now.flatten();
   const json new_values = now.flatten();
   // What the steps done so far would have been with another number of steps in all.

@@ -153,6 +153,27 @@ TEST(RunDirectory, RestoredOptimizerHasTheSameBits) {
   }
 }
 
+/// A run of version 0.1 whose screening layers have no s_O and one tensor for all projections.
+TEST(RunDirectory, ATrainingCheckpointOfAnEarlierVersionIsRestored) {
+  const fs::path checkpoint = "tests/data/version-0.1/training/step-4";
+  EXPECT_EQ(find_damage(checkpoint), "");
+  const TrainingState state = read_training_state(checkpoint);
+  EXPECT_EQ(state.step, 4);
+  const auto model = models::load_model(checkpoint);
+  EXPECT_EQ(model->config()["output_scale"], false);
+  EXPECT_EQ(first_difference(state.recipe, {{"model", model->config()}}).find("model."), std::string::npos);
+  AdamW optimizer(model->parameters(), TrainRecipe{});
+  restore_optimizer(checkpoint, *model, optimizer);
+  const nn::SafetensorsFile stored(checkpoint / "optimizer.safetensors");
+  for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
+    if (optimizer.parameters()[i].name != "layers.1.qkvg") continue;
+    EXPECT_TRUE(optimizer.first_moments()[i].equal(stored.tensor("exp_avg.layers.1.qkvg_proj.weight")));
+    EXPECT_TRUE(optimizer.second_moments()[i].equal(stored.tensor("exp_avg_sq.layers.1.qkvg_proj.weight")));
+    return;
+  }
+  FAIL() << "no screening layer";
+}
+
 TEST(RunDirectory, OptimizerOfAnotherShapeIsRefused) {
   const SavedRun run(1);
   auto config = run.recipe().model;

@@ -12,7 +12,8 @@
 #include "tamis/base/json.h"
 #include "tamis/models/checkpoint.h"
 #include "tamis/models/manifest.h"
-#include "tamis/models/registry.h"
+#include "tamis/models/model_config.h"
+#include "tamis/models/stored_tensors.h"
 #include "tamis/nn/safetensors.h"
 #include "tamis/train/recipe_fields.h"
 #include "tamis/train/toml.h"
@@ -94,7 +95,7 @@ class StateReader {
     json value = at("recipe");
     if (!value.is_object() || !value.value("model", json()).is_object()) refuse("recipe", "a recipe", value);
     try {
-      models::complete_config(value["model"]);
+      models::complete_stored_config(value["model"]);
     } catch (const Error& error) {
       fail(ExitCode::kInput, "{}: \"recipe\": {}", file_, error.what());
     }
@@ -163,7 +164,7 @@ Recipe load_run_recipe(const fs::path& run) {
 
 void restore_optimizer(const fs::path& directory, const models::Model& model, AdamW& optimizer) {
   const fs::path path = directory / "optimizer.safetensors";
-  const nn::SafetensorsFile file(path);
+  const models::StoredTensors file(path, model.config());
   for (const auto& [name, tensor] : moment_tensors(model, optimizer)) {
     const at::Tensor saved = file.tensor(name);
     if (saved.sizes() != tensor.sizes()) {

@@ -1,4 +1,4 @@
-// Every mixer has a line here, and nothing else needs to know of it.
+// The registry: one line for each mixer.
 
 #include "tamis/models/mixers/mixers.h"
 
@@ -20,10 +20,11 @@ std::vector<std::string> joined(std::vector<std::string> settings, std::initiali
   return settings;
 }
 
-const std::vector<std::string> kAttention = {"qk_norm"};
+const std::vector<std::string> kAttention = {"qk_norm", "norm_eps"};
 const std::vector<std::string> kRotary = joined(kAttention, {"position", "rope_theta", "rope_factor"});
 const std::vector<std::string> kSoftmax = joined(kRotary, {"ssmax", "ssmax_scale"});
-const std::vector<std::string> kScreening = {"key_dim", "value_dim", "mipe_threshold"};
+const std::vector<std::string> kScreening = {"key_dim",   "value_dim", "mipe_threshold", "screening_position",
+                                             "tanh_norm", "gate",      "output_scale",   "fixed_r"};
 const std::vector<std::string> kSliding = joined(kSoftmax, {"window"});
 
 const std::array kMixers = {
@@ -35,15 +36,11 @@ const std::array kMixers = {
               make_stick_breaking},
     MixerKind{'v', "Sieve attention", Support::kSelected, joined(kAttention, {"alpha"}), check_attention_sizes,
               make_sieve},
-    MixerKind{'m', "mLSTM", Support::kWindow, {"mlstm_heads"}, check_mlstm_sizes, make_mlstm},
-    MixerKind{'s', "screening", Support::kSelected, kScreening, nullptr, make_screening},
+    MixerKind{'m', "mLSTM", Support::kWindow, {"mlstm_heads", "norm_eps"}, check_mlstm_sizes, make_mlstm},
+    MixerKind{'s', "screening", Support::kSelected, kScreening, check_screening_sizes, make_screening},
 };
 
 }  // namespace
-
-void Mixer::step_head(int64_t, const MixerCall&, MixerState&, float*, float*) const {
-  TORCH_INTERNAL_ASSERT(false, "a mixer with a token_form takes tokens");
-}
 
 std::span<const MixerKind> known_mixers() {
   return kMixers;

@@ -11,6 +11,8 @@
 
 #include "tamis/base/error.h"
 #include "tamis/models/mixers/mixers.h"
+#include "tamis/models/named_weights.h"
+#include "tamis/nn/activation.h"
 #include "tamis/nn/norm.h"
 #include "tamis/ops/linear.h"
 
@@ -52,55 +54,97 @@ struct MlstmMixerState final : MixerState {
     }
   }
 
-  ops::MlstmState state;  // contiguous, and of nobody else
+  ops::MlstmState state;  // contiguous, not shared
 };
+
+/// The trained tensors of an mLSTM layer.
+struct MlstmWeights {
+  Tensor projection;                // [2 H K + 2 H V, D]: W_q, W_k, W_v, W_o
+  Tensor gates;                     // [2 H, D]: of i and f
+  Tensor input_bias, forget_bias;   // [H]
+  Tensor norm;                      // [H V]
+  Tensor out;                       // [D, H V]
+
+  template <typename Self, typename Visit>
+  static void visit(Self& self, const Visit& visit) {
+    visit("qkvo_proj.weight", self.projection);
+    visit("gates.weight", self.gates);
+    visit("input_bias", self.input_bias);
+    visit("forget_bias", self.forget_bias);
+    visit("norm.weight", self.norm);
+    visit("out_proj.weight", self.out);
+  }
+};
+
+float capped(float gate) {
+  return static_cast<float>(kGateCap * std::tanh(gate / kGateCap));
+}
+
+Tensor capped(const Tensor& gate) {
+  return at::tanh(gate / kGateCap) * kGateCap;
+}
 
 class MlstmMixer final : public Mixer {
  public:
-  MlstmMixer(const StackConfig& config, at::Device device)
+  MlstmMixer(const ModelConfig& config, at::Device device)
       : config_(config),
         H_(config.mlstm_heads),
         K_(config.hidden_size / (2 * config.mlstm_heads)),
         V_(config.hidden_size / config.mlstm_heads) {
     const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
     const int64_t D = config.hidden_size;
-    projection_ = at::empty({2 * H_ * K_ + 2 * H_ * V_, D}, options);
-    gates_ = at::empty({2 * H_, D}, options);
-    input_bias_ = at::empty({H_}, options);
-    forget_bias_ = at::empty({H_}, options);
-    norm_ = at::empty({H_ * V_}, options);
-    out_ = at::empty({D, H_ * V_}, options);
+    own_ = {.projection = at::empty({2 * H_ * K_ + 2 * H_ * V_, D}, options),
+            .gates = at::empty({2 * H_, D}, options),
+            .input_bias = at::empty({H_}, options),
+            .forget_bias = at::empty({H_}, options),
+            .norm = at::empty({H_ * V_}, options),
+            .out = at::empty({D, H_ * V_}, options)};
   }
 
-  std::vector<Parameter> parameters() const override {
-    return {{"qkvo_proj.weight", projection_}, {"gates.weight", gates_}, {"input_bias", input_bias_},
-            {"forget_bias", forget_bias_},     {"norm.weight", norm_},   {"out_proj.weight", out_}};
-  }
+  std::vector<LayerParameter> parameters() const override { return parameters_of(own_); }
 
   void initialise(Initialiser& initialiser) const override {
-    initialiser.inner(projection_);
-    initialiser.inner(gates_);
-    input_bias_.fill_(-10);                      // writes little at first
-    forget_bias_.copy_(at::linspace(3, 6, H_));  // remembers for tens to hundreds of tokens
-    norm_.fill_(1);
-    initialiser.residual(out_);
+    initialiser.inner(own_.projection);
+    initialiser.inner(own_.gates);
+    own_.input_bias.fill_(-10);                      // writes little at first
+    own_.forget_bias.copy_(at::linspace(3, 6, H_));  // remembers for tens to hundreds of tokens
+    own_.norm.fill_(1);
+    initialiser.residual(own_.out);
   }
 
   Tensor forward(const Tensor& x_BTD, const MixerCall& call) const override {
-    const Projected p = project(x_BTD, call);
-    return put_out(std::get<0>(ops::mlstm(p.q, p.k, p.v, p.i, p.f)), p, call);
+    const MlstmWeights weights = named(own_, call.weights);
+    const Projected p = project(x_BTD, weights);
+    const Tensor gated = gated_output(std::get<0>(ops::mlstm(p.q, p.k, p.v, p.i, p.f)), p, weights);
+    return ops::linear(gated.to(weights.out.scalar_type()), weights.out);
   }
 
-  std::unique_ptr<MixerState> new_state() const override {
-    return std::make_unique<MlstmMixerState>(H_, K_, V_, projection_.device());
+  HeadMatrices head_matrices(const std::vector<Tensor>& weights) const override {
+    const MlstmWeights own = named(own_, weights);
+    std::vector<Tensor> parts = own.projection.split_with_sizes({H_ * K_, H_ * K_, H_ * V_, H_ * V_});
+    for (const Tensor& gate : own.gates.chunk(2)) parts.push_back(gate);
+    return {H_, rows_by_head(parts, H_), own.out};
   }
 
-  Tensor decode(const Tensor& x_BCD, const MixerCall& call, std::span<MixerState* const> states) const override {
-    const Projected p = project(x_BCD, call);
+  std::unique_ptr<MixerState> new_state(std::optional<double> /*expand_beyond*/) const override {
+    return std::make_unique<MlstmMixerState>(H_, K_, V_, own_.norm.device());
+  }
+
+  Tensor decode(const Tensor& projected_BCHR, const MixerCall& call,
+                std::span<MixerState* const> states) const override {
+    const MlstmWeights weights = named(own_, call.weights);
+    const auto parts = projected_BCHR.split_with_sizes({K_, K_, V_, V_, 1, 1}, -1);
+    const auto gate = [&](size_t part) { return parts[part].squeeze(-1).to(at::kFloat); };
+    const Projected p = {parts[0],
+                         parts[1],
+                         parts[2],
+                         parts[3].flatten(2),
+                         capped(gate(4) + weights.input_bias),
+                         capped(gate(5) + weights.forget_bias)};
     const auto joint = [&](Tensor ops::MlstmState::*part) {
-      std::vector<Tensor> parts;
-      for (MixerState* state : states) parts.push_back(static_cast<MlstmMixerState*>(state)->state.*part);
-      return at::cat(parts);
+      std::vector<Tensor> rows;
+      for (MixerState* state : states) rows.push_back(static_cast<MlstmMixerState*>(state)->state.*part);
+      return at::cat(rows);
     };
     const ops::MlstmState before = {joint(&ops::MlstmState::C_BHKV), joint(&ops::MlstmState::n_BHK),
                                     joint(&ops::MlstmState::m_BH)};
@@ -109,59 +153,39 @@ class MlstmMixer final : public Mixer {
       const auto row = [&](const Tensor& x) { return x.narrow(0, static_cast<int64_t>(b), 1).clone(); };
       static_cast<MlstmMixerState*>(states[b])->state = {row(C), row(n), row(m)};
     }
-    return put_out(h, p, call);
+    return gated_output(h, p, weights).to(projected_BCHR.scalar_type()).unflatten(-1, {H_, V_});
   }
 
-  std::optional<TokenForm> token_form() const override {
-    TokenForm form{.heads = {}, .head_out = V_, .output = 5};
-    for (int64_t h = 0; h < H_; ++h) {
-      const auto rows = [&](int64_t before, int64_t width) {
-        return MatrixRows{0, before + h * width, before + (h + 1) * width};
-      };
-      const int64_t keys = 2 * H_ * K_, values = H_ * V_;
-      form.heads.push_back({rows(0, K_), rows(H_ * K_, K_), rows(keys, V_), rows(keys + values, V_),
-                            MatrixRows{1, h, h + 1}, MatrixRows{1, H_ + h, H_ + h + 1}});
-    }
-    return form;
-  }
-
-  void step_head(int64_t head, const MixerCall& call, MixerState& mixer_state, float* projected,
-                 float* out) const override {
-    const ops::MlstmState& state = static_cast<MlstmMixerState&>(mixer_state).state;
-    float *q = projected, *k = q + K_, *v = k + K_, *o = v + V_, *gates = o + V_;
-    const auto capped = [&](float gate, const Tensor& bias) {
-      return static_cast<float>(kGateCap * std::tanh((gate + bias.const_data_ptr<float>()[head]) / kGateCap));
+  std::optional<HeadStep> head_step(const MixerCall& call) const override {
+    const MlstmWeights weights = named(own_, call.weights);
+    return [K = K_, V = V_, eps = config_.norm_eps, weights](int64_t head, MixerState& mixer_state, float* projected,
+                                                             float* out) {
+      const ops::MlstmState& state = static_cast<MlstmMixerState&>(mixer_state).state;
+      float *q = projected, *k = q + K, *v = k + K, *o = v + V, *gates = o + V;
+      ops::mlstm_token({.key_dim = K,
+                        .value_dim = V,
+                        .q = q,
+                        .k = k,
+                        .v = v,
+                        .i = capped(gates[0] + weights.input_bias.const_data_ptr<float>()[head]),
+                        .f = capped(gates[1] + weights.forget_bias.const_data_ptr<float>()[head]),
+                        .C = state.C_BHKV.mutable_data_ptr<float>() + head * K * V,
+                        .n = state.n_BHK.mutable_data_ptr<float>() + head * K,
+                        .m = state.m_BH.mutable_data_ptr<float>() + head,
+                        .h = out});
+      nn::layer_norm_row(out, weights.norm.const_data_ptr<float>() + head * V, V, eps, out);
+      for (int64_t d = 0; d < V; ++d) out[d] *= nn::sigmoid(o[d]);
     };
-    ops::mlstm_token({.key_dim = K_,
-                      .value_dim = V_,
-                      .q = q,
-                      .k = k,
-                      .v = v,
-                      .i = capped(gates[0], call[2]),
-                      .f = capped(gates[1], call[3]),
-                      .C = state.C_BHKV.mutable_data_ptr<float>() + head * K_ * V_,
-                      .n = state.n_BHK.mutable_data_ptr<float>() + head * K_,
-                      .m = state.m_BH.mutable_data_ptr<float>() + head,
-                      .h = out});
-    double mean = 0, squared = 0;
-    for (int64_t d = 0; d < V_; ++d) mean += out[d];
-    mean /= static_cast<double>(V_);
-    for (int64_t d = 0; d < V_; ++d) squared += (out[d] - mean) * (out[d] - mean);
-    const double inverse = 1 / std::sqrt(squared / static_cast<double>(V_) + config_.norm_eps);
-    const float* const weight = call[4].const_data_ptr<float>() + head * V_;
-    for (int64_t d = 0; d < V_; ++d) {
-      out[d] = static_cast<float>((out[d] - mean) * inverse) * weight[d] / (1 + std::exp(-o[d]));
-    }
   }
 
-  /// The memory fades, is written and is read, a multiply-add each; it does not depend on the length.
-  MixerFlops flops(int64_t) const override {
+  /// The memory fades, is written and is read, a multiply-add each, whatever the length.
+  MixerFlops flops(int64_t /*length*/, std::optional<double> /*expand_beyond*/) const override {
     const auto memory = static_cast<double>(H_ * K_ * V_);
     return {.similarities = 6 * memory, .values = 0};
   }
 
   ValuePath value_path(const Tensor& x_1TD, const MixerCall& call) const override {
-    const Projected p = project(x_1TD, call);
+    const Projected p = project(x_1TD, named(own_, call.weights));
     return {p.v, [p](const Tensor& v) { return std::get<0>(ops::mlstm(p.q, p.k, v, p.i, p.f)); }};
   }
   std::vector<double> windows() const override {
@@ -175,33 +199,32 @@ class MlstmMixer final : public Mixer {
     Tensor i, f;     // [B, T, H], float32
   };
 
-  Projected project(const Tensor& x_BTD, const MixerCall& call) const {
-    const auto parts = ops::linear(x_BTD, call[0]).split_with_sizes({H_ * K_, H_ * K_, H_ * V_, H_ * V_}, -1);
-    const auto gates = ops::linear(x_BTD, call[1]).to(at::kFloat).chunk(2, -1);
-    const auto capped = [](const Tensor& x) { return at::tanh(x / kGateCap) * kGateCap; };
+  Projected project(const Tensor& x_BTD, const MlstmWeights& weights) const {
+    const auto parts = ops::linear(x_BTD, weights.projection).split_with_sizes({H_ * K_, H_ * K_, H_ * V_, H_ * V_}, -1);
+    const auto gates = ops::linear(x_BTD, weights.gates).to(at::kFloat).chunk(2, -1);
     const auto heads = [&](const Tensor& x) { return x.unflatten(-1, {H_, -1}); };
-    return {heads(parts[0]),           heads(parts[1]), heads(parts[2]), parts[3], capped(gates[0] + call[2]),
-            capped(gates[1] + call[3])};
+    return {heads(parts[0]),
+            heads(parts[1]),
+            heads(parts[2]),
+            parts[3],
+            capped(gates[0] + weights.input_bias),
+            capped(gates[1] + weights.forget_bias)};
   }
 
-  Tensor put_out(const Tensor& h_BTHV, const Projected& p, const MixerCall& call) const {
-    const Tensor normalised = nn::layer_norm(h_BTHV, std::nullopt, config_.norm_eps).flatten(2) * call[4];
-    const Tensor gated = normalised * at::sigmoid(p.output);
-    return ops::linear(gated.to(call[5].scalar_type()), call[5]);
+  /// LayerNorm of each head of h, times o, [B, T, H V].
+  Tensor gated_output(const Tensor& h_BTHV, const Projected& p, const MlstmWeights& weights) const {
+    const Tensor normalised = nn::layer_norm(h_BTHV, std::nullopt, config_.norm_eps).flatten(2) * weights.norm;
+    return normalised * at::sigmoid(p.output);
   }
 
-  const StackConfig& config_;
+  ModelConfig config_;
   int64_t H_, K_, V_;
-  Tensor projection_;                // [2 H K + 2 H V, D]: W_q, W_k, W_v, W_o
-  Tensor gates_;                     // [2 H, D]: of i and f
-  Tensor input_bias_, forget_bias_;  // [H]
-  Tensor norm_;                      // [H V]
-  Tensor out_;                       // [D, H V]
+  MlstmWeights own_;
 };
 
 }  // namespace
 
-void check_mlstm_sizes(const StackConfig& config) {
+void check_mlstm_sizes(const ModelConfig& config) {
   if (config.hidden_size % (2 * config.mlstm_heads) != 0) {
     fail(ExitCode::kUsage,
          "model: for mLSTM twice \"num_attention_heads\", or \"mlstm_heads\" if it is given, must divide "
@@ -211,7 +234,7 @@ void check_mlstm_sizes(const StackConfig& config) {
   }
 }
 
-std::unique_ptr<Mixer> make_mlstm(const StackConfig& config, at::Device device) {
+std::unique_ptr<Mixer> make_mlstm(const ModelConfig& config, at::Device device) {
   return std::make_unique<MlstmMixer>(config, device);
 }
 

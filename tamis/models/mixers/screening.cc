@@ -1,6 +1,9 @@
-// Screening with a gate in a stack: the tiles of a Multiscreen layer behind a norm.
+// A Multiscreen layer, "Screening Is Enough", Eq. (15)-(18): gated screening of all heads,
+//
+//   sum_h exp(s_O) (screening(x W_Q, x W_K, x W_V) * tanh(SiLU(x W_G))) W_O
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <cmath>
 #include <limits>
@@ -8,10 +11,14 @@
 
 #include "tamis/base/error.h"
 #include "tamis/models/mixers/mixers.h"
+#include "tamis/nn/initialise.h"
+#include "tamis/nn/recompute.h"
+#include "tamis/nn/rotary.h"
 #include "tamis/ops/linear.h"
 #include "tamis/ops/scratch.h"
 #include "tamis/ops/screening/screening_state.h"
 #include "tamis/ops/screening/screening_tiles.h"
+#include "tamis/ops/window.h"
 
 namespace tamis::models {
 namespace {
@@ -39,107 +46,236 @@ struct ScreeningMixerState final : MixerState {
 
 class ScreeningMixer final : public Mixer {
  public:
-  ScreeningMixer(const StackConfig& config, at::Device device)
-      : config_(config), layout_{config.num_attention_heads, config.key_dim, config.value_dim, /*gate=*/true} {
+  ScreeningMixer(const ModelConfig& config, at::Device device)
+      : config_(config), layout_{config.num_attention_heads, config.key_dim, config.value_dim, config.gate} {
     const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
-    const int64_t D = config.hidden_size, H = layout_.heads;
-    projection_ = at::empty({2 * H * (layout_.key_dim + layout_.value_dim), D}, options);
-    out_ = at::empty({D, H * layout_.value_dim}, options);
+    const int64_t H = config.num_attention_heads, width = config.value_width();
+    projection_ = at::empty({2 * config.key_width() + (config.gate ? 2 : 1) * width, config.hidden_size}, options);
+    output_ = at::empty({config.hidden_size, width}, options);
     s_w_ = at::empty({H}, options);
     s_r_ = at::empty({H}, options);
+    if (config.output_scale) s_O_ = at::empty({H}, options);
+    if (config.fixed_r) s_r_.fill_(std::log(*config.fixed_r) - std::log1p(-*config.fixed_r));
   }
 
-  std::vector<Parameter> parameters() const override {
-    return {{"qkvg_proj.weight", projection_}, {"o_proj.weight", out_}, {"s_w", s_w_}, {"s_r", s_r_}};
+  std::vector<LayerParameter> parameters() const override {
+    std::vector<LayerParameter> result = {{"qkvg", projection_, {}}, {"o_proj.weight", output_}, {"s_w", s_w_}};
+    const std::vector<int64_t> rows = projected_rows();
+    const char* const names[] = {"q_proj.weight", "k_proj.weight", "v_proj.weight", "g_proj.weight"};
+    for (size_t i = 0; i < rows.size(); ++i) result[0].parts.push_back({names[i], rows[i]});
+    if (!config_.fixed_r) result.push_back({"s_r", s_r_});
+    if (s_O_.defined()) result.push_back({"s_O", s_O_});
+    return result;
   }
 
+  /// Appendix D: deviations by the width of each projection's output.
   void initialise(Initialiser& initialiser) const override {
-    initialiser.inner(projection_);  // queries, keys and values are scaled to unit length anyway
-    initialiser.residual(out_);
+    const double key = 0.1 / std::sqrt(static_cast<double>(config_.key_dim));
+    const double value = 0.1 / std::sqrt(static_cast<double>(config_.value_dim));
+    const double deviations[] = {key, key, value, 0.1};
+    const std::vector<Tensor> parts = projection_.split_with_sizes(projected_rows());
+    for (size_t i = 0; i < parts.size(); ++i) initialiser.normal(parts[i], deviations[i]);
+    initialiser.normal(output_, 0.1 / std::sqrt(static_cast<double>(config_.hidden_size)));
     s_w_.copy_(at::linspace(0, std::log(config_.mipe_threshold), layout_.heads));
-    s_r_.fill_(0);
+    if (!config_.fixed_r) s_r_.fill_(0);
+    const auto all_heads = static_cast<double>(config_.num_hidden_layers * layout_.heads);
+    if (s_O_.defined()) s_O_.fill_(-std::log(all_heads) / 2);
+  }
+
+  std::vector<Tensor> weights(at::ScalarType dtype) const override {
+    Tensor output = output_;
+    if (s_O_.defined()) {
+      // exp(s_O) costs D H V products in the weights; in the activations it would cost B T H V and another pass.
+      const Tensor by_head = output_.unflatten(1, {layout_.heads, layout_.value_dim});
+      output = (by_head * s_O_.exp().unsqueeze(-1)).flatten(1);
+    }
+    return {projection_.to(dtype), output.to(dtype), s_w_, s_r_};
   }
 
   Tensor forward(const Tensor& x_BTD, const MixerCall& call) const override {
-    return ops::screening_tiles(x_BTD, {call[0], call[1], call[2], call[3]}, layout_, options());
+    const ops::TileWeights weights = named(call.weights);
+    const ops::ScreeningOptions options = this->options(call.expand_beyond);
+    if (config_.screening_position != "rope" && !call.observe) {
+      return ops::screening_tiles(x_BTD, weights, layout_, options,
+                                  call.recompute ? ops::Keep::kInput : ops::Keep::kInputAndProjections);
+    }
+    // Captures by value: recomputation runs after this function has returned.
+    const auto in_parts = [*this, options, observe = call.observe](const std::vector<Tensor>& in) {
+      const ops::TileWeights own = named({in[1], in[2], in[3], in[4]});
+      const ops::ScreeningProjections p = project(in[0], own);
+      const Tensor u_BTHV = ops::screening(p, own.s_w, own.s_r, options);
+      if (observe) show(observe, p, u_BTHV);
+      return ops::linear(u_BTHV.flatten(2), own.output);
+    };
+    const std::vector<Tensor> inputs = {x_BTD, weights.projection, weights.output, weights.s_w, weights.s_r};
+    return call.recompute ? nn::recompute(in_parts, inputs) : in_parts(inputs);
   }
 
-  std::unique_ptr<MixerState> new_state() const override {
+  bool recomputes() const override { return true; }
+
+  HeadMatrices head_matrices(const std::vector<Tensor>& weights) const override {
+    const ops::TileWeights own = named(weights);
+    return {layout_.heads, rows_by_head(own.projection.split_with_sizes(projected_rows()), layout_.heads), own.output};
+  }
+
+  std::unique_ptr<MixerState> new_state(std::optional<double> expand_beyond) const override {
     const at::NoGradGuard no_grad;
-    return std::make_unique<ScreeningMixerState>(ops::ScreeningState(s_w_.detach().cpu(), s_r_.detach().cpu(),
-                                                                     layout_.key_dim, layout_.value_dim,
-                                                                     {.mipe_threshold = config_.mipe_threshold}));
+    const ops::ScreeningOptions own = options(expand_beyond);
+    return std::make_unique<ScreeningMixerState>(
+        ops::ScreeningState(s_w_.detach().cpu(), s_r_.detach().cpu(), layout_.key_dim, layout_.value_dim,
+                            {.mipe_threshold = own.mipe_threshold,
+                             .expand_beyond = own.expand_beyond,
+                             .tanh_norm = own.tanh_norm,
+                             .position = own.position}));
   }
 
-  Tensor decode(const Tensor& x_BCD, const MixerCall& call, std::span<MixerState* const> states) const override {
-    const ops::ScreeningProjections p = ops::split_projections(ops::linear(x_BCD, call[0]), layout_);
+  Tensor decode(const Tensor& projected_BCHR, const MixerCall&, std::span<MixerState* const> states) const override {
+    std::vector<int64_t> widths = {layout_.key_dim, layout_.key_dim, layout_.value_dim};
+    if (layout_.gate) widths.push_back(layout_.value_dim);
     std::vector<ops::ScreeningState*> own;
     for (MixerState* state : states) own.push_back(&static_cast<ScreeningMixerState*>(state)->state);
-    // The stores live on the CPU, wherever the matrices are.
-    const Tensor u = ops::ScreeningState::step(own, p.q_BTHK.cpu(), p.k_BTHK.cpu(), p.v_BTHV.cpu(), p.gate_BTHV->cpu());
-    return ops::linear(u.to(x_BCD.device()).flatten(2), call[1]);
+    // The states live on the CPU, wherever the matrices are.
+    const std::vector<Tensor> parts = projected_BCHR.cpu().split_with_sizes(widths, -1);
+    const Tensor q = rotated_rows(parts[0], own), k = rotated_rows(parts[1], own);
+    const auto gate = layout_.gate ? std::optional(parts[3]) : std::nullopt;
+    return ops::ScreeningState::step(own, q, k, parts[2], gate).to(projected_BCHR.device());
   }
 
-  std::optional<TokenForm> token_form() const override {
-    const int64_t H = layout_.heads, K = layout_.key_dim, V = layout_.value_dim;
-    TokenForm form{.heads = {}, .head_out = V, .output = 1};
-    for (int64_t h = 0; h < H; ++h) {
-      const auto rows = [&](int64_t before, int64_t width) {
-        return MatrixRows{0, before + h * width, before + (h + 1) * width};
-      };
-      form.heads.push_back({rows(0, K), rows(H * K, K), rows(2 * H * K, V), rows(2 * H * K + H * V, V)});
-    }
-    return form;
+  std::optional<HeadStep> head_step(const MixerCall&) const override {
+    if (config_.screening_position == "rope") return std::nullopt;
+    return [K = layout_.key_dim, V = layout_.value_dim, gated = layout_.gate](int64_t head, MixerState& state,
+                                                                              float* projected, float* out) {
+      float *q = projected, *k = q + K, *v = k + K;
+      float* const scratch = ops::thread_memory<float>().take(ops::ScreeningState::head_scratch(K, V));
+      static_cast<ScreeningMixerState&>(state).state.step_head(head, {q, k, v, gated ? v + V : nullptr, out}, scratch);
+    };
   }
 
-  void step_head(int64_t head, const MixerCall&, MixerState& state, float* projected, float* out) const override {
-    const int64_t K = layout_.key_dim, V = layout_.value_dim;
-    float *q = projected, *k = q + K, *v = k + K, *gate = v + V;
-    float* const scratch = ops::thread_memory<float>().take(ops::ScreeningState::head_scratch(K, V));
-    static_cast<ScreeningMixerState&>(state).state.step_head(head, {q, k, v, gate, out}, scratch);
+  double step_cost(int64_t head, const MixerState& state) const override {
+    constexpr double kStep = 250, kKey = 0.5;
+    const auto& own = static_cast<const ScreeningMixerState&>(state).state;
+    return kStep + kKey * static_cast<double>(own.visible_keys(head));
   }
 
-  MixerFlops flops(int64_t length) const override {
-    const auto T = static_cast<double>(length);
+  MixerFlops flops(int64_t length, std::optional<double> expand_beyond) const override {
     MixerFlops flops;
     for (const double window : windows()) {
-      const double span = std::min(std::ceil(window), T), keys = (span * (span + 1) / 2 + (T - span) * span) / T;
+      const double keys = ops::mean_visible_keys(expanded(window, expand_beyond), length);
       flops.similarities += 2 * keys * static_cast<double>(layout_.key_dim);
       flops.values += 2 * keys * static_cast<double>(layout_.value_dim);
     }
     return flops;
   }
 
-  /// Trim times Softmask: without TanhNorm and gate, what multiplies the value.
+  /// Trim times Softmask, which multiplies the value; without TanhNorm and gate.
   ValuePath value_path(const Tensor& x_1TD, const MixerCall& call) const override {
-    const ops::ScreeningProjections p = ops::split_projections(ops::linear(x_1TD, call[0]), layout_);
-    ops::ScreeningOptions plain = options();
+    const ops::TileWeights weights = named(call.weights);
+    const ops::ScreeningProjections p = project(x_1TD, weights);
+    ops::ScreeningOptions plain = options(call.expand_beyond);
     plain.tanh_norm = false;
-    return {p.v_BTHV, [p, plain, &call](const Tensor& v) {
-              return ops::screening(p.q_BTHK, p.k_BTHK, v, call[2], call[3], plain);
+    return {p.v_BTHV, [p, plain, weights](const Tensor& v) {
+              return ops::screening(p.q_BTHK, p.k_BTHK, v, weights.s_w, weights.s_r, plain);
             }};
   }
 
-  std::vector<double> windows() const override {
-    std::vector<double> result;
-    const Tensor s_w = s_w_.detach().to(at::kCPU, at::kDouble);
-    for (int64_t h = 0; h < layout_.heads; ++h) result.push_back(std::exp(s_w[h].item<double>()) + 1);
+  RelevanceMap relevance(const Tensor& x_1TD, const MixerCall& call) const override {
+    const ops::TileWeights weights = named(call.weights);
+    const ops::ScreeningProjections p = project(x_1TD, weights);
+    const auto seen = ops::reference::screening_relevance(p.q_BTHK, p.k_BTHK, weights.s_w, weights.s_r,
+                                                          options(call.expand_beyond));
+    RelevanceMap map;
+    map.similarity = seen.similarity.squeeze(0);
+    map.trim = seen.trim.squeeze(0);
+    map.softmask = seen.softmask.squeeze(0);
+    map.relevance = map.trim * map.softmask;
+    for (const double window : windows()) map.window.push_back(expanded(window, call.expand_beyond));
+    map.accept = acceptance_widths();
+    return map;
+  }
+
+  std::vector<double> windows() const override { return of_heads(s_w_, ops::window_tokens); }
+  std::vector<double> acceptance_widths() const override { return of_heads(s_r_, ops::acceptance_width); }
+
+ private:
+  /// Rows of W_Q, W_K, W_V and, unless ablated, W_G in the one projection.
+  std::vector<int64_t> projected_rows() const {
+    std::vector<int64_t> rows = {config_.key_width(), config_.key_width(), config_.value_width()};
+    if (config_.gate) rows.push_back(config_.value_width());
+    return rows;
+  }
+
+  static ops::TileWeights named(const std::vector<Tensor>& weights) {
+    return {.projection = weights[0], .output = weights[1], .s_w = weights[2], .s_r = weights[3]};
+  }
+
+  ops::ScreeningOptions options(std::optional<double> expand_beyond) const {
+    ops::ScreeningOptions result;
+    result.mipe_threshold = config_.mipe_threshold;
+    result.expand_beyond = expand_beyond;
+    result.tanh_norm = config_.tanh_norm;
+    // The mixer applies rotary embedding itself, before screening scales to unit length, which does not change it.
+    result.position = config_.screening_position == "rope" ? "none" : config_.screening_position;
     return result;
   }
 
- private:
-  ops::ScreeningOptions options() const { return {.mipe_threshold = config_.mipe_threshold}; }
+  /// Rows at the positions first, first + 1, ...
+  Tensor rotated(const Tensor& x_BTHK, int64_t first) const {
+    if (config_.screening_position != "rope") return x_BTHK;
+    return nn::rotated(x_BTHK, first, {.theta = config_.rope_theta, .factor = config_.rope_factor});
+  }
 
-  const StackConfig& config_;
+  /// Row b stands after what states[b] has seen.
+  Tensor rotated_rows(const Tensor& x_BCHK, std::span<ops::ScreeningState* const> states) const {
+    if (config_.screening_position != "rope") return x_BCHK;
+    std::vector<Tensor> rows;
+    for (size_t b = 0; b < states.size(); ++b) {
+      rows.push_back(rotated(x_BCHK.narrow(0, static_cast<int64_t>(b), 1), states[b]->position()));
+    }
+    return at::cat(rows);
+  }
+
+  ops::ScreeningProjections project(const Tensor& x_BTD, const ops::TileWeights& weights) const {
+    ops::ScreeningProjections p = ops::split_projections(ops::linear(x_BTD, weights.projection), layout_);
+    p.q_BTHK = rotated(p.q_BTHK, 0);
+    p.k_BTHK = rotated(p.k_BTHK, 0);
+    return p;
+  }
+
+  static void show(const Observer& observe, const ops::ScreeningProjections& p, const Tensor& u_BTHV) {
+    observe("q", p.q_BTHK);
+    observe("k", p.k_BTHK);
+    observe("v", p.v_BTHV);
+    if (p.gate_BTHV) observe("gate", *p.gate_BTHV);
+    observe("screening", u_BTHV);
+  }
+
+  static double expanded(double window, std::optional<double> expand_beyond) {
+    return expand_beyond && window > *expand_beyond ? std::numeric_limits<double>::infinity() : window;
+  }
+
+  static std::vector<double> of_heads(const Tensor& scalars, double (*function)(double)) {
+    const Tensor values = scalars.detach().to(at::kCPU, at::kDouble).contiguous();
+    std::vector<double> result;
+    for (int64_t h = 0; h < values.numel(); ++h) result.push_back(function(values.const_data_ptr<double>()[h]));
+    return result;
+  }
+
+  ModelConfig config_;
   ops::ProjectionLayout layout_;
-  Tensor projection_;  // [2 H K + 2 H V, D]: W_Q, W_K, W_V, W_G
-  Tensor out_;         // [D, H V]
-  Tensor s_w_, s_r_;   // [H]
+  Tensor projection_;       // [2 H K + 2 H V, D]: W_Q, W_K, W_V, W_G, each blocked by head
+  Tensor output_;           // [D, H V]
+  Tensor s_w_, s_r_, s_O_;  // [H]; s_r is not trained where r is fixed, s_O may be absent
 };
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_screening(const StackConfig& config, at::Device device) {
+void check_screening_sizes(const ModelConfig& config) {
+  if (config.screening_position == "rope" && config.key_dim % 2 != 0) {
+    fail(ExitCode::kUsage, "model: rotary embedding needs an even \"key_dim\", but it is {}", config.key_dim);
+  }
+}
+
+std::unique_ptr<Mixer> make_screening(const ModelConfig& config, at::Device device) {
   return std::make_unique<ScreeningMixer>(config, device);
 }
 

@@ -14,47 +14,45 @@ using at::Tensor;
 
 namespace {
 
-/// What Scalable-Softmax multiplies the scores of a query by that sees so many keys.
-float length_factor(const StackConfig& config, const MixerCall& call, int64_t head, int64_t keys) {
+/// Scalable-Softmax's factor of the scores of a query that sees so many keys.
+float length_factor(const ModelConfig& config, const AttentionWeights& weights, int64_t head, int64_t keys) {
   if (config.ssmax == "none") return 1;
   const auto logarithm = static_cast<float>(std::log(static_cast<double>(keys)));
   if (config.ssmax == "one") return logarithm;
   if (config.ssmax == "fixed") return static_cast<float>(*config.ssmax_scale) * logarithm;
-  const size_t norms = config.qk_norm ? 2 : 0;
-  const float scaled = call[2 + norms].const_data_ptr<float>()[head] * logarithm;
-  return config.learns_bias() ? scaled + call[3 + norms].const_data_ptr<float>()[head] : scaled;
+  const float scaled = weights.log_scale.const_data_ptr<float>()[head] * logarithm;
+  return config.learns_bias() ? scaled + weights.log_bias.const_data_ptr<float>()[head] : scaled;
 }
 
-std::unique_ptr<Mixer> make_softmax(const StackConfig& config, std::optional<int64_t> window, at::Device device) {
-  const auto attend = [&config, window](const Tensor& q, const Tensor& k, const Tensor& v, int64_t key_start,
-                                        const MixerCall& call) {
+std::unique_ptr<Mixer> make_softmax(const ModelConfig& config, std::optional<int64_t> window, at::Device device) {
+  const auto attend = [config, window](const Tensor& q, const Tensor& k, const Tensor& v, int64_t key_start,
+                                       const AttentionWeights& weights, const MixerCall& call) {
     ops::SoftmaxAttentionOptions options{.window = window, .key_start = key_start};
     if (window && call.window) options.window = *call.window;
-    const size_t norms = config.qk_norm ? 2 : 0;
     const auto per_head = [&](double value) { return at::full({q.size(2)}, value, q.options().dtype(at::kFloat)); };
-    if (config.learns_scale()) options.log_scale = call[2 + norms];
-    if (config.learns_bias()) options.log_bias = call[3 + norms];
+    if (config.learns_scale()) options.log_scale = weights.log_scale;
+    if (config.learns_bias()) options.log_bias = weights.log_bias;
     if (config.ssmax == "position") options.position_scale = call.position_scale;
     if (config.ssmax == "one") options.log_scale = per_head(1);
     if (config.ssmax == "fixed") options.log_scale = per_head(*config.ssmax_scale);
     return ops::softmax_attention(q, k, v, options);
   };
-  const auto attend_token = [&config](ops::AttentionToken token, int64_t head, const MixerCall& call) {
-    token.scale *= length_factor(config, call, head, token.count);
+  const auto attend_token = [config](ops::AttentionToken token, int64_t head, const AttentionWeights& weights) {
+    token.scale *= length_factor(config, weights, head, token.count);
     ops::softmax_attention_token(token);
   };
   const AttentionKind kind{.rotary = true, .scalable = true, .window = window};
-  const bool fitted = config.ssmax == "position";  // beyond its end: that is for tensors
+  const bool fitted = config.ssmax == "position";  // p_n is extrapolated by the operator only
   return std::make_unique<AttentionMixer>(config, kind, attend, fitted ? AttendToken() : attend_token, device);
 }
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_full_attention(const StackConfig& config, at::Device device) {
+std::unique_ptr<Mixer> make_full_attention(const ModelConfig& config, at::Device device) {
   return make_softmax(config, std::nullopt, device);
 }
 
-std::unique_ptr<Mixer> make_sliding_window_attention(const StackConfig& config, at::Device device) {
+std::unique_ptr<Mixer> make_sliding_window_attention(const ModelConfig& config, at::Device device) {
   return make_softmax(config, config.window, device);
 }
 

@@ -1,0 +1,24 @@
+#include "tamis/models/model.h"
+
+#include "tamis/models/model_config.h"
+#include "tamis/models/pattern_model.h"
+
+namespace tamis::models {
+
+std::unique_ptr<Model> make_model(const nlohmann::json& complete_config, const Start& start) {
+  return std::make_unique<PatternModel>(read_model_config(complete_config), start);
+}
+
+std::unique_ptr<Model> make_model(const nlohmann::json& complete_config, uint64_t seed) {
+  return make_model(complete_config, Start{.seed = seed});
+}
+
+ParameterCount count_parameters(const nlohmann::json& complete_config) {
+  const auto model = make_model(complete_config, Start{.seed = std::nullopt, .device = at::kMeta});
+  ParameterCount count;
+  for (const Parameter& parameter : model->parameters()) count.total += parameter.tensor.numel();
+  count.without_embedding = count.total - model->vocab_size() * model->hidden_size();
+  return count;
+}
+
+}  // namespace tamis::models
