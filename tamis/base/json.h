@@ -25,9 +25,9 @@ nlohmann::json try_parse_json(std::string_view text);
 /// The whole file, of at most 16 MiB. Throws ExitCode::kInput.
 nlohmann::json read_json(const std::filesystem::path& file, int most_levels = kMostJsonLevels);
 
-/// Streams an object key by key, or a list entry by entry: calls `take` with each item once it is complete. Linear time;
-/// memory for the largest item. Throws like parse_json, when `text` is not an object or a list, and when an item holds
-/// more than 100,000 values.
+/// Streams an object key by key, or a list entry by entry: calls `take` with each item once it is complete. Linear
+/// time; memory for the largest item. Throws like parse_json, when `text` is not an object or a list, and when an item
+/// holds more than 100,000 values.
 void parse_json_object(std::string_view text, std::string_view where, int most_levels,
                        const std::function<void(const std::string& key, const nlohmann::json& value)>& take);
 void parse_json_list(std::string_view text, std::string_view where, int most_levels,

@@ -21,8 +21,8 @@ void trim_memory();
 /// Buffers above this many bytes are checked by require_memory first; the check takes many microseconds.
 inline constexpr int64_t kWorthAsking = int64_t{16} << 20;
 
-/// Throws ExitCode::kRuntime when `bytes` are not available: `<what> needs 3.0 TiB of memory, but 8.0 GiB are available;
-/// <advice>`. Without the check the kernel would kill the process later, without a message.
+/// Throws ExitCode::kRuntime when `bytes` are not available: `<what> needs 3.0 TiB of memory, but 8.0 GiB are
+/// available; <advice>`. Without the check the kernel would kill the process later, without a message.
 void require_memory(double bytes, std::string_view what, std::string_view advice);
 
 }  // namespace tamis

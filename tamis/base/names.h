@@ -19,8 +19,8 @@ std::string quoted_name(std::string_view name);
 /// bytes.
 std::string one_line(std::string_view text);
 
-/// Number of single-character edits (insertion, deletion, replacement, swap of neighbours) between two names. Takes time
-/// and memory proportional to the product of the lengths.
+/// Number of single-character edits (insertion, deletion, replacement, swap of neighbours) between two names. Takes
+/// time and memory proportional to the product of the lengths.
 int edit_distance(std::string_view a, std::string_view b);
 
 }  // namespace tamis

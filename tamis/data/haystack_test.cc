@@ -46,7 +46,7 @@ TEST(Haystack, RefusesWhatHidesNothing) {
   EXPECT_THAT(refused(""), HasSubstr("holds no words"));
   EXPECT_THAT(refused(" \n\t "), HasSubstr("holds no words"));
   EXPECT_THAT(refused("a " + std::string(1001, 'b')), HasSubstr("a word of 1001 bytes"));
-  EXPECT_THAT(refused("The special\nmagic number."), HasSubstr("says \"special magic\""));
+  EXPECT_THAT(refused("The special\nmagic number."), HasSubstr("contains \"special magic\""));
   const auto [code, said] = tamis::testing::error_of([&] { Haystack(directory.path() / "none.txt"); });
   EXPECT_EQ(code, ExitCode::kInput);
 }

@@ -36,7 +36,8 @@ void back_off(int64_t wasted, int64_t time) {
   no_spin_before = time + kBackoffFactor * wasted;
 }
 
-/// Spins until `reached`; returns false when the time limit is exceeded, the thread was preempted, or it is backing off.
+/// Spins until `reached`; returns false when the time limit is exceeded, the thread was preempted, or it is backing
+/// off.
 template <typename Reached>
 bool spin(const Reached& reached) {
   const auto read = [&] {
@@ -65,7 +66,8 @@ bool spin(const Reached& reached) {
 template <typename Reached>
 void Event::wait(const Reached& reached) {
   if (spin([&] { return reached(value()); })) return;
-  // Counted before the value is read again: either wake() sees the count, or FUTEX_WAIT sees that the value has changed.
+  // Counted before the value is read again: either wake() sees the count, or FUTEX_WAIT sees that the value has
+  // changed.
   sleepers_.fetch_add(1);
   for (uint32_t seen = value_.load(); !reached(seen); seen = value_.load()) {
     syscall(SYS_futex, &value_, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);

@@ -1,6 +1,6 @@
 // Replaces the entry points of libgomp that GCC-compiled code calls, so that the parallel regions of LibTorch, MKL,
-// oneDNN and Tamis run on the threads of tamis/threads/team.h. This works because symbols of the program take precedence
-// over those of shared libraries. Calls from outside such a region are forwarded to libgomp.
+// oneDNN and Tamis run on the threads of tamis/threads/team.h. This works because symbols of the program take
+// precedence over those of shared libraries. Calls from outside such a region are forwarded to libgomp.
 
 #include "tamis/threads/openmp_library.h"
 #include "tamis/threads/team.h"

@@ -21,9 +21,9 @@ void run_as(const Place& place, void (*work)(void*), void* data) {
 
 /// A set of threads that run parallel regions until the process ends.
 ///
-/// Thread n runs the part of worker n. When the calling thread has finished the part of worker 0, it also runs the parts
-/// that no thread has started yet, so that it never waits for a thread that has not been scheduled. This is safe even
-/// when workers wait for each other: a waiting thread occupies one part, and there are as many threads as parts.
+/// Thread n runs the part of worker n. When the calling thread has finished the part of worker 0, it also runs the
+/// parts that no thread has started yet, so that it never waits for a thread that has not been scheduled. This is safe
+/// even when workers wait for each other: a waiting thread occupies one part, and there are as many threads as parts.
 class Team {
  public:
   void run(void (*work)(void*), void* data, unsigned workers) {
