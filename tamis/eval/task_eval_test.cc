@@ -299,7 +299,7 @@ TEST(TaskEval, CellsHaveABudgetOfTokens) {
   EXPECT_EQ(result.cells[5].instances, 1);
   EXPECT_EQ(result.total(256).instances, 12);
   EXPECT_EQ(to_json(result)["cell_tokens"], 1100);
-  EXPECT_THAT(to_table(result, /*colour=*/false), HasSubstr("at most 7 instances a cell"));
+  EXPECT_THAT(to_table(result, /*colour=*/false), HasSubstr("at most 7 instances per cell"));
   options.cell_tokens = 1'000'000;
   EXPECT_EQ(evaluate_task(retriever(kMemory), options).cells[0].instances, 7);
 }
@@ -341,7 +341,7 @@ TEST(TaskEval, MeasuresTheAttentionOnTheAnswer) {
     return error_of([&] { evaluate_task(retriever(kMemory), wrong); }).second;
   };
   EXPECT_THAT(error("copy", 64), HasSubstr("copy: has no needle score"));
-  EXPECT_THAT(error("variable_tracking", 4096), HasSubstr("variable_tracking: its prompts tell 5 answers"));
+  EXPECT_THAT(error("variable_tracking", 4096), HasSubstr("variable_tracking: its prompts have 5 answers"));
 }
 
 TEST(TaskEval, RunsARealModel) {
@@ -362,7 +362,7 @@ TEST(TaskEval, RefusesBadOptions) {
   EXPECT_THAT(error({.lengths = {}}), HasSubstr("no lengths"));
   EXPECT_THAT(error({.lengths = {256}, .depths = {0.5, 1.2}}), HasSubstr("depth must be in 0..1, but is 1.2"));
   EXPECT_THAT(error({.lengths = {256}, .instances = 0}), HasSubstr("instances must be at least 1"));
-  EXPECT_THAT(error({.lengths = {256}, .cell_tokens = -1}), HasSubstr("tokens of a cell must be 0"));
+  EXPECT_THAT(error({.lengths = {256}, .cell_tokens = -1}), HasSubstr("tokens per cell must be 0"));
   EXPECT_THAT(error({.task = "mqarr", .lengths = {64}}), HasSubstr("did you mean \"mqar\"?"));
   EXPECT_THAT(error({.task = "mqar", .lengths = {64}, .depths = {0.5}}), HasSubstr("takes no depth"));
   EXPECT_THAT(error({.lengths = {256}, .settings = {{"pairs", 2}}}), HasSubstr("takes no setting"));
@@ -393,7 +393,7 @@ TEST(TaskEval, TableIsPlainWithoutColour) {
   const auto result = evaluate_task(retriever(kMemory), kSmall);
   const std::string plain = to_table(result, /*colour=*/false);
   EXPECT_THAT(plain, Not(HasSubstr("\x1b")));
-  EXPECT_THAT(plain, HasSubstr("7 instances a cell, windows as trained"));
+  EXPECT_THAT(plain, HasSubstr("7 instances per cell, windows as trained"));
   EXPECT_THAT(plain, HasSubstr("\n0.1            0.0        0.0 \n"));
   EXPECT_THAT(plain, HasSubstr("\n0.9          100.0      100.0 \n"));
   EXPECT_THAT(plain, HasSubstr("\nall           66.7       33.3 \n"));
