@@ -32,8 +32,7 @@ namespace tamis::report {
 ///   lr_grid, seeds    lists of numbers
 ///   recipe            text;  machine  any JSON object
 ///   mixers            [{name, model_type, config, parameters, parameters_without_embedding, chosen_lr, lr_edge,
-///   search,
-///                     runs, flops_per_token, state_bytes, state_bytes_per_token, summary}], in the order of the page:
+///                     search, runs, flops_per_token, state_bytes, state_bytes_per_token, summary}], in page order:
 ///     lr_edge         "lowest" or "highest" if the chosen rate is at that end of the grid, else null
 ///     search          [{lr, loss, status, steps}], one per rate; status is done, diverged or missing
 ///     runs            [{seed, lr, status, seconds, tokens_per_second, threads, validation, by_position, curve,

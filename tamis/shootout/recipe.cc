@@ -8,6 +8,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
+#include "tamis/base/names.h"
 #include "tamis/data/registry.h"
 #include "tamis/train/data_set.h"
 #include "tamis/train/recipe_fields.h"
@@ -18,7 +19,6 @@ namespace tamis::shootout {
 namespace {
 
 using nlohmann::json;
-using train::Allowed;
 using train::TableReader;
 using train::TomlDocument;
 

@@ -78,21 +78,18 @@ json to_json(const toml::node& node, const std::string& path, TomlDocument& docu
   fail(ExitCode::kUsage, "{}: {} is a date or time, which no key of a recipe takes", document.position(path), path);
 }
 
+/// The only call of toml++. Throws toml::parse_error when the text is not TOML, ExitCode::kUsage for a key that is too
+/// long.
 toml::table parse(const std::string& text, const std::string& name) {
   refuse_long_keys(text, name);
-  try {
-    return toml::parse(text, name);
-  } catch (const toml::parse_error& error) {
-    fail(ExitCode::kUsage, "{}:{}: {}", name, error.source().begin.line, error.description());
-  }
+  return toml::parse(text, name);
 }
 
-/// The right side of `key=value`.
+/// The right side of `key=value`: a TOML value, or else the text itself.
 json parse_value(const std::string& text, const std::string& name) {
-  refuse_long_keys(text, name);
   try {
     TomlDocument scratch;
-    return to_json(toml::parse("value = " + text), "", scratch).at("value");
+    return to_json(parse("value = " + text, name), "", scratch).at("value");
   } catch (const toml::parse_error&) {
     return text;
   }
@@ -130,8 +127,11 @@ std::string TomlDocument::position(std::string path) const {
 TomlDocument read_toml(const std::filesystem::path& file) {
   TomlDocument document;
   document.name = file.string();
-  const toml::table table = parse(read_file(file), document.name);
-  document.values = to_json(table, "", document);
+  try {
+    document.values = to_json(parse(read_file(file), document.name), "", document);
+  } catch (const toml::parse_error& error) {
+    fail(ExitCode::kUsage, "{}:{}: {}", document.name, error.source().begin.line, error.description());
+  }
   return document;
 }
 
