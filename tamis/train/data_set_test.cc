@@ -129,7 +129,7 @@ TEST(DataSet, TextsOfTasksWantTheTokenizerOfBytes) {
   for (const std::string task : {"passkey", "abc_digits"}) {
     const auto [code, text] = error_of([&] { open_data(task_recipe(task), OtherTokenizer()); });
     EXPECT_EQ(code, ExitCode::kUsage);
-    EXPECT_THAT(text, HasSubstr("data.sources.a: " + task + " makes bytes; set data.tokenizer = \"byte\""));
+    EXPECT_THAT(text, HasSubstr("data.sources.a: " + task + " generates bytes; set data.tokenizer = \"byte\""));
   }
   EXPECT_NO_THROW(open_data(task_recipe("copy"), OtherTokenizer()));
 }

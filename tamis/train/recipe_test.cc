@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"", "train.stesp=3", "--set train.stesp=3: unknown key of [train] \"stesp\""},
         BadRecipe{"", "train.lr=fast", "--set train.lr=fast: train.lr must be a number"},
         BadRecipe{"", "train.lr", "--set train.lr: expected key=value"},
-        BadRecipe{"", "train.lr.x=1", "there is no table around \"x\""},
+        BadRecipe{"", "train.lr.x=1", "the parent of \"x\" is not a table"},
         BadRecipe{"", "train=1", "--set train=1: [train] must be a table"},
         BadRecipe{"", "model.hiden_size=8", "--set model.hiden_size=8: unknown model key \"hiden_size\"; did you mean"},
         BadRecipe{

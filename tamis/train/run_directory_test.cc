@@ -178,7 +178,7 @@ TEST(RunDirectory, RefusesADirectoryOfSomethingElse) {
   temporary.write("thesis.tex", "precious");
   const auto [code, text] = error_of([&] { RunDirectory{temporary.path()}; });
   EXPECT_EQ(code, ExitCode::kUsage);
-  EXPECT_THAT(text, HasSubstr("holds files, but no run"));
+  EXPECT_THAT(text, HasSubstr("contains files, but no run"));
 }
 
 TEST(RunDirectory, DescribesItself) {

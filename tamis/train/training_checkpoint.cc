@@ -33,7 +33,7 @@ void write_text(const fs::path& file, const std::string& text) {
   writer.close();
 }
 
-/// Both moments under the names that the checkpoint gives the tensors they belong to; views of the optimizer's own.
+/// Both moments of every checkpoint tensor, with prefixed names; views of the optimizer's tensors.
 std::vector<nn::NamedTensor> moment_tensors(const models::Model& model, const AdamW& optimizer) {
   std::vector<nn::NamedTensor> tensors;
   for (const auto& [prefix, moments] :
@@ -78,7 +78,7 @@ class StateReader : public ObjectReader {
     return texts;
   }
 
-  /// Absent in checkpoints of earlier versions.
+  /// Empty for checkpoints of earlier versions, which did not record it.
   json numerics() const {
     json value = object().value("numerics", json::object());
     if (value.is_object() && value.empty()) return value;
@@ -88,7 +88,7 @@ class StateReader : public ObjectReader {
     return value;
   }
 
-  /// With a model that this version can make.
+  /// Also checks that this version can create the model.
   json recipe() const {
     json value = at("recipe");
     if (!value.is_object() || !value.value("model", json()).is_object()) refuse("recipe", "a recipe", value);
@@ -159,7 +159,7 @@ Recipe load_run_recipe(const fs::path& run) {
                               .values = read_training_state(checkpoint).recipe};
   try {
     return read_recipe(document);
-  } catch (const Error& error) {  // what is a usage error in a recipe is a damaged file here
+  } catch (const Error& error) {  // a usage error in a recipe, but a damaged file here
     throw Error(ExitCode::kInput, error.what());
   }
 }
