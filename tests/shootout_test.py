@@ -129,7 +129,7 @@ def check_files_and_tables():
             expect(math.isclose(total, first["validation"][source], rel_tol=1e-9), "positions add up to the loss")
         edge = "lowest" if mixer["chosen_lr"] == 0.001 else "highest"  # of two rates either is at the edge
         expect(mixer["lr_edge"] == edge, mixer["lr_edge"])
-        expect(f"{mixer['name']} takes the {edge} rate of the grid, {mixer['chosen_lr']}: " in result.stdout, result.stdout)
+        expect(f"{mixer['name']} has its best result at the {edge} rate of the grid, {mixer['chosen_lr']}: " in result.stdout, result.stdout)
         states = [each["bytes"] for each in mixer["state_bytes"]]
         if mixer["name"] == "rope":  # keys and values of 2 layers, D 16, float32, of at least 64 tokens
             expect(states == [2 * 2 * 2 * 16 * 4 * max(64, length) for length in (32, 64)], states)  # heads of 8, padded to 16
