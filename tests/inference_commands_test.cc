@@ -1,4 +1,4 @@
-// `tamis eval`, `score` and `generate` as a user meets them: the real program in its own process.
+// Tests of `tamis eval`, `score` and `generate` that run the program in its own process.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ class InferenceCommands : public ::testing::Test {
 
   const fs::path& path() const { return directory_.path(); }
 
-  /// The program with these arguments (no shell in between) and `input` on its standard input.
+  /// Runs the program with these arguments, without a shell, and with `input` as standard input.
   Outcome tamis(std::vector<std::string> arguments, std::string_view input = "") const {
     write_file_atomic(path() / "in", input);
     arguments.insert(arguments.begin(), TAMIS_PROGRAM);
@@ -64,7 +64,7 @@ class InferenceCommands : public ::testing::Test {
     return {WEXITSTATUS(status), read_file(path() / "out"), read_file(path() / "err")};
   }
 
-  /// One line on stderr that holds `text`, nothing on stdout.
+  /// Expects one line on stderr that contains `text`, and nothing on stdout.
   void expect_refused(const std::vector<std::string>& arguments, int code, const std::string& text,
                       std::string_view input = "") const {
     const Outcome outcome = tamis(arguments, input);

@@ -115,7 +115,7 @@ function drawDepths(name, task, title, id) {
 /** `tamis eval loss`: the loss of a text, in total and by position. */
 function drawLosses(name, runs, at, several) {
   const files = new Set(runs.map(({found}) => found.file)), differ = files.size > 1;
-  const totals = table(['Run', 'nats a token', 'nats a byte', 'perplexity', 'tokens', 'window', ...(differ ? ['text'] : [])],
+  const totals = table(['Run', 'nats per token', 'nats per byte', 'perplexity', 'tokens', 'window', ...(differ ? ['text'] : [])],
     runs.map(({title, found}) => [title, formatLoss(found.nats_per_token), formatLoss(found.nats_per_byte),
       formatNumber(found.perplexity, 4), formatNumber(found.tokens), formatNumber(found.window_tokens),
       ...(differ ? [found.file || '–'] : [])]));
@@ -130,7 +130,7 @@ function drawLosses(name, runs, at, several) {
       const own = found.by_position.find((other) => label(other) === label(bin));
       return own ? formatLoss(own.loss) : '–';
     })]));
-  const card = evalCard('Loss', text + (id ? ', nats a token by the number of tokens read before' : ''), id,
+  const card = evalCard('Loss', text + (id ? ', nats per token by the number of preceding tokens' : ''), id,
                         id ? positions : totals);
   if (id) byPosition(card).before(element('div', {class: 'scroll'}, totals));
   if (differ) card.append(element('p', {class: 'note'}, 'The texts differ, so these losses are not comparable.'));

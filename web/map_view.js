@@ -194,7 +194,7 @@ class MapView {
       const {place, of} = map.rank(query, key);
       return `rank ${place} of ${of} keys by weight`;
     };
-    const verdict = {
+    const description = {
       accepted: () => 'accepted',
       rejected: () => (bound === null ? 'rejected: weight exactly 0' : `rejected: s ≤ 1 − r = ${bound}`),
       weighted: ranked,
@@ -213,7 +213,7 @@ class MapView {
     byId('pair').replaceChildren(
       element('div', {class: 'who'}, element('span', {class: 'role'}, 'query ' + this.query), this.inContext(this.query)),
       element('div', {class: 'who'}, element('span', {class: 'role'}, 'key ' + this.key), this.inContext(this.key)),
-      element('div', {class: 'verdict ' + pair.state}, verdict),
+      element('div', {class: 'pair-state ' + pair.state}, description),
       element('dl', {class: 'values'}, ...numbers.map(([name, value]) =>
         element('div', {}, element('dt', {}, name), element('dd', {}, value)))));
   }

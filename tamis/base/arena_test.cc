@@ -42,11 +42,11 @@ TEST(Arena, SplitsAndJoins) {
   std::vector<void*> blocks;
   for (int i = 0; i < 4; ++i) blocks.push_back(arena.allocate(4 * kMega));
   for (const int i : {0, 2, 1}) arena.release(blocks[i]);
-  EXPECT_EQ(arena.allocate(12 * kMega), blocks[0]);  // the three, joined
+  EXPECT_EQ(arena.allocate(12 * kMega), blocks[0]);  // the three merged blocks
   EXPECT_EQ(arena.cached(), 0u);
   arena.release(blocks[0]);
   EXPECT_EQ(arena.allocate(kMega), blocks[0]);
-  EXPECT_EQ(arena.allocate(11 * kMega), static_cast<std::byte*>(blocks[0]) + kMega);  // what was left of it
+  EXPECT_EQ(arena.allocate(11 * kMega), static_cast<std::byte*>(blocks[0]) + kMega);  // the rest of the first block
 }
 
 TEST(Arena, GrowsTheHighestFreeBlock) {

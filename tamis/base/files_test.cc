@@ -153,7 +153,7 @@ TEST_F(Files, BadInputIsInputAndBadOutputIsStorage) {
   EXPECT_EQ(code_of([&] { read_file(directory_ / "missing"); }), static_cast<int>(ExitCode::kInput));
   EXPECT_EQ(code_of([&] { read_file(directory_); }), static_cast<int>(ExitCode::kInput));
   std::error_code refused;
-  fs::resize_file(temporary_.write("huge", "x"), uintmax_t{1} << 42, refused);  // sparse: takes no room
+  fs::resize_file(temporary_.write("huge", "x"), uintmax_t{1} << 42, refused);  // a sparse file
   if (!refused) {
     EXPECT_EQ(code_of([&] { read_file(directory_ / "huge"); }), static_cast<int>(ExitCode::kRuntime));
   }

@@ -124,7 +124,7 @@ TEST(Json, ShownValuesAreShortAndPrintable) {
   EXPECT_EQ(shown("a\x1b\n"), R"("a\u001b\n")");
   EXPECT_EQ(shown(json::parse(R"({"a": [1, "\u001b"]})")), R"({"a":[1,"\u001b"]})");
   EXPECT_EQ(shown(json("\xff")), R"("\xff")");
-  EXPECT_EQ(shown(-std::numeric_limits<double>::infinity()), "-inf");  // JSON has no text for it
+  EXPECT_EQ(shown(-std::numeric_limits<double>::infinity()), "-inf");  // has no representation in JSON
   EXPECT_LT(shown(json(std::vector<int>(100'000))).size(), 90u);
 }
 

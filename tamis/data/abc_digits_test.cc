@@ -25,7 +25,7 @@ std::vector<std::string> lines_of(const std::string& prompt) {
   return lines;
 }
 
-/// Everything that appendix M promises of an instance.
+/// Checks all properties that appendix M defines for an instance.
 void expect_paper_form(const AbcDigitsInstance& instance, int64_t length, double depth) {
   const auto size = static_cast<int64_t>(instance.prompt.size());
   EXPECT_LE(size, length);
@@ -193,7 +193,7 @@ TEST(AbcDigitsSource, KnobsDoWhatTheySay) {
     ASSERT_LE(letters.size(), 4u);
   }
 
-  // Only the paper's form at its own size: the first 26 letters come within the prompt, and the query is answered.
+  // Only the paper's form with 26 letters and six digits: the prompt contains all letters, and the answer follows it.
   const AbcDigitsSource paper({.digits_min = 6,
                                .digits_max = 6,
                                .letters_min = 26,

@@ -1,4 +1,4 @@
-// What holds for every task: an instance is what was asked for, its prompt alone gives its answers, and nothing else.
+// Properties of all tasks: an instance satisfies its request, and its prompt alone determines exactly its answers.
 
 #include "tamis/data/registry.h"
 
@@ -101,7 +101,7 @@ void expect_right(const Task& task, const TaskRequest& request, uint64_t index) 
   }
 }
 
-/// Everything that a model gets to see.
+/// Everything that is visible to a model.
 std::string prompt_of(const Instance& instance) {
   if (const auto* text = std::get_if<TextInstance>(&instance)) return text->prompt;
   std::string ids;
@@ -150,7 +150,7 @@ TEST_P(Registry, InstancesAreTheSameEveryTimeAndDiffer) {
 }
 
 TEST_P(Registry, DrawsDepthsWhenNoneIsGiven) {
-  if (!GetParam().takes_depth) GTEST_SKIP() << "its places are drawn anyway";
+  if (!GetParam().takes_depth) GTEST_SKIP() << "its positions are always random";
   std::vector<double> depths;
   for (uint64_t index = 0; index < 200; ++index) {
     depths.push_back(

@@ -59,13 +59,13 @@ size_t first_counted(const Example& example) {
          example.targets.begin();
 }
 
-/// Positions up to the last that counts.
+/// Number of positions up to the last one with a target.
 size_t counted_end(const Example& example) {
   return example.targets.rend() -
          std::find_if(example.targets.rbegin(), example.targets.rend(), [](int64_t t) { return t != kIgnore; });
 }
 
-/// What is asked for is one run of bytes up to a line end: right, whatever the order, and within what a model may say.
+/// The targets are contiguous bytes up to a newline: they form a right answer, within the number of bytes to generate.
 void expect_text_example(const TextTask& task, const Example& example) {
   const size_t first = first_counted(example), end = counted_end(example);
   const std::string said = text_of_bytes(std::span(example.targets).subspan(first, end - first));
@@ -116,7 +116,7 @@ TEST_P(TaskSources, EveryTokenCountsUnlessOnlyAnswersDo) {
     for (size_t t = 0; t < end; ++t) {
       ASSERT_EQ(all.targets[t], asked.targets[t] != kIgnore ? asked.targets[t] : all.tokens[t + 1]) << t;
     }
-    const size_t padding = std::min(end + 1, all.tokens.size());  // the last id may ask for nothing
+    const size_t padding = std::min(end + 1, all.tokens.size());  // the last id may have no target
     EXPECT_THAT(std::vector(all.tokens.begin() + static_cast<int64_t>(padding), all.tokens.end()), Each(0));
   }
 }
@@ -143,7 +143,7 @@ TEST_P(TaskSources, ManyInstancesFollowEachOther) {
   const auto counted = [](const std::vector<int64_t>& targets) {
     return std::ranges::count_if(targets, [](int64_t target) { return target != kIgnore; });
   };
-  const size_t begun = counted_end(first);  // an instance may be shorter than asked for
+  const size_t begun = counted_end(first);  // an instance may be shorter than requested
   EXPECT_TRUE(std::equal(first.tokens.begin(), first.tokens.begin() + static_cast<int64_t>(begun), all.tokens.begin()));
   EXPECT_TRUE(
       std::equal(first.targets.begin(), first.targets.begin() + static_cast<int64_t>(begun), all.targets.begin()));

@@ -58,7 +58,7 @@ TEST(TaskText, TheFirstNumberCounts) {
 
 TEST(TaskText, TheShareOfContainedAnswersIgnoresTheCase) {
   EXPECT_EQ(contained_share("abcde, FGHIJ", Answers{"ABCDE", "FGHIJ", "KLMNO", "PQRST"}), 0.5);
-  EXPECT_EQ(contained_share("It is 1234567890", Answers{"1234567"}), 1);  // as the harness does
+  EXPECT_EQ(contained_share("It is 1234567890", Answers{"1234567"}), 1);  // as in the harness
   EXPECT_EQ(contained_share("", Answers{"1"}), 0);
 }
 

@@ -13,7 +13,7 @@ TEST(StopFilter, ShowsWhatCannotBecomeAStopString) {
   EXPECT_EQ(filter.push("abc"), "abc");
   EXPECT_EQ(filter.push("E"), "");
   EXPECT_EQ(filter.push("N"), "");
-  EXPECT_EQ(filter.push("E"), "EN");  // the last E may begin again
+  EXPECT_EQ(filter.push("E"), "EN");  // the last E may begin the stop string
   EXPECT_EQ(filter.push("N\n"), "EN");
   EXPECT_FALSE(filter.stopped());
   EXPECT_EQ(filter.push("\nmore"), "");

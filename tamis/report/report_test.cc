@@ -39,7 +39,7 @@ models::RelevanceMap small_map() {
   const at::Tensor trim_HTT = at::zeros({1, 4, 4});
   trim_HTT[0][0][0] = 1.0f;
   trim_HTT[0][2][0] = 0.25f;
-  trim_HTT[0][3][3] = 1e-20f;  // accepted, if barely
+  trim_HTT[0][3][3] = 1e-20f;  // barely accepted
   models::RelevanceMap map;
   map.layer = 3;
   map.trim = trim_HTT;
@@ -51,7 +51,7 @@ models::RelevanceMap small_map() {
   return map;
 }
 
-/// A head of softmax attention: causal rows that add up to 1.
+/// A head of softmax attention: causal rows with a sum of 1.
 models::RelevanceMap softmax_map(int64_t T) {
   const at::Tensor scores_TT = 4 * at::randn({T, T}, at::make_generator<at::CPUGeneratorImpl>(7));
   models::RelevanceMap map;
@@ -78,7 +78,7 @@ TEST(EncodeMap, KeepsAFloat16APairInsideTheWindowAndShortensZeros) {
   EXPECT_EQ(tile["mechanism"], "screening");
   EXPECT_EQ(tile["selects"], true);
   EXPECT_TRUE(tile["scale"].is_null());
-  // Queries 0..3 have 1, 2, 3, 3 keys: 1 | 0 0 | 0.5 0 0 | 0 0 1e-10; what is above zero never becomes zero.
+  // Queries 0..3 have 1, 2, 3, 3 keys: 1 | 0 0 | 0.5 0 0 | 0 0 1e-10; positive weights remain positive.
   EXPECT_EQ(tile["numbers"], base64(halves({0x3c00, 0, 2, 0x3800, 0, 4, 1})));
   EXPECT_DOUBLE_EQ(tile["nonzero"], 3.0 / 9.0);
   EXPECT_DOUBLE_EQ(tile["keys"], 1.0);

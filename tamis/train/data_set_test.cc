@@ -114,7 +114,7 @@ TEST(DataSet, IdsOfATaskHaveToBeTheModels) {
   EXPECT_NO_THROW(open(large));
 }
 
-/// Says that it is another one.
+/// A tokenizer with another name.
 class OtherTokenizer : public text::Tokenizer {
  public:
   std::string name() const override { return "other"; }

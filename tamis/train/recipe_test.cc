@@ -62,7 +62,7 @@ TEST(Recipe, OverridesAreTypedLikeTheFile) {
   EXPECT_THAT(recipe.data.sources.at(1).files, ::testing::ElementsAre("a.txt"));
 }
 
-/// All that are shipped, but for the shootout's, which has a reader of its own.
+/// All recipes in recipes/ except the shootout's, which another reader reads.
 TEST(Recipe, EveryShippedOneIsRead) {
   const TemporaryDirectory directory;
   const std::string file = directory.write("a.txt", "abc").string();
@@ -71,7 +71,7 @@ TEST(Recipe, EveryShippedOneIsRead) {
     const std::string name = entry.path().filename();
     if (name == "shootout.toml") continue;
     std::vector<std::string> own;
-    for (const char* source : {"text", "plays"}) {  // bring your own text
+    for (const char* source : {"text", "plays"}) {  // recipes without a text of their own
       const bool asks = read_file(entry.path()).find(fmt::format("[data.sources.{}]", source)) != std::string::npos;
       if (asks) own.push_back(fmt::format("data.sources.{}.files={}", source, file));
     }
@@ -189,7 +189,7 @@ TEST(Recipe, OnlyDifferencesThatMatterAreDifferences) {
   auto with_what_nobody_heeds = sliding("0", 6);
   with_what_nobody_heeds["model"]["alpha"] = 1.5;
   EXPECT_EQ(first_difference(with_what_nobody_heeds, sliding("0", 6)), "");
-  auto of_an_earlier_version = sliding("0", 6);  // which did not know this key
+  auto of_an_earlier_version = sliding("0", 6);  // did not have this key
   of_an_earlier_version["train"].erase("window_short");
   EXPECT_EQ(first_difference(of_an_earlier_version, sliding("0", 6)), "");
   EXPECT_EQ(first_difference(of_an_earlier_version, sliding("3", 6)), "train.window_short was absent, is 3");

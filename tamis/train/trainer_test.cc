@@ -13,7 +13,7 @@ namespace {
 using tamis::testing::error_of;
 using ::testing::HasSubstr;
 
-/// A trainer on the tiny recipe, changed by `overrides`.
+/// A trainer for the tiny recipe with `overrides`.
 struct Tiny {
   explicit Tiny(std::vector<std::string> overrides = {})
       : recipe(load_recipe(directory.write("tiny.toml", testing::kTinyRecipe), overrides)),
@@ -117,7 +117,7 @@ TEST(Trainer, DivergenceNamesTheFirstActivation) {
   Tiny tiny;
   const at::NoGradGuard no_grad;
   for (const auto& parameter : tiny.trainer.optimizer().parameters()) {
-    // exp(s_O) is infinite: the output of layer 1 is the first that cannot be finite.
+    // exp(s_O) is infinite, so the output of layer 1 is the first non-finite activation.
     if (parameter.name == "layers.1.s_O") parameter.tensor.fill_(1e4);
   }
   const at::AutoGradMode grad(true);

@@ -1,4 +1,4 @@
-// Gives every file of the corpora to its target: what fuzzing found once is not found again.
+// Runs every target on its corpus, which contains the inputs of earlier findings.
 
 #include <gtest/gtest.h>
 
