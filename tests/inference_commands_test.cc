@@ -106,7 +106,7 @@ TEST_F(InferenceCommands, ScoreNeedsNoTokenizerForIds) {
   EXPECT_EQ(outcome.out, "{\"tokens\":[63],\"logprobs\":[null]}\n") << outcome.err;
 }
 
-TEST_F(InferenceCommands, ScoreShowsATableToPeople) {
+TEST_F(InferenceCommands, ScorePrintsATable) {
   const Outcome outcome = tamis({"score", run_, directory_.write("text", "a\n").string()});
   EXPECT_EQ(outcome.code, 0);
   EXPECT_THAT(outcome.out, HasSubstr("97            -  \"a\"\n"));
@@ -218,7 +218,7 @@ TEST_F(InferenceCommands, EvalAbcDigitsKeepsItsResultInTheRun) {
   EXPECT_FALSE(fs::exists(checkpoint_ / "eval"));
 }
 
-TEST_F(InferenceCommands, EvalAsksEveryTask) {
+TEST_F(InferenceCommands, EvalRunsEveryTask) {
   const Outcome passkey = tamis({"eval", "passkey", run_, "--lengths", "400,800", "--depths", "0.5", "--instances", "3",
                                  "--cell-tokens", "800", "--json"});
   ASSERT_EQ(passkey.code, 0) << passkey.err;
@@ -277,7 +277,7 @@ TEST_F(InferenceCommands, EvalRefusesBadInput) {
   expect_refused({"eval", "loss", run_, path().string()}, 3, path().string());
 }
 
-TEST_F(InferenceCommands, AnUnknownCommandNamesTheNearest) {
+TEST_F(InferenceCommands, UnknownCommandsSuggestTheClosest) {
   expect_refused({"generat", run_}, 2, "unknown command \"generat\"; did you mean \"generate\"?");
 }
 

@@ -22,7 +22,7 @@ int64_t page_faults() {
   return usage.ru_minflt;
 }
 
-TEST(Arena, KeepsWhatIsReleased) {
+TEST(Arena, ReusesReleasedBlocks) {
   Arena arena(1024 * kMega);
   void* block = arena.allocate(100 * kMega);
   ASSERT_NE(block, nullptr);
@@ -101,7 +101,7 @@ TEST(Arena, TrimGivesMemoryBack) {
   EXPECT_EQ(arena.allocate(300 * kMega), block);
 }
 
-TEST(Arena, SaysWhenItsAddressSpaceIsUsedUp) {
+TEST(Arena, ReportsAnExhaustedAddressSpace) {
   Arena arena(16 * kMega);
   EXPECT_EQ(arena.allocate(64 * kMega), nullptr);
   EXPECT_NE(arena.allocate(8 * kMega), nullptr);

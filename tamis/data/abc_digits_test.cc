@@ -79,7 +79,7 @@ TEST(AbcDigits, TheShortestPromptHoldsEveryLetterOnce) {
   EXPECT_EQ(instance.target_line, 12);
 }
 
-TEST(AbcDigits, RefusesWhatCannotBe) {
+TEST(AbcDigits, RefusesImpossibleRequests) {
   const auto error_of = [](int64_t length, double depth) -> std::string {
     try {
       abc_digits_instance(length, depth, 0, 0);
@@ -95,7 +95,7 @@ TEST(AbcDigits, RefusesWhatCannotBe) {
   EXPECT_THAT(error_of(256, std::nan("")), HasSubstr("depth must be in 0..1"));
 }
 
-TEST(AbcDigits, InstancesAreTheSameEveryTimeAndDiffer) {
+TEST(AbcDigits, InstancesAreReproducibleAndDistinct) {
   std::set<std::string> prompts;
   for (uint64_t index = 0; index < 500; ++index) {
     const auto instance = abc_digits_instance(256, 0.5, 7, index);
@@ -177,7 +177,7 @@ TEST(AbcDigitsSource, AccessIsRandomAndSeedsDiffer) {
   EXPECT_NE(source.example(0, 128).tokens, source.example(1, 128).tokens);
 }
 
-TEST(AbcDigitsSource, KnobsDoWhatTheySay) {
+TEST(AbcDigitsSource, OptionsHaveTheirEffect) {
   const AbcDigitsSource narrow({.digits_min = 3,
                                 .digits_max = 3,
                                 .letters_min = 4,

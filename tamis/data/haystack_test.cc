@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(Haystack, NoiseIsFiveSentencesAgainAndAgain) {
+TEST(Haystack, NoiseRepeatsFiveSentences) {
   const Haystack noise;
   EXPECT_EQ(noise.sentences().size(), 5u);
   EXPECT_THAT(noise.take(19 + 1 + 16), ElementsAre("The grass is green.", "The sky is blue."));
@@ -34,7 +34,7 @@ TEST(Haystack, SentencesOfATextEndWithTheirMarksAndQuotes) {
                                                 "\xe2\x80\x9cHm.\xe2\x80\x9d", "At 3.5 percent and \xef\xbf\xbd more"));
 }
 
-TEST(Haystack, RefusesWhatHidesNothing) {
+TEST(Haystack, RefusesUnsuitableTexts) {
   const tamis::testing::TemporaryDirectory directory;
   const auto refused = [&](const std::string& text) {
     const auto path = directory.write("a.txt", text);

@@ -118,7 +118,7 @@ TEST_P(Registry, ThePromptAloneGivesTheAnswersAndNoOthers) {
   }
 }
 
-TEST_P(Registry, LongInstancesToo) {
+TEST_P(Registry, LongPromptsGiveTheAnswersToo) {
   const Instance instance = make_instance(GetParam(), request(131'072), 0);
   if (const auto* text = std::get_if<TextTask>(&GetParam().kind)) {
     const auto& made = std::get<TextInstance>(instance);
@@ -135,7 +135,7 @@ TEST_P(Registry, LongInstancesToo) {
   }
 }
 
-TEST_P(Registry, InstancesAreTheSameEveryTimeAndDiffer) {
+TEST_P(Registry, InstancesAreReproducibleAndDistinct) {
   std::set<std::string> prompts;
   const TaskRequest one = request(GetParam().default_length);
   for (uint64_t index = 0; index < 200; ++index) {
@@ -160,7 +160,7 @@ TEST_P(Registry, DrawsDepthsWhenNoneIsGiven) {
   EXPECT_GT(*std::max_element(depths.begin(), depths.end()), 0.9);
 }
 
-TEST_P(Registry, RefusesWhatCannotBe) {
+TEST_P(Registry, RefusesImpossibleRequests) {
   const Task& task = GetParam();
   const auto refused = [&](TaskRequest asked, const std::string& text) {
     const auto [code, said] = error_of([&] { make_instance(task, asked, 0); });
@@ -193,7 +193,7 @@ TEST_P(Registry, RefusesWhatCannotBe) {
 INSTANTIATE_TEST_SUITE_P(Tasks, Registry, ::testing::ValuesIn(tasks()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(FindTask, NamesTheNearest) {
+TEST(FindTask, SuggestsTheClosestName) {
   EXPECT_EQ(find_task("passkey").name, "passkey");
   const auto [code, said] = error_of([] { find_task("paskey"); });
   EXPECT_EQ(code, ExitCode::kUsage);

@@ -88,7 +88,7 @@ void expect_token_example(const TokenTask& task, const Settings& settings, const
   }
 }
 
-TEST_P(TaskSources, TargetsAreWhatTheTokensGive) {
+TEST_P(TaskSources, TargetsFollowFromTheTokens) {
   const Task& task = GetParam();
   Settings settings;
   for (const Setting& setting : task.settings) settings[setting.name] = setting.value;
@@ -155,7 +155,7 @@ TEST_P(TaskSources, ManyInstancesFollowEachOther) {
   EXPECT_THAT(error_of([&] { TaskSource(with).example(0, length); }).second, HasSubstr("length must be at most the"));
 }
 
-TEST_P(TaskSources, ExamplesAreTheSameEveryTimeAndDiffer) {
+TEST_P(TaskSources, ExamplesAreReproducibleAndDistinct) {
   TaskSourceOptions other = options();
   other.seed = kSeed + 1;
   const TaskSource one = source();
@@ -170,7 +170,7 @@ TEST_P(TaskSources, ExamplesAreTheSameEveryTimeAndDiffer) {
   EXPECT_FALSE(seen.contains(TaskSource(other).example(0, length()).tokens));
 }
 
-TEST_P(TaskSources, NeverDrawWhatAnEvaluationDraws) {
+TEST_P(TaskSources, NeverDrawEvaluationInstances) {
   const TaskSource training = source();
   const std::string haystack = options().haystack;
   const auto text = haystack.empty() ? std::nullopt : std::optional<Haystack>(haystack);
@@ -190,7 +190,7 @@ TEST_P(TaskSources, NeverDrawWhatAnEvaluationDraws) {
   }
 }
 
-TEST_P(TaskSources, RefuseWhatCannotBe) {
+TEST_P(TaskSources, RefuseImpossibleOptions) {
   const auto refused = [](const auto& work, const std::string& text) {
     const auto [code, said] = error_of(work);
     EXPECT_EQ(code, ExitCode::kUsage);
@@ -213,7 +213,7 @@ TEST_P(TaskSources, RefuseWhatCannotBe) {
 INSTANTIATE_TEST_SUITE_P(Tasks, TaskSources, ::testing::ValuesIn(tasks()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(TaskSource, SettingsMakeOtherSequences) {
+TEST(TaskSource, SettingsChangeTheSequences) {
   const TaskSource source({.task = "mqar", .settings = {{"pairs", 2}, {"vocab", 16}}});
   EXPECT_EQ(source.vocab_size(), 16);
   EXPECT_EQ(source.min_length(), 8);

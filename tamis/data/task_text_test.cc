@@ -11,7 +11,7 @@ using ::testing::IsEmpty;
 
 using Answers = std::vector<std::string>;
 
-TEST(TaskText, AppendingNotesWhereTheAnswersLie) {
+TEST(TaskText, AppendingRecordsTheAnswerSpans) {
   const std::vector<Piece> pieces = {
       plain_piece("ab"), {.text = "c=12.", .answer = 1, .span = {2, 4}}, {.text = "3", .answer = 0, .span = {0, 1}}};
   std::string prompt = "> ";

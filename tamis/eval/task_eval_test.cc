@@ -187,7 +187,7 @@ TEST(TaskEval, ExpandedWindowsReachTheModel) {
   for (const TaskCell& cell : result.cells) EXPECT_EQ(cell.correct, 7);
 }
 
-TEST(TaskEval, BatchesAsTheMemoryAllows) {
+TEST(TaskEval, BatchesAreLimitedByMemory) {
   TaskEvalOptions options = kSmall;
   options.chunk_tokens = 100;
   options.state_bytes = 3 * static_cast<int64_t>(kMemory);
@@ -284,7 +284,7 @@ TEST(TaskEval, ScoresTheShareOfTokensThatAreRight) {
   EXPECT_DOUBLE_EQ(json["by_length"][1]["score"], result.total(64).score_sum / 9);
 }
 
-TEST(TaskEval, SaysWhichVocabularyTheModelHas) {
+TEST(TaskEval, ReportsTheVocabularyOfTheModel) {
   const auto [code, text] =
       error_of([&] { evaluate_task(oracle(SIZE_MAX, solver_of("mqar", {})), {.task = "mqar", .lengths = {64}}); });
   EXPECT_EQ(code, ExitCode::kUsage);
@@ -314,7 +314,7 @@ TEST(TaskEval, EveryTaskHasDefaultsThatFit) {
   EXPECT_EQ(default_options(data::find_task("mqar")).lengths, (std::vector<int64_t>{64, 128, 256, 512, 1024}));
 }
 
-TEST(TaskEval, HidesNeedlesInATextOfTheUsers) {
+TEST(TaskEval, HidesNeedlesInAGivenText) {
   const tamis::testing::TemporaryDirectory directory;
   const auto essays = directory.write("essays.txt", "It was a dark night. Nobody had come.");
   const auto loaded = infer::load(infer::testing::write_checkpoint(directory.path() / "model"));

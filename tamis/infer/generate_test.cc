@@ -115,7 +115,7 @@ TEST(Decoder, APromptThatMemoryCannotHoldIsRefusedBeforeItIsRead) {
   EXPECT_EQ(decoder.logits_after(prompt.narrow(1, 0, 5000), 2048).size(1), 37) << "what fits is read";
 }
 
-TEST(Load, NamesWhatIsWrong) {
+TEST(Load, NamesTheProblem) {
   const TemporaryDirectory directory;
   const auto error = [](const std::filesystem::path& path) {
     const auto [code, text] = error_of([&] { load(path); });
@@ -134,7 +134,7 @@ TEST(Load, NamesWhatIsWrong) {
   EXPECT_THAT(error(bare), HasSubstr("tokenizer.json"));
 }
 
-TEST(Load, TakesTheNewestCheckpointOfARun) {
+TEST(Load, LoadsTheNewestCheckpointOfARun) {
   const TemporaryDirectory directory;
   testing::write_checkpoint(directory.path() / "checkpoints" / "step-20");
   testing::write_checkpoint(directory.path() / "checkpoints" / "step-100");

@@ -8,7 +8,7 @@
 namespace tamis::infer {
 namespace {
 
-TEST(StopFilter, ShowsWhatCannotBecomeAStopString) {
+TEST(StopFilter, ReturnsTextThatCannotBecomeAStopString) {
   StopFilter filter({"END", "\n\n"});
   EXPECT_EQ(filter.push("abc"), "abc");
   EXPECT_EQ(filter.push("E"), "");
@@ -22,7 +22,7 @@ TEST(StopFilter, ShowsWhatCannotBecomeAStopString) {
   EXPECT_EQ(filter.finish(), "");
 }
 
-TEST(StopFilter, FinishShowsTheRest) {
+TEST(StopFilter, FinishReturnsTheRest) {
   StopFilter filter({"END"});
   EXPECT_EQ(filter.push("aEN"), "a");
   EXPECT_EQ(filter.finish(), "EN");

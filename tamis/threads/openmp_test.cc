@@ -58,13 +58,13 @@ TEST(OpenMp, ItsRegionsRunOnTheTeam) {
   EXPECT_EQ(omp_get_num_threads(), 1);
 }
 
-TEST(OpenMp, EveryWorkerComesOnceForAnyNumberOfThreads) {
+TEST(OpenMp, EveryWorkerRunsOnceForAnyNumberOfThreads) {
   for (const int workers : {2, 5, 3, 1, 4, 64, 2}) {
     EXPECT_EQ(workers_of_region(workers), std::vector<int>(workers, workers));
   }
 }
 
-TEST(OpenMp, TheNumberOfThreadsThatWasSetIsTheDefault) {
+TEST(OpenMp, TheNumberOfThreadsIsTheDefault) {
   const int before = omp_get_max_threads();
   omp_set_num_threads(3);
   std::atomic<int> workers{0};

@@ -78,7 +78,7 @@ TEST(Trainer, Bfloat16StaysNearFloat32) {
   EXPECT_NEAR(bfloat16.losses(1)[0], float32.losses(1)[0], 0.02);
 }
 
-TEST(Trainer, ClipsLongGradients) {
+TEST(Trainer, ClipsGradients) {
   Tiny free, clipped({"train.clip=0.001"});
   EXPECT_EQ(free.trainer.step(0).gradient_norm, clipped.trainer.step(0).gradient_norm);
   EXPECT_GT(free.trainer.optimizer().first_moments()[0].norm().item<double>(),
@@ -100,7 +100,7 @@ TEST(Trainer, StochasticWindowsAreDrawnPerStepAndEndLong) {
   for (int64_t step = 0; step < 900; ++step) EXPECT_FALSE(stochastic_window(recipe, step));
 }
 
-TEST(Trainer, AShortWindowChangesWhatSlidingWindowsSee) {
+TEST(Trainer, AShortWindowRestrictsSlidingWindows) {
   const std::vector<std::string> swax = {"model.model_type=transformer", "model.pattern=w", "model.window=64",
                                          "train.window_long_last=0"};
   auto with = [&](std::vector<std::string> more) {
