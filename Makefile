@@ -1,4 +1,4 @@
-# make demo | test | install | python | bench | peers | ruler | fuzz | lint | format: `make help` says what each does.
+# make demo | test | install | python | bench | peers | ruler | fuzz | lint | format: `make help` describes them.
 PRESET ?= release
 PREFIX ?= /usr/local
 BUILD := build/$(PRESET)
@@ -20,7 +20,7 @@ configure: setup
 build: configure     ## build the program, the operators and the tests
 	@$(NINJA)
 
-demo: configure      ## train a Multiscreen that retrieves, evaluate it, write report.html (FULL=1: 100 instances a cell)
+demo: configure      ## train a Multiscreen that retrieves, evaluate it, write report.html (FULL=1: 100 instances per cell)
 	@$(NINJA) tamis
 	@scripts/demo.sh $(BUILD)/tamis $(if $(FULL),--full)
 
@@ -32,7 +32,7 @@ install-test: configure ## install into a temporary directory, build a program a
 	@$(NINJA) tamis tamis_ops tamis_documents
 	@python3 tests/install_test.py $(BUILD)/tamis --consumer
 
-test: setup-test build ## build and run every test (PRESET=asan or tsan for the sanitizers; ISA=avx2 or avx512: on no newer instructions)
+test: setup-test build ## build and run every test (PRESET=asan or tsan for the sanitizers; ISA=avx2 or avx512: at most these instructions)
 	@scripts/test.sh $(BUILD) $(ISA)
 
 setup-test:
@@ -48,7 +48,7 @@ bench: configure     ## micro-benchmarks of the operators and the model
 	@$(BUILD)/tamis_ops_bench
 	@$(BUILD)/tamis_models_bench
 
-peers: configure     ## measure beside peers in PyTorch, an hour; PEERS="--quick" and other options: bench/README.md
+peers: configure     ## compare with peers in PyTorch, one hour; PEERS="--quick" and other options: bench/README.md
 	@scripts/setup.sh bench
 	@$(NINJA) tamis tamis_ops
 	@$(VENV)/bin/python bench/peers.py $(PEERS)

@@ -1,5 +1,5 @@
-# Which commit a build is of: tamis_build_commit(target) adds `const char* tamis::train::build_commit()`. Git is asked at
-# every build; the one small file is compiled again only when the answer changes.
+# tamis_build_commit(target) adds `const char* tamis::train::build_commit()`, the git commit of the build. It is determined
+# at every build; the file is compiled again only when it changes.
 
 function(tamis_build_commit target)
   set(source ${CMAKE_CURRENT_BINARY_DIR}/tamis_build_commit.cc)

@@ -1,5 +1,5 @@
-# Fuzzing of the readers: tests/fuzz. With TAMIS_FUZZ (the preset `fuzz`, clang) the program tamis_fuzz; in every other
-# build the test fuzz_replay, which gives the corpora to the same functions.
+# Fuzzing of the file readers (tests/fuzz). With TAMIS_FUZZ (preset `fuzz`, clang) builds the program tamis_fuzz, otherwise
+# the test fuzz_replay, which runs the same functions on the corpora.
 
 option(TAMIS_FUZZ "Build tamis_fuzz with libFuzzer and AddressSanitizer (clang)" OFF)
 if(TAMIS_FUZZ AND NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
@@ -14,7 +14,7 @@ function(tamis_fuzz_targets)
   if(TAMIS_FUZZ)
     add_executable(tamis_fuzz ${folder}/targets.cc ${folder}/fuzz_main.cc)
     target_link_libraries(tamis_fuzz PRIVATE ${arg_USES})
-    # Operators and kernels, nine tenths of the compiling, are left out: readers call none of them.
+    # Without operators and kernels, nine tenths of the compile time; readers do not call them.
     target_link_options(tamis_fuzz PRIVATE -fsanitize=fuzzer -Wl,--unresolved-symbols=ignore-all)
     tamis_uses_torch(tamis_fuzz)
   elseif(TAMIS_TESTS)

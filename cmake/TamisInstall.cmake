@@ -1,5 +1,5 @@
-# `make install`: the program, the operators as a library with their headers and a CMake package, manual pages,
-# completions and recipes. LibTorch is not copied: programs and libraries find it where it was when they were built.
+# `make install`: the program, the operator library with its headers and a CMake package, manual pages, completions and
+# recipes. LibTorch is not installed: programs and libraries load it from where it was at build time.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -19,7 +19,7 @@ install(TARGETS tamis RUNTIME)
 install(TARGETS tamis_commands LIBRARY DESTINATION ${tamis_private_libdir})
 install(TARGETS tamis_ops LIBRARY)
 
-# The contract of each operator, and what these headers include.
+# The public header of each operator, and the headers that these include.
 file(GLOB tamis_operator_folders LIST_DIRECTORIES true RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tamis/ops/*)
 set(tamis_headers tamis/ops/attention_token.h tamis/ops/linear.h tamis/ops/screening/screening_state.h
     tamis/ops/screening/screening_tiles.h tamis/kernels/attention.h tamis/kernels/rows.h)
@@ -41,7 +41,7 @@ write_basic_package_version_file(tamis-config-version.cmake COMPATIBILITY SameMi
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tamis-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/tamis-config-version.cmake
         DESTINATION ${tamis_package})
 
-# What the program says of itself, in the places where shells and `man` look for it.
+# Completions and manual pages, which the program generates, in the directories where shells and `man` find them.
 set(tamis_documents ${CMAKE_CURRENT_BINARY_DIR}/documents)
 add_custom_command(
   OUTPUT ${tamis_documents}/made

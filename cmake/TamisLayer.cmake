@@ -1,17 +1,17 @@
 # One CMake target per layer: tamis_<layer>, its tests tamis_<layer>_test and its micro-benchmarks tamis_<layer>_bench.
-# Files are found by their names: *_test.cc, *_bench.cc, *_kernel.cc and options.cc (no torch) and the rest.
+# Files are assigned by name: *_test.cc, *_bench.cc, *_kernel.cc and options.cc (both without torch), and the rest.
 
-# Compiles the sources of a target in batches: LibTorch's headers cost seconds in every file, and most of a build.
-# An operator's own file, its test and its benchmark (tamis/ops/<name>/<name>*.cc) stay alone, and so do the sources
-# of tamis/data: they give the same names to what is private to each. Kernels and their tests include themselves once for
-# every instruction set.
+# Compiles the sources of a target in batches (unity build), because parsing LibTorch's headers takes seconds per file
+# and most of the build time. Compiled separately are an operator's main file, test and benchmark
+# (tamis/ops/<name>/<name>*.cc) and the sources of tamis/data, which use the same names in anonymous namespaces, and
+# kernels and their tests, which include themselves once per instruction set.
 function(tamis_in_batches)
   if(NOT TAMIS_BATCHES)
     return()
   endif()
   foreach(target ${ARGN})
     if(TARGET ${target})
-      if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # a file of a batch counts as a header
+      if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # GCC treats the files of a batch as headers
         target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
       endif()
       set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${TAMIS_BATCH_SIZE})
@@ -85,8 +85,8 @@ function(tamis_layer layer)
   endif()
 endfunction()
 
-# The team of threads that serves OpenMP's parallel regions. Objects, not an archive: nobody but the libraries that the
-# program opens later calls these functions, and the program has to export them.
+# The thread team that runs OpenMP's parallel regions. An object library, because an archive would drop these functions:
+# they are called only by shared libraries that are loaded later, and the program must export them.
 function(tamis_threads_layer layer)
   tamis_find_sources(${layer})
   find_package(Threads REQUIRED)
@@ -100,7 +100,7 @@ function(tamis_threads_layer layer)
   endif()
 endfunction()
 
-# Everything that never sees torch: tamis/kernels and each operator's *_kernel.cc.
+# All code without torch: tamis/kernels and each operator's *_kernel.cc.
 function(tamis_kernel_layer layer)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;LINK")
   list(TRANSFORM arg_USES PREPEND tamis_)
@@ -108,14 +108,14 @@ function(tamis_kernel_layer layer)
   set(operator_kernels ${layer_kernels})
   tamis_find_sources(${layer})
   list(APPEND layer_sources ${layer_kernels} ${operator_kernels})
-  if(TAMIS_FUZZ)  # no reader runs a kernel
+  if(TAMIS_FUZZ)  # readers do not call kernels
     set(layer_sources "")
   endif()
   tamis_static_layer(${layer} ${arg_USES} ${arg_LINK})
   tamis_add_tests(${layer})
 endfunction()
 
-# What a caller may choose, without torch: the options.cc of every layer.
+# The options of all layers (options.cc), without torch.
 function(tamis_options_layer layer)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;LINK")
   list(TRANSFORM arg_USES PREPEND tamis_)
@@ -123,12 +123,12 @@ function(tamis_options_layer layer)
   tamis_static_layer(${layer} ${arg_USES} ${arg_LINK})
 endfunction()
 
-# The operators, as the one shared library that PyTorch loads too.
+# The operators, as a shared library that PyTorch can load too.
 function(tamis_operator_layer layer)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;LINK")
   list(TRANSFORM arg_USES PREPEND tamis_)
   tamis_find_sources(${layer})
-  if(TAMIS_FUZZ)  # nor an operator
+  if(TAMIS_FUZZ)  # readers do not call operators
     set(layer_sources "")
     tamis_static_layer(${layer} ${arg_USES} ${arg_LINK})
     return()
@@ -195,7 +195,8 @@ function(tamis_program name)
   target_compile_definitions(${name} PRIVATE TAMIS_LIBRARY="$<TARGET_FILE_NAME:tamis_${arg_OPENS}>" TAMIS_RUN=${run})
 endfunction()
 
-# tests/*_test.cc cross layers or drive the program itself. Named as their files: a layer's own test has the layer's name.
+# tests/*_test.cc test several layers together, or the program itself. The name of a test is that of its file; a layer's
+# own test has the name of the layer.
 function(tamis_tests_across_layers)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "" "USES")
   list(TRANSFORM arg_USES PREPEND tamis_)

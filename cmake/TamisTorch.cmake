@@ -1,6 +1,6 @@
 # The target tamis_torch: LibTorch's headers and libraries.
 #
-# A CPU build links libtorch_cpu and libc10 by name, because the TorchConfig.cmake of the PyPI wheel asks for a CUDA
+# A CPU build links libtorch_cpu and libc10 by name, because the TorchConfig.cmake of the PyPI wheel requires a CUDA
 # toolkit. With a CUDA toolkit (nvcc on the PATH) and libtorch_cuda in the directory, the CUDA libraries are linked too.
 
 set(torch_root "${TAMIS_TORCH}")
@@ -12,8 +12,8 @@ if(NOT EXISTS "${torch_root}/lib/libtorch_cpu.so")
                       "LibTorch >= 2.11 with `make TAMIS_TORCH=/path/to/libtorch`")
 endif()
 
-# ATen's threads are OpenMP's: use the runtime that libtorch_cpu itself loads, so that there is one pool.
-if(NOT TAMIS_FUZZ)  # with clang that would be another runtime; readers need no threads
+# ATen uses OpenMP threads: use the runtime that libtorch_cpu loads, so that there is one thread pool.
+if(NOT TAMIS_FUZZ)  # clang would use another runtime; readers need no threads
   find_package(OpenMP REQUIRED)
 endif()
 file(GLOB torch_openmp ${torch_root}/lib/libgomp*.so*)
@@ -27,12 +27,12 @@ target_include_directories(tamis_torch SYSTEM INTERFACE ${torch_root}/include
 target_link_libraries(tamis_torch INTERFACE ${torch_root}/lib/libtorch_cpu.so ${torch_root}/lib/libc10.so
                                             ${torch_openmp})
 target_compile_options(tamis_torch INTERFACE ${OpenMP_CXX_FLAGS})
-# Some LibTorch versions bring their own fmt headers without a library; header-only, either fmt works.
+# Some LibTorch versions include fmt headers without a library; as header-only code, either version works.
 target_compile_definitions(tamis_torch INTERFACE FMT_HEADER_ONLY)
 if(TAMIS_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(tamis_torch INTERFACE -Wno-tsan)  # the headers use atomic_thread_fence, which it cannot follow
 endif()
-# The wheel's CUDA stubs sit in neighbouring packages that libtorch_cpu finds by itself at run time.
+# The wheel's CUDA stubs are in other packages, which libtorch_cpu finds at run time.
 target_link_options(tamis_torch INTERFACE -Wl,--allow-shlib-undefined)
 
 find_program(TAMIS_NVCC nvcc)
@@ -45,7 +45,7 @@ else()
   message(STATUS "LibTorch, CPU only: ${torch_root}")
 endif()
 
-# Torch headers cost many seconds a file: compiled once here and reused by every target that uses torch.
+# Parsing the torch headers takes many seconds per file, so they are precompiled once for all targets that use torch.
 add_library(tamis_torch_header STATIC ${PROJECT_SOURCE_DIR}/cmake/torch_header.cc)
 target_link_libraries(tamis_torch_header PUBLIC tamis_torch tamis_flags)
 target_precompile_headers(tamis_torch_header PRIVATE <ATen/ATen.h> <torch/csrc/autograd/autograd.h>

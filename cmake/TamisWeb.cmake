@@ -1,5 +1,5 @@
-# The files of web/ and Plotly, embedded into a library: tamis_embed_web(target) defines tamis::report::web_file there.
-# The assembler includes the bytes as they are, so nothing is converted and an edit of a page costs one small file.
+# tamis_embed_web(target) embeds the files of web/ and Plotly and defines tamis::report::web_file. The assembler includes
+# the bytes unchanged, so that an edit of a page rebuilds only one small file.
 
 set(TAMIS_PLOTLY "" CACHE FILEPATH "plotly.min.js; empty: the one of the plotly wheel in .venv")
 

@@ -1,5 +1,5 @@
-# cmake -DSOURCE=<tree> -DOUTPUT=<file.cc> -P write_commit.cmake: writes the file when the commit is another one. "unknown"
-# where SOURCE is no checkout, such as an unpacked archive, also one inside another project's checkout.
+# cmake -DSOURCE=<tree> -DOUTPUT=<file.cc> -P write_commit.cmake: writes the file if the commit has changed. The commit is
+# "unknown" if SOURCE is not the root of a git checkout, for example an unpacked archive.
 
 set(commit "unknown")
 set(ENV{GIT_OPTIONAL_LOCKS} 0)

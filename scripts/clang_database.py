@@ -17,7 +17,7 @@ GCC_ONLY = {"-Winvalid-pch", "-fpch-preprocess", "-Wno-restrict"}
 
 
 def sees_torch(path, seen):
-    """Whether a file includes torch, itself or through a header of ours; `seen` holds the files looked at."""
+    """Whether a file includes torch directly or through our headers; `seen` collects the visited files."""
     if path in seen or not path.exists():
         return False
     seen.add(path)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The RULER tasks beside lm-evaluation-harness: whether its own code, given the same draws, writes the same prompts.
+"""Compares the RULER tasks with lm-evaluation-harness: its code must generate the same prompts from the same draws.
 
 compare_ruler.py PROGRAM [COUNT]: of each task so many instances (20) of `tamis data generate` are taken apart into keys,
 values, places and sentences. These are what the harness draws: its functions run with them in the place of its random
@@ -24,7 +24,7 @@ VARIABLE = re.compile(r"VAR ([A-Z]+) = (?:(\d{5})|VAR ([A-Z]+) )")
 IN_TEXT = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
 NIAH = (*IN_TEXT, "niah_single_1", "niah_multikey_2", "niah_multikey_3")
 SENTENCES = [f"Sentence {n} of a text that says {n * n} things." for n in range(1, 60)]
-ONE_TOKEN = types.SimpleNamespace(input_ids=[0])  # so that the harness finds every prompt short enough
+ONE_TOKEN = types.SimpleNamespace(input_ids=[0])  # for the harness, every prompt is short enough
 
 
 def instances(program, task, length, count, *options):
@@ -34,7 +34,7 @@ def instances(program, task, length, count, *options):
 
 
 class Replay:
-    """Stands for the module `random`: gives what it was told to give, in this order, and shuffles into `order`."""
+    """Replaces the module `random`: returns the given draws in order, and shuffles into `order`."""
 
     def __init__(self, samples, choices=(), order=()):
         self.samples, self.strings, self.order = list(samples), list(choices), list(order)
@@ -57,7 +57,7 @@ class Replay:
 
 
 def niah_prompt(harness, task, prompt, asked_answers):
-    """What the harness writes with the draws of this prompt: its prompt, its answers, its document."""
+    """The prompt, answers and document that the harness generates with the draws of this prompt."""
     from lm_eval.tasks.ruler import niah_utils
 
     keyed, valued = ("uuids" if task == "niah_multikey_3" else "words"), "numbers"
@@ -109,7 +109,7 @@ def niah_prompt(harness, task, prompt, asked_answers):
         document = harness.generate_samples(
             haystack,
             lambda text: ONE_TOKEN,
-            max_seq_length=129,  # 128 for the answer and the one token of every text: one try, which fits
+            max_seq_length=129,  # 128 for the answer and 1 for the prompt: the first attempt fits
             num_samples=1,
             template=niah_utils.TEMPLATE,
             type_haystack=kind,
@@ -125,11 +125,11 @@ def niah_prompt(harness, task, prompt, asked_answers):
 def split_sentences(context, texts):
     for text in texts:
         context = context.replace(text, "")
-    return [found.strip() for found in re.findall(r"Sentence[^.]*\.?", context)]  # the last one may be cut
+    return [found.strip() for found in re.findall(r"Sentence[^.]*\.?", context)]  # the last one may be incomplete
 
 
 def depths_of(all_depths, context, texts):
-    """Depths in percent that put the needles where they stand, all different."""
+    """Distinct depths in percent that give the needles their positions."""
     sentences = len(split_sentences(context, texts))
     chosen = []
     for text in texts:
@@ -144,7 +144,7 @@ def depths_of(all_depths, context, texts):
 
 
 def chains_of(context, value, noise):
-    """Chains of (name, text), the one that begins with `value` first, and the noise and assignments in their order."""
+    """Chains of (name, text), first the one that begins with `value`, and all lines of noise and assignments in order."""
     parts = re.findall(rf"VAR [A-Z]+ = (?:\d{{5}}|VAR [A-Z]+ )|{re.escape(noise)}", context)
     chains = {}
     for part in parts:
@@ -159,7 +159,7 @@ def chains_of(context, value, noise):
 
 
 def places_of(chain, later, parts):
-    """Where the harness has to insert a chain, among noise and the chains before it."""
+    """The positions at which the harness must insert a chain, among noise and earlier chains."""
     own, unknown = [text for _, text in chain], [text for other in later for _, text in other]
     before, places = 0, []
     for part in parts:
@@ -171,7 +171,7 @@ def places_of(chain, later, parts):
 
 
 def tracking_text(harness, problem, is_example):
-    """What the harness writes for one problem with the draws of ours, and its answers."""
+    """The prompt and answers that the harness generates for one problem with our draws."""
     from lm_eval.tasks.ruler import prepare_niah
 
     noise = prepare_niah.get_haystack(type_haystack="repeat")
@@ -187,7 +187,7 @@ def tracking_text(harness, problem, is_example):
 
 
 def tracking_document(harness, prompt):
-    """The document that the harness writes with the draws of this prompt."""
+    """The document that the harness generates with the draws of this prompt."""
     second = prompt.rindex("Memorize and track")
     example, problem = prompt[:second], prompt[second:]
     example_input, example_answers = tracking_text(harness, example[: example.rindex(":") + 1], is_example=True)
@@ -232,7 +232,7 @@ def main():
     os.environ["HF_HUB_OFFLINE"] = "1"
     import nltk
 
-    with mock.patch.object(nltk.data, "find"):  # its sentences are ours here: no model to download
+    with mock.patch.object(nltk.data, "find"):  # sentences come from us, so no model is downloaded
         from lm_eval.tasks.ruler import prepare_niah, vt_utils
 
     print(f"lm_eval {importlib.metadata.version('lm_eval')}, {count} instances of each task and length")

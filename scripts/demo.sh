@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# demo.sh PROGRAM [--full]: trains the small Multiscreen of recipes/demo.toml and a Transformer of its size, measures what
-# each retrieves, writes the report with both grids.
+# demo.sh PROGRAM [--full]: trains the small Multiscreen of recipes/demo.toml and a Transformer of the same size, evaluates
+# their retrieval, and writes the report of both.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=$1
@@ -10,9 +10,9 @@ instances=20
 "$program" train recipes/demo.toml
 "$program" eval abc_digits runs/demo --lengths 256,512,1024,2048,4096,16384 --instances "$instances"
 "$program" report runs/demo
-echo "demo: a first report is at $PWD/runs/demo/report.html; now the Transformer, for comparison"
+echo "demo: the report of the Multiscreen is $PWD/runs/demo/report.html; now training the Transformer for comparison"
 "$program" train recipes/demo_transformer.toml
-# At 16,384 tokens softmax attention alone would take as long as all the rest.
+# At 16,384 tokens, softmax attention would take as long as everything else together.
 "$program" eval abc_digits runs/demo_transformer --lengths 256,512,1024,2048,4096 --instances "$instances"
 "$program" report runs/demo --beside runs/demo_transformer
 echo "demo: open $PWD/runs/demo/report.html; it took $((SECONDS / 60)) min $((SECONDS % 60)) s"

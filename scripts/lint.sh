@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# lint.sh: clang-format on every source file, clang-tidy on those that see no torch (its headers would take clang a
-# quarter of an hour), the length of files. Changes nothing; fails when something is to be done.
+# lint.sh: checks every source file with clang-format, those that do not include torch with clang-tidy (torch's headers
+# would take a quarter of an hour), and the length of files. Changes nothing; fails when a check fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what a target needs and is missing: setup.sh build | test | python | bench | ruler | fuzz | lint. Quick when nothing is.
+# setup.sh build | test | python | bench | ruler | fuzz | lint: installs the missing dependencies of a target.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
@@ -28,7 +28,7 @@ install_packages() {  # installs the Debian packages among "$@" that are missing
   $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-install_wheels() {  # install_wheels FILE [pip options]: installs FILE into $venv unless this very FILE was before
+install_wheels() {  # install_wheels FILE [pip options]: installs FILE into $venv unless the same FILE was installed before
   local file=$1 stamp="$venv/.installed-$(basename "$1")"
   shift
   cmp -s "$file" "$stamp" && return 0
@@ -45,30 +45,30 @@ venv=.venv
 case $what in
   build)
     install_packages $apt_build
-    # Without the wheel's own dependencies (5 GB of CUDA): libtorch_cpu needs only these.
+    # Without the wheel's dependencies (5 GB of CUDA libraries); libtorch_cpu needs only these.
     [ -n "${TAMIS_TORCH:-}" ] || install_wheels requirements/libtorch.txt --no-deps
     install_wheels requirements/web.txt --no-deps
     ;;
   test)
-    # The page tests drive a real browser; where none is packaged (Ubuntu has only a snap) they skip and say so.
+    # The page tests need a browser; without a package for it (Ubuntu has only a snap) they are skipped.
     install_packages $apt_test || echo "tamis: chromium could not be installed; the page tests will be skipped" >&2
     ;;
   python) install_wheels requirements/python.txt ;;
   bench)
-    # g++ and the headers of Python for torch.compile; an allocator that keeps the memory of large tensors.
+    # g++ and Python's headers for torch.compile; tcmalloc, which keeps the memory of large tensors for reuse.
     install_packages g++ python3-dev
     ls /usr/lib/*/libtcmalloc*.so.* >/dev/null 2>&1 || install_packages libtcmalloc-minimal4 ||
-      echo "tamis: without tcmalloc the peers run on glibc, told to keep its memory" >&2
+      echo "tamis: without tcmalloc the peers use glibc's malloc, configured to keep released memory" >&2
     install_wheels requirements/python.txt
     install_wheels requirements/bench.txt
     ;;
-  ruler) # apart from torch: its packages are many
+  ruler) # in an environment of its own, because it has many packages
     venv=.venv-ruler
     install_wheels requirements/ruler.txt
     ;;
   fuzz)
     install_packages clang
-    # libFuzzer itself; the package has the number of clang's version in its name.
+    # libFuzzer; the package name contains clang's version.
     install_packages "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
     ;;
   lint) install_packages $apt_lint ;;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test.sh BUILD_DIRECTORY [avx2|avx512]: runs every test of a build, on no newer instructions than those named.
+# test.sh BUILD_DIRECTORY [avx2|avx512]: runs all tests of a build, optionally with at most the given instruction set.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 suppressions=$PWD/tests/sanitizers
@@ -7,15 +7,15 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0:strict_string_checks=1}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$suppressions/tsan.txt:ignore_noninstrumented_modules=1}"
 if [ -n "${2:-}" ]; then
-  # What the processor has: kernels name it as Linux does.
+  # The newest instruction set of the processor, from Linux's CPU flags.
   newest=avx2
   grep -qw avx512f /proc/cpuinfo && newest=avx512
   grep -qw avx512_bf16 /proc/cpuinfo && newest=avx512_bf16
   if [ "$2" = "$newest" ] || { [ "$2" = avx512 ] && [ "$newest" = avx2 ]; }; then
-    echo "tests: this processor's newest instructions are $newest: ISA=$2 would repeat the run without it"
+    echo "tests: the newest instruction set of this processor is $newest, so ISA=$2 would repeat the run without it"
     exit 0
   fi
   export TAMIS_MAX_ISA=$2
-  echo "tests: on $2, of $newest"
+  echo "tests: with $2; the processor has $newest"
 fi
 ctest --test-dir "$1" --output-on-failure

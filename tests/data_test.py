@@ -141,7 +141,7 @@ def test_a_wrong_request_is_one_line():
         expect_refused(["passkey", "--length", 100], 2, "passkey: a length of 100 tokens is too short; the least is 247")
         expect_refused(["needle", "--depth", "2"], 2, "needle: depth must be in 0..1, but is 2")
         expect_refused(["mqrar", "--keys", "0"], 2, "mqrar: keys must be in 1..")
-        expect_refused(["niah_multivalue"], 2, "(RULER takes Paul Graham's essays); name one with --haystack FILE")
+        expect_refused(["niah_multivalue"], 2, "(RULER uses Paul Graham's essays); give a text file with --haystack FILE")
         expect_refused(["niah_multivalue", "--haystack", f"{directory}/no"], 3, f"{directory}/no: cannot open")
         expect_refused(["needle", "--haystack", directory], 3, "expected a file, but it is a directory")
         expect_refused(["needle", "--haystack", empty], 3, "holds no words")

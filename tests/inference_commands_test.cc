@@ -1,4 +1,4 @@
-// `tamis eval`, `score` and `generate` as a user meets them: the real program in its own process.
+// Tests of `tamis eval`, `score` and `generate` that run the program in its own process.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ class InferenceCommands : public ::testing::Test {
 
   const fs::path& path() const { return directory_.path(); }
 
-  /// The program with these arguments (no shell in between) and `input` on its standard input.
+  /// Runs the program with these arguments, without a shell, and with `input` as standard input.
   Outcome tamis(std::vector<std::string> arguments, std::string_view input = "") const {
     write_file_atomic(path() / "in", input);
     arguments.insert(arguments.begin(), TAMIS_PROGRAM);
@@ -64,7 +64,7 @@ class InferenceCommands : public ::testing::Test {
     return {WEXITSTATUS(status), read_file(path() / "out"), read_file(path() / "err")};
   }
 
-  /// One line on stderr that holds `text`, nothing on stdout.
+  /// Expects one line on stderr that contains `text`, and nothing on stdout.
   void expect_refused(const std::vector<std::string>& arguments, int code, const std::string& text,
                       std::string_view input = "") const {
     const Outcome outcome = tamis(arguments, input);
@@ -106,7 +106,7 @@ TEST_F(InferenceCommands, ScoreNeedsNoTokenizerForIds) {
   EXPECT_EQ(outcome.out, "{\"tokens\":[63],\"logprobs\":[null]}\n") << outcome.err;
 }
 
-TEST_F(InferenceCommands, ScoreShowsATableToPeople) {
+TEST_F(InferenceCommands, ScorePrintsATable) {
   const Outcome outcome = tamis({"score", run_, directory_.write("text", "a\n").string()});
   EXPECT_EQ(outcome.code, 0);
   EXPECT_THAT(outcome.out, HasSubstr("97            -  \"a\"\n"));
@@ -213,12 +213,12 @@ TEST_F(InferenceCommands, EvalAbcDigitsKeepsItsResultInTheRun) {
   const Outcome table = tamis(
       {"eval", "abc_digits", checkpoint_.string(), "--lengths", "240", "--instances", "1", "--no-expand-windows"});
   ASSERT_EQ(table.code, 0) << table.err;
-  EXPECT_THAT(table.out, HasSubstr("1 instances a cell, windows as trained"));
+  EXPECT_THAT(table.out, HasSubstr("1 instances per cell, windows as trained"));
   EXPECT_THAT(table.out, Not(HasSubstr("\x1b")));
   EXPECT_FALSE(fs::exists(checkpoint_ / "eval"));
 }
 
-TEST_F(InferenceCommands, EvalAsksEveryTask) {
+TEST_F(InferenceCommands, EvalRunsEveryTask) {
   const Outcome passkey = tamis({"eval", "passkey", run_, "--lengths", "400,800", "--depths", "0.5", "--instances", "3",
                                  "--cell-tokens", "800", "--json"});
   ASSERT_EQ(passkey.code, 0) << passkey.err;
@@ -277,7 +277,7 @@ TEST_F(InferenceCommands, EvalRefusesBadInput) {
   expect_refused({"eval", "loss", run_, path().string()}, 3, path().string());
 }
 
-TEST_F(InferenceCommands, AnUnknownCommandNamesTheNearest) {
+TEST_F(InferenceCommands, UnknownCommandsSuggestTheClosest) {
   expect_refused({"generat", run_}, 2, "unknown command \"generat\"; did you mean \"generate\"?");
 }
 

@@ -547,7 +547,7 @@ class Tests:
         assert browser.js('document.getElementById("chart-loss").layout.xaxis.title.text') == 'tokens read'
         assert browser.js('document.getElementById("chart-loss").data[0].x.at(-1)') == 24 * 512
         evaluation = browser.js('document.getElementById("evaluation").textContent')
-        for wanted in ('ABCDigits', 'copy', 'nats a byte', 'letter.txt', 'By position'):
+        for wanted in ('ABCDigits', 'copy', 'nats per byte', 'letter.txt', 'By position'):
             assert wanted in evaluation, (wanted, evaluation)
         comparison = browser.js('document.getElementById("comparison").textContent')
         assert 'model.pattern' in comparison and 'train.batch_tokens' in comparison, comparison

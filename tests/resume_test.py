@@ -285,7 +285,7 @@ def test_recipes_that_do_not_fit(run):
     replaced = config.read_text().replace("257", "258")
     reseal(config, replaced)
     expect(train(run), 3, str(config.parent))
-    expect(train(copied_with_other_text(run)), 3, "the text of data.sources.plays is not the one this run began with")
+    expect(train(copied_with_other_text(run)), 3, "the text of data.sources.plays has changed since this run started")
 
 
 def reseal(file, text):
@@ -402,7 +402,7 @@ def test_bad_input(run):
     expect(train(run, plays + str(work / "short.txt")), 3, "short.txt", "a sequence of 48 needs 49")
     expect(train(run, plays + str(work)), 3, "expected a file, but it is a directory")
     expect(train(work / "file"), 30, f"{work / 'file'}: ")
-    expect(train(work), 2, "holds files, but no run")
+    expect(train(work), 2, "contains files, but no run")
     check(not run.exists(), "a run that could not begin left a directory")
     expect(train(run, plays + str(work / "not_utf8.txt"), "train.steps=2"), 0)
 

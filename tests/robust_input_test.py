@@ -330,7 +330,7 @@ def test_a_run_without_config_toml_goes_on(run):
     (run / "config.toml").unlink()
     shutil.rmtree(run / "checkpoints")
     expect_one_line(tamis("report", run), 3, "holds no checkpoint")
-    expect_one_line(train(run), 2, "holds files, but no run")
+    expect_one_line(train(run), 2, "contains files, but no run")
 
 
 def main():

@@ -129,7 +129,7 @@ def check_files_and_tables():
             expect(math.isclose(total, first["validation"][source], rel_tol=1e-9), "positions add up to the loss")
         edge = "lowest" if mixer["chosen_lr"] == 0.001 else "highest"  # of two rates either is at the edge
         expect(mixer["lr_edge"] == edge, mixer["lr_edge"])
-        expect(f"{mixer['name']} takes the {edge} rate of the grid, {mixer['chosen_lr']}: " in result.stdout, result.stdout)
+        expect(f"{mixer['name']} has its best result at the {edge} rate of the grid, {mixer['chosen_lr']}: " in result.stdout, result.stdout)
         states = [each["bytes"] for each in mixer["state_bytes"]]
         if mixer["name"] == "rope":  # keys and values of 2 layers, D 16, float32, of at least 64 tokens
             expect(states == [2 * 2 * 2 * 16 * 4 * max(64, length) for length in (32, 64)], states)  # heads of 8, padded to 16
@@ -182,7 +182,7 @@ def check_stopped_and_resumed():
     wait_for(lambda: log.exists() and log.stat().st_size > 0)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    expect(process.returncode == 130 and "the same command goes on" in errors, errors)
+    expect(process.returncode == 130 and "run the same command to resume" in errors, errors)
     result = subprocess.run(arguments, cwd=work, capture_output=True, text=True)
     expect(result.returncode == 0 and "resuming after step" in result.stderr, result.stderr)
     whole = shootout("unbroken", text=long)
@@ -209,7 +209,7 @@ def check_several_processes():
     wait_for(lambda: all(path.stat().st_size > 0 for path in runs.glob("*/log.jsonl")))
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
-    expect(process.returncode == 143 and "the same command goes on" in errors, errors)
+    expect(process.returncode == 143 and "run the same command to resume" in errors, errors)
     expect(len(list(runs.glob("*/checkpoints/step-*"))) == 2, "both were saved")
 
 
@@ -283,7 +283,7 @@ def check_refusals():
         "unknown key of a mixer": (RECIPE + "modle = {}\n", r'unknown key of \[\[mixers\]\] "modle"; did you mean "model"'),
         "unequal sizes": (RECIPE + "\n[[mixers]]\nname = 'wide'\nmodel = {intermediate_size = 99}\n",
                           r"within 2%, but have: rope \d+, window \d+, wide \d+"),
-        "twice": (RECIPE + "\n[[mixers]]\nname = 'rope'\n", r'refused.toml:\d+: .*"rope" is there twice'),
+        "twice": (RECIPE + "\n[[mixers]]\nname = 'rope'\n", r'refused.toml:\d+: .*"rope" is used twice'),
         "no name": (RECIPE + "\n[[mixers]]\nmodel = {}\n", r"refused.toml:\d+: .*a name is missing"),
         "a name with a slash": (RECIPE + "\n[[mixers]]\nname = '../x'\n", r"must be letters, digits"),
         "no mixers": (RECIPE[: RECIPE.index("[[mixers]]")], r"expected at least one table \[\[mixers\]\]"),

@@ -1,7 +1,7 @@
 // The charts, drawn by Plotly.
 'use strict';
 
-const charts = [];  // functions that draw a chart, at first and again for another theme
+const charts = [];  // functions that draw a chart; called again when the theme changes
 
 function chartLayout(overrides) {
   const axis = {
@@ -31,8 +31,8 @@ function chartLayout(overrides) {
 }
 
 /**
- * Draws `make() -> {traces, layout}` into #id once the page is laid out, since a chart takes the size of its place, and
- * whenever the theme changes; returns what draws it again.
+ * Draws `make() -> {traces, layout}` into #id once the page is laid out, because a chart takes the size of its element,
+ * and again whenever the theme changes. Returns the function that draws it.
  */
 function addChart(id, label, make) {
   const node = byId(id);
@@ -46,7 +46,7 @@ function addChart(id, label, make) {
   return draw;
 }
 
-/** Mean over a window of 2 radius + 1 points, narrower at both ends so that it stays centred. */
+/** Moving average over 2 radius + 1 points; at both ends over fewer points, so that it stays centred. */
 function smooth(values, radius) {
   const sums = [0];
   for (const value of values) sums.push(sums[sums.length - 1] + value);
@@ -56,7 +56,7 @@ function smooth(values, radius) {
   });
 }
 
-/** One series as a pale raw line below a smooth one. */
+/** A series as a pale line with a smoothed line over it. */
 function line(series, name, colour) {
   const radius = Math.round(series.y.length / 60), told = '<br>' + plotlyText(name) + ' %{y:.4g}<extra></extra>';
   const raw = {x: series.x, y: series.y, name: plotlyText(name), mode: 'lines', hoverinfo: radius ? 'skip' : 'all',
@@ -101,7 +101,7 @@ function logAxis(values, most = window.innerWidth > 600 ? 6 : 3) {
   return {type: 'log', range, tickmode: 'array', tickvals: ticks, ticktext: ticks.map(tickText)};
 }
 
-/** A dashed line at the training length, which the caption names: a label would lie on the lines. */
+/** A dashed line at the training length. The caption names it; a label would cover the curves. */
 function trainingLength(length, axis) {
   if (!length) return {};
   const along = axis === 'x' ? {x0: length, x1: length, y0: 0, y1: 1, xref: 'x', yref: 'paper'}
@@ -109,7 +109,7 @@ function trainingLength(length, axis) {
   return {shapes: [{type: 'line', ...along, layer: 'below', line: {color: theme.colour('muted'), width: 1, dash: 'dash'}}]};
 }
 
-/** A button in a figure's caption that switches its y axis between logarithmic and linear and draws it again. */
+/** A button in the caption that switches the y axis between logarithmic and linear. */
 function addScaleSwitch(figure, scale, redraw) {
   const button = element('button', {type: 'button', class: 'switch'});
   const name = () => {

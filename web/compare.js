@@ -1,7 +1,7 @@
-// Several runs: what they are, how they ended, which settings tell them apart.
+// The comparison of several runs: models, final results, and settings that differ.
 'use strict';
 
-/** A table of settings that differ, a row each: the first column names them, the others are the runs'. */
+/** A table with a row per setting that differs: its name, then its value in each run. */
 function differingSettings(runs) {
   const maps = runs.map(({settings: own}) => new Map(flattened(own || {})));
   const names = [...new Set(maps.flatMap((map) => [...map.keys()]))].filter((name) => name !== 'run.dir');
@@ -34,7 +34,7 @@ function drawComparison(runs) {
   legend.append(...runs.map(({title}, index) => element('span', {class: 'key'}, runSwatch(index), title)));
 }
 
-/** A square in the run's colour, in any theme. */
+/** A square in the run's colour of the current theme. */
 function runSwatch(index) {
   const swatch = element('i', {class: 'swatch'});
   swatch.style.background = `var(--series-${index % 10})`;

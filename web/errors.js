@@ -1,4 +1,4 @@
-// Script errors are shown on the page, and kept in <html data-errors> where a test can read them.
+// Shows script errors on the page, and stores them in <html data-errors> for the tests.
 'use strict';
 
 function reportError(text) {
@@ -6,7 +6,7 @@ function reportError(text) {
   root.dataset.errors = (root.dataset.errors ? root.dataset.errors + '\n' : '') + text;
   const box = document.getElementById('errors');
   box.hidden = false;
-  box.textContent = 'This page could not draw everything: ' + root.dataset.errors;
+  box.textContent = 'Some parts of this page could not be drawn: ' + root.dataset.errors;
 }
 
 window.addEventListener('error', (event) => reportError(event.message || String(event)));

@@ -1,15 +1,15 @@
-// What was evaluated: every eval/NAME.json of one run or of several, as charts and tables.
+// Evaluation results: every eval/NAME.json of one or several runs, as charts and tables.
 'use strict';
 
 const isTask = (found) => Array.isArray(found?.cells) && Array.isArray(found.by_length) && found.by_length.length > 0;
 const isLoss = (found) => isNumber(found?.nats_per_token);
 const intervalText = (wilson) => (wilson?.every(isNumber) ? wilson.map((end) => formatPercent(end, 1)).join(' to ') : '–');
 
-/** {title, index, found} of the runs that have an evaluation of this name and kind. */
+/** {title, index, found} of each run that has an evaluation with this name and kind. */
 const evaluated = (runs, name, kind) => runs.map(({title, evals}, index) => ({title, index, found: evals?.[name]}))
   .filter(({found}) => found && kind(found));
 
-/** A card with a chart, if `id` is given, and a table below it, folded where the chart shows the same. */
+/** A card with a table; if `id` is given, with a chart above the table, which is then collapsed. */
 function evalCard(title, note, id, ...tables) {
   const chart = id ? element('div', {class: 'chart', id}) : null;
   const scrolled = tables.map((node) => element('div', {class: 'scroll'}, node));
@@ -22,7 +22,7 @@ function drawEvaluations(runs) {
   if (!names.length) return;
   show('evaluation');
   if (names.includes('abc_digits')) byId('evaluation-note').textContent =
-    'ABCDigits: each of 26 letters is bound to a number of six digits; the end asks for one.';
+    'ABCDigits: the prompt assigns a six-digit number to each of 26 letters and asks for one of them.';
   names.forEach((name, at) => {
     const tasks = evaluated(runs, name, isTask), losses = evaluated(runs, name, isLoss);
     if (tasks.length) drawTask(name, tasks, at, runs.length > 1);
@@ -71,7 +71,7 @@ function drawTask(name, runs, at, several) {
   }));
 }
 
-/** A log axis of lengths with a tick at each, as long as they do not run into each other. */
+/** A log axis of lengths with a tick at each length, if the labels do not overlap. */
 function tickedLengths(lengths) {
   const [low, high] = [Math.log10(lengths[0]), Math.log10(lengths[lengths.length - 1])];
   const room = 0.06 * (high - low) || 0.5, apart = (high - low) / (window.innerWidth > 600 ? 8 : 4);
@@ -81,7 +81,7 @@ function tickedLengths(lengths) {
           ticktext: ticks.map((tick) => tick.toLocaleString('en'))};
 }
 
-/** Exact match by length and depth as a heat map, with its numbers in a table. */
+/** Exact match by length and depth as a heat map and a table. */
 function drawDepths(name, task, title, id) {
   const {lengths, depths} = task;
   const cellOf = (length, depth) => task.cells.find((cell) => cell.length === length && cell.depth === depth);
@@ -112,10 +112,10 @@ function drawDepths(name, task, title, id) {
   }));
 }
 
-/** `tamis eval loss`: the loss of a text, in all and by position. */
+/** `tamis eval loss`: the loss of a text, in total and by position. */
 function drawLosses(name, runs, at, several) {
   const files = new Set(runs.map(({found}) => found.file)), differ = files.size > 1;
-  const totals = table(['Run', 'nats a token', 'nats a byte', 'perplexity', 'tokens', 'window', ...(differ ? ['text'] : [])],
+  const totals = table(['Run', 'nats per token', 'nats per byte', 'perplexity', 'tokens', 'window', ...(differ ? ['text'] : [])],
     runs.map(({title, found}) => [title, formatLoss(found.nats_per_token), formatLoss(found.nats_per_byte),
       formatNumber(found.perplexity, 4), formatNumber(found.tokens), formatNumber(found.window_tokens),
       ...(differ ? [found.file || '–'] : [])]));
@@ -130,13 +130,13 @@ function drawLosses(name, runs, at, several) {
       const own = found.by_position.find((other) => label(other) === label(bin));
       return own ? formatLoss(own.loss) : '–';
     })]));
-  const card = evalCard('Loss', text + (id ? ', nats a token by the number of tokens read before' : ''), id,
+  const card = evalCard('Loss', text + (id ? ', nats per token by the number of preceding tokens' : ''), id,
                         id ? positions : totals);
   if (id) byPosition(card).before(element('div', {class: 'scroll'}, totals));
-  if (differ) card.append(element('p', {class: 'note'}, 'The texts differ: these losses do not compare.'));
+  if (differ) card.append(element('p', {class: 'note'}, 'The texts differ, so these losses are not comparable.'));
   byId('evaluation-grid').append(card);
   if (!id) return;
-  // Position 0 has no logarithm: a bin stands at its middle, counted from one.
+  // Positions are counted from 1, because 0 has no logarithm; a bin is drawn at its middle.
   const middle = ({first, last}) => Math.sqrt((first + 1) * (last + 1));
   const losses = binned.flatMap(({found}) => found.by_position.map(({loss}) => loss));
   const axis = tickedLengths(bins.map(middle));
@@ -151,7 +151,7 @@ function drawLosses(name, runs, at, several) {
   }));
 }
 
-/** Names the folded table of a card and returns it. */
+/** Sets the title of a card's collapsed table and returns the table. */
 function byPosition(card) {
   const details = card.querySelector('details');
   details.querySelector('summary').textContent = 'By position, as a table';

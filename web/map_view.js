@@ -1,7 +1,7 @@
-// The section of the maps: thumbnails of all heads, the chosen one large, the pair of tokens under the pointer.
+// The section of relevance maps: thumbnails of all heads, the selected map, and the selected pair of tokens.
 'use strict';
 
-/** A token for reading on its own: blanks become visible. */
+/** A token with visible white space. */
 const visibleToken = (token) => visibleText(token.replaceAll('\n', '↵').replaceAll('\t', '→').replaceAll(' ', '␣'));
 
 class MapView {
@@ -33,7 +33,7 @@ class MapView {
     });
   }
 
-  /** Of the chosen map: what its colours mean. */
+  /** The legend of the selected map's colours. */
   drawLegend() {
     const swatch = (name, style) => element('span', {class: 'key'}, element('i', {class: 'swatch ' + style}), name);
     const ramp = element('i', {class: 'ramp'}), scale = mapScales[this.scale];
@@ -78,10 +78,10 @@ class MapView {
     });
   }
 
-  /** What tells most about a head in one number: its name and its value. */
+  /** The most informative number about a head: its name and value. */
   summary(map) {
     if (map.selects) return ['accepts', formatPercent(map.nonzero, 1)];
-    return ['spreads over', isNumber(map.keys) ? `${Number(map.keys.toPrecision(3))} keys` : 'no keys'];
+    return ['attends to', isNumber(map.keys) ? `${Number(map.keys.toPrecision(3))} keys` : 'no keys'];
   }
 
   makeTokens() {
@@ -90,7 +90,7 @@ class MapView {
     const area = byId('tokens');
     area.append(...this.spans);
     const longest = Math.max(...this.tokens.join('').split('\n').map((line) => line.length));
-    if (longest <= 24) {  // short lines, like those of a table, side by side
+    if (longest <= 24) {  // short lines, such as those of a table, in columns
       area.style.columnWidth = longest + 3 + 'ch';
       area.style.maxHeight = 'none';
     }
@@ -128,7 +128,7 @@ class MapView {
     event.preventDefault();
   }
 
-  /** To the next key of this query that stands out in a direction, if there is one. */
+  /** Moves to the next key of this query, in a direction, that is accepted or has a large weight. */
   jump(direction) {
     for (let key = this.key + direction; key >= 0 && key <= this.query; key += direction) {
       if (this.map.standsOut(this.query, key)) return this.point(this.query, key);
@@ -169,7 +169,7 @@ class MapView {
 
   clamped(index) { return Math.min(Math.max(index, 0), this.tokens.length - 1); }
 
-  /** Shows a pair of tokens: the cross in the map, the numbers, what the query retrieves in the text. */
+  /** Shows a pair of tokens: the cross in the map, the numbers, and the keys that the query retrieves in the text. */
   point(query, key) {
     this.query = this.clamped(query);
     this.key = this.clamped(key);
@@ -180,7 +180,7 @@ class MapView {
     this.lightTokens();
   }
 
-  /** A token with its neighbours, so that one byte can be told from another. */
+  /** A token with its neighbours, because a single byte is not informative. */
   inContext(index) {
     const part = (low, high) => this.tokens.slice(Math.max(0, low), Math.max(0, high)).map(visibleToken).join('');
     return element('span', {class: 'context'}, part(index - 10, index), element('b', {}, visibleToken(this.tokens[index])),
@@ -192,14 +192,14 @@ class MapView {
     const bound = isNumber(map.accept) ? (1 - map.accept).toFixed(2) : null;
     const ranked = () => {
       const {place, of} = map.rank(query, key);
-      return `number ${place} of ${of} keys by weight`;
+      return `rank ${place} of ${of} keys by weight`;
     };
-    const verdict = {
+    const description = {
       accepted: () => 'accepted',
       rejected: () => (bound === null ? 'rejected: weight exactly 0' : `rejected: s ≤ 1 − r = ${bound}`),
       weighted: ranked,
       outside: () => `outside the window: distance ${query - key} ≥ w`,
-      future: () => 'the future: never seen',
+      future: () => 'in the future of the query',
     }[pair.state]();
     const seen = isNumber(pair.relevance), rejected = pair.state === 'rejected';
     const numbers = map.screening
@@ -213,7 +213,7 @@ class MapView {
     byId('pair').replaceChildren(
       element('div', {class: 'who'}, element('span', {class: 'role'}, 'query ' + this.query), this.inContext(this.query)),
       element('div', {class: 'who'}, element('span', {class: 'role'}, 'key ' + this.key), this.inContext(this.key)),
-      element('div', {class: 'verdict ' + pair.state}, verdict),
+      element('div', {class: 'pair-state ' + pair.state}, description),
       element('dl', {class: 'values'}, ...numbers.map(([name, value]) =>
         element('div', {}, element('dt', {}, name), element('dd', {}, value)))));
   }
@@ -233,7 +233,7 @@ class MapView {
     this.choose(this.chosen);
   }
 
-  /** Puts the tile and the pair into the address, so that a link leads back here. */
+  /** Stores the tile and the pair in the URL fragment, so that it can be shared as a link. */
   remember() {
     const parameters = fragment();
     parameters.set('tile', this.map.layer + '.' + this.map.head);
@@ -242,7 +242,7 @@ class MapView {
     history.replaceState(null, '', '#' + parameters);
   }
 
-  /** Reads what `remember` wrote; without it, the most telling pair. */
+  /** Restores the selection that `remember` stored, else selects the strongest pair. */
   recall() {
     const parameters = fragment();
     const named = this.maps.findIndex((map) => map.layer + '.' + map.head === parameters.get('tile'));
@@ -253,7 +253,7 @@ class MapView {
     this.point(query, Number.isInteger(key) ? key : this.strongest(this.clamped(query)));
   }
 
-  /** Of all heads, or of the one named, the pair that retrieves most strongly from furthest away, and from fewest keys. */
+  /** The pair, of all heads or of one, that combines a strong weight, a long distance and few competing keys. */
   mostTelling(named) {
     const last = this.tokens.length - 1;
     let best = {tile: Math.max(named, 0), query: last, key: last, worth: 0};

@@ -1,4 +1,4 @@
-// What every part of the page uses: elements, numbers as text, colours, the theme.
+// Shared by all parts of the page: elements, number formatting, colours, the theme.
 'use strict';
 
 const byId = (id) => document.getElementById(id);
@@ -11,10 +11,10 @@ function element(tag, attributes = {}, ...children) {
   return node;
 }
 
-/** Plotly reads a little HTML in its texts: what comes from outside goes through here first. */
+/** Escapes text for Plotly, which interprets some HTML in its labels. */
 const plotlyText = (text) => String(text).replace(/[&<>]/g, (c) => ({'&': '&amp;', '<': '&lt;', '>': '&gt;'})[c]);
 
-/** Text with line ends as \n alone and every other control character as an escape, which a font may lack. */
+/** Text with \n as the only line ending and other control characters escaped, because fonts may lack them. */
 const visibleText = (text) => text.replaceAll('\r\n', '\n').replace(/[\0-\x08\x0b-\x1f\x7f-\x9f]/g, (c) =>
   (c === '\r' ? '\\r' : '\\x' + c.charCodeAt(0).toString(16).toUpperCase().padStart(2, '0')));
 
@@ -36,14 +36,14 @@ function formatCount(value) {
 
 const formatBytes = (bytes) => (bytes >= 2 ** 30 ? (bytes / 2 ** 30).toFixed(1) + ' GiB' : Math.round(bytes / 2 ** 20) + ' MiB');
 const formatPercent = (fraction, digits = 0) => (100 * fraction).toFixed(digits) + '%';
-/** Windows: tokens, ∞ once expanded. JSON has no infinity, so null stands for it. */
+/** A window in tokens, or ∞ for null: JSON has no infinity. */
 const formatWindow = (window, decimalsBelow = 1000) => {
   if (window === null) return '∞';
   if (window < decimalsBelow) return window.toFixed(1);
   return window < 1e4 ? Math.round(window).toLocaleString('en') : formatCount(window);
 };
 
-/** As in the terminal: `1h02m`, `3m20s`, `12s`. */
+/** A duration as in the terminal: `1h02m`, `3m20s`, `12s`. */
 function formatDuration(seconds) {
   const whole = Math.round(seconds), two = (value) => String(value).padStart(2, '0');
   if (whole < 60) return whole + 's';
@@ -55,7 +55,7 @@ function formatDuration(seconds) {
 const formatLoss = (loss) => (Math.abs(loss) < 1 && loss !== 0 ? (loss > 0 && loss < 5e-5 ? '<0.0001' : loss.toFixed(4))
                                                                : loss.toFixed(3));
 
-/** Numbers with their names below, in rows that are equally long or nearly so. */
+/** Numbers with their names below them, in rows of nearly equal length. */
 function drawFacts(facts) {
   const list = byId('facts');
   list.replaceChildren(...facts.map(([name, value]) =>
@@ -77,7 +77,7 @@ function table(header, rows) {
   return element('table', {}, element('thead', {}, head), element('tbody', {}, ...body));
 }
 
-/** A setting for reading: `59.9 GFLOP/s`, `22.9 GiB`, `0.001`; a list of objects has a line for each. */
+/** A setting as text: `59.9 GFLOP/s`, `22.9 GiB`, `0.001`; a list of objects has a line for each. */
 function formatSetting(name, value) {
   if (Array.isArray(value)) {
     const objects = value.some((each) => each !== null && typeof each === 'object');
@@ -111,7 +111,7 @@ function settings(object) {
     element('tr', {}, element('th', {scope: 'row'}, name), element('td', {}, value)))));
 }
 
-// Colours of the layers: viridis without its ends, which would vanish on one of the two backgrounds.
+// Colours of the layers: viridis without its ends, which would be invisible on one of the two backgrounds.
 const viridis = [[72, 36, 117], [65, 68, 135], [53, 95, 141], [42, 120, 142], [33, 145, 140], [34, 168, 132],
                  [68, 191, 112], [122, 209, 81], [189, 223, 38]];
 
@@ -128,7 +128,7 @@ function layerColour(layer, layers) {
   return rgb(interpolate(viridis, layers > 1 ? low + (high - low) * layer / (layers - 1) : (low + high) / 2));
 }
 
-// The theme follows the system until the reader chooses; `#theme=dark` chooses too.
+// The theme follows the system unless the user selects one or the address contains `#theme=dark`.
 const theme = {
   chosen: null,
   listeners: [],
@@ -149,7 +149,7 @@ const theme = {
   },
 };
 
-/** The address's fragment as names and values: `#theme=dark&tile=2.3&query=40&key=12`. */
+/** The URL fragment as names and values: `#theme=dark&tile=2.3&query=40&key=12`. */
 const fragment = () => new URLSearchParams(location.hash.replace(/^#/, ''));
 
 /** Shows a section of the page and lists it in the contents. */
@@ -159,21 +159,21 @@ function show(id) {
   byId('contents').append(element('a', {href: '#' + id}, section.querySelector('h2').textContent));
 }
 
-/** One part that fails does not take the others with it. */
+/** Runs `draw` so that an error in one part does not prevent the others. */
 function drawParts(parts) {
   for (const part of parts) {
     try { part(); } catch (error) { reportError(String(error)); }
   }
 }
 
-/** Gives the page's data to `draw`, and keeps theme and charts together; <html data-ready> tells when all is drawn. */
+/** Calls `draw` with the page's data and redraws charts when the theme changes; sets <html data-ready> at the end. */
 function startPage(draw) {
   theme.apply(fragment().get('theme') || theme.remembered());
   theme.system.addEventListener('change', () => theme.apply(theme.chosen));
   byId('theme').addEventListener('click', () => theme.remember(theme.dark() ? 'light' : 'dark'));
   const drawAll = async (data) => {
     byId('footer').textContent =
-      `Tamis ${data.version} · everything is in this one file; nothing is loaded from elsewhere`;
+      `Tamis ${data.version} · this page is self-contained and loads no other files`;
     draw(data);
     theme.listeners.push(() => charts.forEach((drawChart) => drawChart()));
     await Promise.all(charts.map(async (drawChart) => {

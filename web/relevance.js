@@ -1,4 +1,4 @@
-// Relevance maps: a float16 for each pair of tokens, from which everything about the pair follows.
+// Relevance maps: decodes a float16 t for each pair of tokens and computes its weight and similarity.
 //
 //   screening (scale null)   t = sqrt(Trim)
 //     s = 1 - r (1 - t)      similarity
@@ -8,26 +8,26 @@
 //   any other mixer          relevance = scale t, the weight that multiplies a value
 'use strict';
 
-/** Every float16 that is not negative, by its bits. */
+/** The values of all non-negative float16 numbers, indexed by their bits. */
 const halfValues = Float32Array.from({length: 0x7c00}, (_, bits) => {
   const exponent = bits >> 10, fraction = bits & 1023;
   return exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -24 * fraction;
 });
 
-// How a weight becomes a shade in [0, 1]; the pictures of `tamis inspect --map` have the same scales and colours.
+// Maps a weight to a shade in [0, 1]; the pictures of `tamis inspect --map` have the same scales and colours.
 const mapScales = {
   value: {name: 'by value', low: () => '0', high: (top) => formatWeight(top),
           note: 'Colour: the square root of the weight.',
           shade: (weight, row, top) => Math.sqrt(weight / top)},
   row: {name: 'by the largest weight of the row', low: () => '0', high: () => 'largest of the row',
-        note: 'Colour: the square root of the weight’s part of the largest weight in its row, so rows have different scales.',
+        note: 'Colour: the square root of the weight relative to the largest weight of its row, so rows have different scales.',
         shade: (weight, row) => Math.sqrt(weight / row)},
   log: {name: 'by logarithm', low: (top) => '≤ ' + formatWeight(top / 1e4), high: (top) => formatWeight(top),
         note: 'Colour: the logarithm of the weight, over four powers of ten.',
         shade: (weight, row, top) => 1 + Math.log10(weight / top) / 4},
 };
 
-/** `0.0123`, `1.2e-7`, `0`, `1`: three digits that tell small weights apart. */
+/** A weight as text with up to three significant digits: `0.0123`, `1.2e-7`, `0`, `1`. */
 const formatWeight = (weight) => (weight > 0 && weight < 1e-4 ? weight.toExponential(1) : String(Number(weight.toPrecision(3))));
 
 class RelevanceMap {
@@ -41,7 +41,7 @@ class RelevanceMap {
       tile.window === null || !this.screening ? 1 : (Math.cos(Math.PI * distance / tile.window) + 1) / 2);
   }
 
-  /** Bits of the pair's float16 at query * span + distance. Runs of zeros come as 0, run length. */
+  /** Decodes the float16 bits of all pairs, indexed by query * span + distance. A run of zeros is 0 and its length. */
   get halves() {
     if (this.halves_) return this.halves_;
     const packed = atob(this.numbers), halves = new Uint16Array(this.length * this.span);
@@ -64,7 +64,7 @@ class RelevanceMap {
   firstKey(query) { return Math.max(0, query - this.span + 1); }
   number(query, key) { return halfValues[this.halves[query * this.span + query - key]]; }
 
-  /** Of a pair inside the window: what multiplies the value. */
+  /** The weight of a pair inside the window, which multiplies the value. */
   relevance(query, key) {
     const t = this.number(query, key);
     return this.screening ? t * t * this.softmask[query - key] : t * this.scale;
@@ -86,17 +86,17 @@ class RelevanceMap {
     return this.rows_ = rows;
   }
 
-  /** What the darkest colour stands for: 1, or the largest weight when that is more. */
+  /** The weight of the darkest colour: 1, or the largest weight if that is greater. */
   get top() { return this.top_ ??= Math.max(1, ...this.rows.map(({largest}) => largest)); }
 
-  /** In [0, 1]. */
+  /** The shade of a weight, in [0, 1]. */
   shade(query, relevance, scale) {
     return Math.min(Math.max(mapScales[scale].shade(relevance, this.rows[query].largest, this.top), 0), 1);
   }
 
   /**
-   * All there is to know about a pair; `state`: future, outside, of mixers that select accepted or rejected, and of all
-   * others weighted.
+   * The state and numbers of a pair. `state` is future, outside, accepted or rejected (mixers that select), or weighted
+   * (all others).
    */
   pair(query, key) {
     if (key > query) return {state: 'future'};
@@ -107,7 +107,7 @@ class RelevanceMap {
     return {state, similarity: 1 - this.accept * (1 - t), trim: t * t, softmask: this.softmask[query - key], relevance};
   }
 
-  /** The place of a key among the keys of a query by weight, 1 for the largest, and how many keys there are. */
+  /** The rank of a key by weight among the keys of a query, 1 for the largest, and the number of keys. */
   rank(query, key) {
     const own = this.relevance(query, key), first = this.firstKey(query);
     let place = 1;
@@ -115,7 +115,7 @@ class RelevanceMap {
     return {place, of: query - first + 1};
   }
 
-  /** A key that stands out for a query: accepted, or with more than an equal part of the weight. */
+  /** True for a key that the query accepts or, for other mixers, that has more than the average weight. */
   standsOut(query, key) {
     if (!this.inside(query, key)) return false;
     if (this.selects) return this.number(query, key) > 0;
@@ -134,7 +134,7 @@ class RelevanceMap {
     return best;
   }
 
-  /** The largest colour number (see mapColours) of every cell of a size x size picture. */
+  /** The largest colour index (see mapColours) in each cell of a size x size picture. */
   pooled(size, scale) {
     const cells = new Uint8Array(size * size), length = this.length;
     for (let query = 0; query < length; ++query) {
@@ -149,16 +149,16 @@ class RelevanceMap {
   }
 }
 
-// Numbers of colours: 0 outside the window, 1 exactly zero, 2 to 255 the shades 0 to 1.
+// Colour indices: 0 outside the window, 1 exactly zero, 2 to 255 for the shades 0 to 1.
 const zeroColour = 1;
 const shadeColour = (shade) => Math.round(2 + 253 * shade);
 
-// ColorBrewer's YlGnBu, without its palest end, which would pass for white: safe for every kind of colour blindness.
+// ColorBrewer's YlGnBu without its palest end, which would look white; suitable for all kinds of colour blindness.
 const relevanceStops = [[237, 216, 120], [127, 205, 187], [65, 182, 196], [29, 145, 192], [34, 94, 168], [37, 52, 148],
                         [8, 29, 88]];
 const relevanceColour = (shade) => interpolate(relevanceStops, (shadeColour(shade) - 2) / 253);
 
-/** The colours by their numbers, as ImageData holds them, each read as one number of 32 bits. */
+/** The colours by index, each as a 32-bit number in the format of ImageData. */
 function mapColours() {
   const outside = theme.dark() ? [74, 77, 84] : [196, 199, 204], zero = theme.dark() ? [238, 238, 236] : [255, 255, 255];
   const shades = Array.from({length: 254}, (_, i) => interpolate(relevanceStops, i / 253));
@@ -166,7 +166,7 @@ function mapColours() {
   return new Uint32Array(new Uint8Array(bytes).buffer);
 }
 
-/** Draws a map into a canvas of min(T, largest) pixels a side. */
+/** Draws a map into a square canvas with sides of min(T, largest) pixels. */
 function paintMap(canvas, map, largest, scale) {
   const size = Math.min(map.length, largest), colours = mapColours();
   canvas.width = canvas.height = size;

@@ -1,4 +1,4 @@
-// Puts the page together from the data; every part may be missing.
+// Builds the page of a run or a model from its data; all parts are optional.
 'use strict';
 
 const last = (series) => (series && series.y.length ? series.y[series.y.length - 1] : undefined);
@@ -55,7 +55,7 @@ function drawTiles(data) {
      isNumber(tile.accept) ? tile.accept.toFixed(3) : '–'])));
 }
 
-/** The samples of one run, by training step; `name` is empty for the only one. */
+/** The samples of one run by training step; `name` is empty if there is only one run. */
 function sampleCard(samples, name, number) {
   const id = 'sample-step-' + number, label = element('output', {}), text = element('pre', {class: 'text', tabindex: 0,
     'aria-label': 'Sample ' + name});
@@ -67,7 +67,7 @@ function sampleCard(samples, name, number) {
     text.replaceChildren(element('span', {class: 'prompt'}, visibleText(sample.prompt || '')), visibleText(sample.text));
   };
   slider.addEventListener('input', choose);
-  // As high as the longest sample, so that the page below stays where it is.
+  // As high as the longest sample, so that the content below does not move.
   const lines = ({prompt = '', text: said}) =>
     visibleText(prompt + said).split('\n').reduce((sum, line) => sum + Math.max(1, Math.ceil(line.length / 100)), 0);
   text.style.height = 1.6 * Math.min(14, Math.max(...samples.map(lines))) + 'em';

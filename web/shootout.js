@@ -1,7 +1,7 @@
-// Puts the page of a shootout together from the data; every part may be missing.
+// Builds the page of a shootout from its data; all parts are optional.
 'use strict';
 
-/** `147k`, or `145k to 149k` where the mixers differ. */
+/** `147k`, or `145k to 149k` if the mixers differ. */
 function formatRange(values, format) {
   const known = values.filter(isNumber), [low, high] = [format(Math.min(...known)), format(Math.max(...known))];
   return low === high ? low : `${low} to ${high}`;
@@ -15,17 +15,17 @@ function drawIntro(data) {
   byId('subtitle').textContent = [
     mixers.length === 1 ? 'One mixer' : `${mixers.length} mixers side by side`,
     isNumber(train.tokens) && `trained on ${formatCount(train.tokens)} tokens each`,
-    sizes.length && `${formatRange(sizes, formatCount)} parameters beside the embedding`,
+    sizes.length && `${formatRange(sizes, formatCount)} parameters without the embedding`,
     grid.length > 1 && `each with the best of ${grid.length} learning rates, ${formatRange(grid, String)}`,
   ].filter(Boolean).join(' · ');
   if (done < jobs) {
     byId('progress').hidden = false;
     byId('progress').append(element('progress', {max: jobs, value: done, 'aria-label': 'Trainings done'}),
-      `${done} of ${jobs} trainings done; what is missing is left out`);
+      `${done} of ${jobs} trainings done; missing results are omitted`);
   }
   const facts = [['Training length', train.length && formatLength(train.length)],
                  ['Steps', train.steps && formatLength(train.steps)],
-                 ['Tokens a step', train.batch_tokens && formatLength(train.batch_tokens)],
+                 ['Tokens per step', train.batch_tokens && formatLength(train.batch_tokens)],
                  [seeds.length > 1 ? 'Seeds' : 'Seed', seeds.join(', ')]];
   drawFacts(facts.filter(([, value]) => value));
 }
@@ -38,11 +38,11 @@ function drawSummary(data) {
   byId('summary-note').textContent = [
     entries.length && 'Tasks: score by length' +
       (data.task_lengths ? ' and its multiple of the length that the task was trained at.' : '.'),
-    mixers.some((mixer) => mixer.state_bytes?.length) && 'State: what decoding keeps of the text it has read.',
+    mixers.some((mixer) => mixer.state_bytes?.length) && 'State: the memory that decoding keeps for the text read so far.',
     entries.some(({n}) => n > 1)
       ? 'Mean ± standard deviation over seeds; 95% intervals of the mean below scores.'
-      : entries.length && 'One seed: the 95% intervals below scores are of the instances alone, another seed may differ ' +
-        'by more; losses and speeds have no interval, so nothing is bold there.',
+      : entries.length && 'One seed: the 95% intervals below scores cover only the choice of instances; another seed may ' +
+        'differ by more. Losses and speeds have no interval, so nothing is bold there.',
   ].filter(Boolean).join(' ');
   const edges = mixers.filter((mixer) => mixer.lr_edge);
   if (!edges.length) return;
@@ -51,7 +51,7 @@ function drawSummary(data) {
     edges.map((mixer) => `${mixer.name} (${mixer.lr_edge}, ${mixer.chosen_lr})`).join(', ') + '.';
 }
 
-/** The configurations side by side: what all models have in common comes after what tells them apart. */
+/** The configurations of all mixers: first the keys that differ, then those they have in common. */
 function configTable(mixers) {
   const text = (value) => (value === undefined ? '–' : typeof value === 'string' ? value : JSON.stringify(value));
   const rows = namesOf(mixers, ({config}) => config).map((key) =>

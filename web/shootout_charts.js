@@ -1,7 +1,7 @@
-// The charts of a shootout: a mixer has the same colour and the same marker in all of them.
+// The charts of a shootout. A mixer has the same colour and marker in all of them.
 'use strict';
 
-// Plotly's symbols, with their outlines for the legend. No two of 110 mixers share colour and symbol.
+// Plotly's symbols, with their outlines for the legend. Combinations of colour and symbol are unique for 110 mixers.
 const symbols = {
   circle: 'M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z', square: 'M-4-4h8v8h-8z', diamond: 'M0-5.2l5.2 5.2l-5.2 5.2l-5.2-5.2z',
   'triangle-up': 'M0-5l5 8.5h-10z', 'triangle-down': 'M0 5l5-8.5h-10z',
@@ -15,10 +15,10 @@ const colourOf = ({index}) => theme.colour('series-' + index % 10);
 const symbolOf = ({index}) => Object.keys(symbols)[index % 11];
 const dashOf = ({index}) => ['solid', 'dot', 'dash'][Math.floor(index / 10) % 3];
 
-const hidden = new Set();  // indices of the mixers that the reader switched off
+const hidden = new Set();  // indices of the mixers that are switched off in the legend
 const visible = (mixers) => mixers.filter(({index}) => !hidden.has(index));
 
-/** One trace; each point's `text` is told on hover. */
+/** One trace; the `text` of a point is shown on hover. */
 function mixerTrace(mixer, points, extra = {}) {
   return {
     x: points.map(({x}) => x), y: points.map(({y}) => y), hovertext: points.map(({text}) => text),
@@ -44,7 +44,7 @@ function legendSample(mixer) {
   return svg;
 }
 
-/** The legend of all charts: a click on a mixer hides or shows it, one on All or None does so with every mixer. */
+/** The legend of all charts. A click on a mixer hides or shows it; All and None show or hide every mixer. */
 function drawLegend(mixers) {
   const legend = byId('legend');
   const button = (pressed, className, toggle, ...children) => {
@@ -69,12 +69,12 @@ function drawLegend(mixers) {
   };
   legend.hidden = false;
   draw();
-  // It stays in sight, so a section that is jumped to begins below it.
+  // The legend is sticky, so linked sections must begin below it.
   document.documentElement.style.setProperty('--legend', legend.offsetHeight + 'px');
   theme.listeners.push(draw);
 }
 
-/** A log axis with room at both ends and the given ticks, fewer of them where they would run into each other. */
+/** A log axis with margins at both ends and the given ticks, fewer of them if their labels would overlap. */
 function tickedAxis(values, ticks, format, most) {
   const [low, high] = [Math.log10(values[0]), Math.log10(values[values.length - 1])];
   const room = 0.06 * (high - low) || 0.5, apart = (high - low) / (window.innerWidth > 600 ? most : most / 2);
@@ -87,24 +87,24 @@ function tickedAxis(values, ticks, format, most) {
 const lengthAxis = (lengths, trained) =>
   tickedAxis(lengths, lengths, (length) => formatMultiple(length, trained, '<br>'), 10);
 
-/** A dotted line at chance, which the caption names. */
+/** A dotted line at the level of random guessing, which the caption names. */
 const chanceLine = (chance) => (!isNumber(chance) ? [] : [{
   type: 'line', layer: 'below', x0: 0, x1: 1, xref: 'paper', y0: chance, y1: chance, yref: 'y',
   line: {color: theme.colour('muted'), width: 1.5, dash: 'dot'}}]);
 
-/** A figure with few points along its axis is no wider than they need. */
+/** Limits the width of a figure with few points along its axis. */
 function narrowWhenFew(id, points) {
   if (points <= 3) byId(id).closest('figure').classList.add('narrow');
 }
 
-/** A figure with a chart and the same as a table. */
+/** A figure with a chart and its data as a table. */
 function chartCard(id, title, note, tableTitle, tableNode) {
   return element('figure', {class: 'card'}, element('figcaption', {}, title, ' ', element('small', {}, note)),
     element('div', {class: 'chart', id}),
     element('details', {}, element('summary', {}, tableTitle), element('div', {class: 'scroll'}, tableNode)));
 }
 
-/** Mixers down, columns across; every cell is as dark as its score. */
+/** A table with a row per mixer; the shade of a cell shows its score. */
 function heatTable(mixers, lengths, entry) {
   const result = table(['Mixer', ...lengths.map(formatLength)], mixers.map((mixer) =>
     [mixer.name, ...lengths.map((length) => formatSpread(entry(mixer, length), formatScore))]));
@@ -121,7 +121,7 @@ function heatTable(mixers, lengths, entry) {
   return result;
 }
 
-/** What is told of a task's point: the spread of several runs, or the exact matches of one. */
+/** The hover text of a task's point: the spread of several runs, or the exact matches of one. */
 function scoreText(mixer, task, entry, trained) {
   const lines = [`${formatMultiple(entry.length, trained, ' tokens, ')}`, 'score ' + formatSpread(entry, formatScore)];
   const measured = (mixer.runs || []).map((run) => atLength(run.tasks?.[task], entry.length)).filter(Boolean);
@@ -134,7 +134,7 @@ function scoreText(mixer, task, entry, trained) {
   return lines.join('<br>');
 }
 
-/** `lengthOf`: the length that each task was trained at; `chanceOf`: the score of guessing. */
+/** `lengthOf`: the training length of each task; `chanceOf`: the score of random guessing. */
 function drawScores(mixers, lengthOf, chanceOf) {
   for (const [at, task] of namesOf(mixers, (mixer) => mixer.summary?.tasks).entries()) {
     const lengths = taskLengths(mixers, task), trained = lengthOf[task], id = 'chart-score-' + at;
@@ -148,7 +148,7 @@ function drawScores(mixers, lengthOf, chanceOf) {
     narrowWhenFew(id, lengths.length);
     const highest = Math.max(...mixers.flatMap((mixer) => lengths.map((length) => entry(mixer, length)))
       .map((one) => one?.interval_95?.[1] ?? one?.mean ?? 0), chanceOf[task] || 0);
-    const top = highest < 0.5 ? Math.max(1.2 * highest, 0.02) : 1.04;  // low scores can be told apart, too
+    const top = highest < 0.5 ? Math.max(1.2 * highest, 0.02) : 1.04;  // so that low scores are distinguishable
     addChart(id, `Score of ${task} by length; the table below has the numbers`, () => ({
       traces: visible(mixers).map((mixer) => {
         const entries = lengths.map((length) => entry(mixer, length)).filter(Boolean);
@@ -190,7 +190,7 @@ function drawTrainingCurves(mixers) {
   });
 }
 
-/** The groups of positions of all runs, each with its mean loss. */
+/** The bins of positions of all runs, each with its mean loss. */
 function meanByPosition(runs, source) {
   const groups = new Map();
   for (const {first, last, tokens = 1, loss} of runs.flatMap((run) => run.by_position?.[source] || [])) {
@@ -201,7 +201,7 @@ function meanByPosition(runs, source) {
   return [...groups.values()].map(({first, last, tokens, sum}) => ({first, last, loss: sum / tokens}));
 }
 
-/** `chanceOf`: the loss of guessing, for each source that has one. */
+/** `chanceOf`: the loss of random guessing, for each source that has one. */
 function drawPositions(mixers, chanceOf) {
   const sources = namesOf(mixers, (mixer) => Object.assign({}, ...(mixer.runs || []).map((run) => run.by_position)));
   for (const [at, source] of sources.entries()) {
@@ -218,7 +218,7 @@ function drawPositions(mixers, chanceOf) {
       table(['Mixer', ...firsts.map(label)], mixers.map(({name}, row) =>
         [name, ...firsts.map(({first}) => formatSpread({mean: lossAt(row, first)}, formatNats))]))));
     narrowWhenFew(id, firsts.length);
-    // Position 0 has no logarithm: a group stands at its middle, counted from one.
+    // Positions are counted from 1, because 0 has no logarithm; a bin is drawn at its middle.
     const middle = ({first, last}) => Math.sqrt((first + 1) * (last + 1));
     const firstOf = new Map(firsts.map((group) => [middle(group), formatLength(group.first)]));
     addChart(id, `Validation loss of ${source} by position; the table below has the numbers`, () => ({
@@ -231,7 +231,7 @@ function drawPositions(mixers, chanceOf) {
   }
 }
 
-/** Loss against learning rate; what diverged has no loss and stands on a line of its own, above the others. */
+/** Loss against learning rate. Diverged runs have no loss and are drawn on a separate line above the others. */
 function drawRates(mixers) {
   const rates = valuesOf(mixers, (mixer) => mixer.search?.map(({lr}) => lr));
   const tried = (mixer, lr) => (mixer.search || []).find((run) => run.lr === lr);
@@ -241,7 +241,7 @@ function drawRates(mixers) {
   show('rates');
   const [least, most] = losses.length ? [Math.min(...losses), Math.max(...losses)] : [0, 1];
   const wide = spans(losses, 10), above = wide ? most * (most / least) ** 0.12 : most + 0.12 * (most - least || most);
-  // Those that diverged at one rate stand side by side.
+  // Runs that diverged at the same rate are drawn side by side.
   const step = (rates[rates.length - 1] / rates[0]) ** (window.innerWidth > 600 ? 0.012 : 0.035);
   const beside = (mixer, lr) => {
     const all = mixers.filter((other) => ended(other).some((run) => run.lr === lr));

@@ -1,14 +1,14 @@
-// What the mixers of a shootout cost: speed, state, work.
+// The costs of the mixers of a shootout: speed, state memory, FLOPs.
 'use strict';
 
-/** A log axis of bytes: a tick at every power of two, or of four, ... */
+/** A log axis of bytes with a tick at every power of two, or of four, ... */
 function sizeAxis(sizes) {
   const exponents = sizes.map(Math.log2);
   const low = Math.floor(Math.min(...exponents)), high = Math.ceil(Math.max(...exponents)) + 1;
   const step = Math.ceil((high - low) / (window.innerWidth > 600 ? 8 : 4));
   const powers = Array.from({length: Math.floor((high - low) / step) + 1}, (_, at) => 2 ** (low + at * step));
   const within = powers.filter((tick) => tick >= Math.min(...sizes) && tick <= Math.max(...sizes));
-  const ticks = within.length > 1 ? powers : [...new Set(sizes)].slice(0, 3);  // few powers lie among near sizes
+  const ticks = within.length > 1 ? powers : [...new Set(sizes)].slice(0, 3);  // similar sizes: no powers between them
   return {type: 'log', tickmode: 'array', tickvals: ticks, ticktext: ticks.map(formatSize)};
 }
 
@@ -17,12 +17,13 @@ const boxAround = (x, y, width, height) =>
   ({left: x - width / 2, right: x + width / 2, top: y - height / 2, bottom: y + height / 2});
 
 /**
- * Places labels beside their points ({x, y, text}, in pixels) in a frame of width x height: the offset of each label's
- * middle from its point, nearest first, or null where there is no room that no point and no other label takes.
+ * Places labels beside their points ({x, y, text}, in pixels) in a frame of width x height. Returns for each label the
+ * offset of its middle from its point, as close as possible without covering a point or another label, or null if there
+ * is no space.
  */
 function placeLabels(points, width, height) {
   const markers = points.map(({x, y}) => boxAround(x, y, 12, 12)), labels = [];
-  // Labels below each other stand in the order of their points, so that the lines between them do not cross.
+  // Labels are stacked in the order of their points, so that the lines to them do not cross.
   const disordered = (box, label) => box.left < label.right && label.left < box.right && box.top < label.bottom;
   const place = ({x, y, text}) => {
     const wide = 6.4 * text.length + 4, side = wide / 2 + 9;
@@ -42,13 +43,13 @@ function placeLabels(points, width, height) {
   return points.map((point) => offsets.get(point));
 }
 
-/** The range of an axis around values, with room at both ends. */
+/** The range of an axis around the values, with margins at both ends. */
 function roomyRange(values) {
   const low = Math.min(...values), high = Math.max(...values), room = 0.12 * (high - low) || 0.1 * Math.abs(high) || 1;
   return [low - room, high + room];
 }
 
-/** Speed against state, every point with its mixer's name. */
+/** Speed against state memory; every point is labelled with its mixer. */
 function drawSpeed(mixers) {
   const lengths = valuesOf(mixers, (mixer) => mixer.state_bytes?.map(({length}) => length));
   const longest = lengths[lengths.length - 1];
@@ -56,7 +57,7 @@ function drawSpeed(mixers) {
   const speed = (mixer) => mixer.summary?.tokens_per_second;
   const known = mixers.filter((mixer) => state(mixer) > 0 && isNumber(speed(mixer)?.mean));
   if (!known.length) return false;
-  byId('speed-note').textContent = `tokens a second in training, by state at ${formatLength(longest)} tokens`;
+  byId('speed-note').textContent = `training speed in tokens per second, by state at ${formatLength(longest)} tokens`;
   const margin = {l: 52, r: 12, t: 8, b: 48};
   const xRange = roomyRange(known.map((mixer) => Math.log10(state(mixer))));
   const yRange = roomyRange(known.map((mixer) => speed(mixer).mean));
@@ -73,7 +74,7 @@ function drawSpeed(mixers) {
       layout: {
         margin, xaxis: {...sizeAxis(known.map(state)), range: xRange, title: {text: 'state'}, automargin: false},
         yaxis: {range: yRange, tickformat: '~s', automargin: false},
-        // A line leads from a point to its label only where it does not stand right beside it: it would strike it out.
+        // A point is connected to its label by a line only if the label is not beside it; else the line would cross it.
         annotations: shown.flatMap((mixer, at) => (offsets[at] === null ? [] : [{
           x: Math.log10(state(mixer)), y: speed(mixer).mean, text: plotlyText(mixer.name), font: {size: 11},
           ...(Math.abs(offsets[at][1]) < 17
@@ -92,10 +93,10 @@ function drawWork(mixers, trained) {
   const values = mixers.flatMap((mixer) => lengths.map((length) => work(mixer, length))).filter((value) => value > 0);
   if (!values.length) return false;
   narrowWhenFew('chart-work', lengths.length);
-  addChart('chart-work', 'Operations a token of every mixer by length; the table below has the numbers', () => ({
+  addChart('chart-work', 'FLOPs per token of every mixer by length; the table below has the numbers', () => ({
     traces: visible(mixers).map((mixer) => mixerTrace(mixer, lengths.map((length) => ({
       x: length, y: work(mixer, length),
-      text: `${formatMultiple(length, trained, ' tokens, ')}<br>${formatNumber(work(mixer, length))} MFLOP a token`,
+      text: `${formatMultiple(length, trained, ' tokens, ')}<br>${formatNumber(work(mixer, length))} MFLOP per token`,
     })))),
     layout: {xaxis: lengthAxis(lengths, trained), yaxis: spans(values, 10) ? logAxis(values) : {rangemode: 'tozero'},
              ...trainingLength(trained, 'x')},
@@ -107,7 +108,7 @@ function drawWork(mixers, trained) {
 
 function drawCosts(mixers, trained) {
   if (mixers.every(({flops_per_token: flops, state_bytes: bytes}) => !flops?.length && !bytes?.length)) return;
-  byId('costs').hidden = false;  // a chart takes the size of what it is drawn into
+  byId('costs').hidden = false;  // before drawing: a chart gets the size of its visible element
   const drawnCharts = [['chart-speed', drawSpeed(mixers)], ['chart-work', drawWork(mixers, trained)]];
   for (const [id, isDrawn] of drawnCharts) if (!isDrawn) byId(id).closest('figure').remove();
   if (drawnCharts.some(([, isDrawn]) => isDrawn)) show('costs');

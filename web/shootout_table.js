@@ -1,4 +1,4 @@
-// The summary of a shootout: one row a mixer, sortable by every column.
+// The summary of a shootout: a table with a row per mixer, sortable by every column.
 'use strict';
 
 /** Bytes of a state, with three digits: `512 B`, `1.5 KiB`. */
@@ -13,7 +13,7 @@ function formatSpread(spread, format) {
   return format(spread.mean) + (isNumber(spread.sd) ? ' ± ' + format(spread.sd) : '');
 }
 
-/** The 95% interval of a score, `1.2–5.4%`; else an empty text. */
+/** The 95% interval of a score, `1.2–5.4%`; empty if there is none. */
 const formatInterval = (spread) => (spread?.interval_95?.every(isNumber)
   ? spread.interval_95.map((end) => (100 * end).toFixed(1)).join('–') + '%' : '');
 const formatNats = (loss) => loss.toFixed(3);
@@ -27,7 +27,7 @@ function formatMultiple(length, trained, separator) {
 
 /** The names that `pick(mixer)` has for any mixer, in the order of their first appearance. */
 const namesOf = (mixers, pick) => [...new Set(mixers.flatMap((mixer) => Object.keys(pick(mixer) || {})))];
-/** The numbers that `pick(mixer)` lists for any mixer, rising and once each. */
+/** The distinct numbers that `pick(mixer)` lists for any mixer, ascending. */
 const valuesOf = (mixers, pick) =>
   [...new Set(mixers.flatMap((mixer) => pick(mixer) || []).filter(isNumber))].sort((a, b) => a - b);
 
@@ -35,7 +35,7 @@ const taskEntries = (mixer, task) => mixer.summary?.tasks?.[task] || [];
 const taskLengths = (mixers, task) => valuesOf(mixers, (mixer) => taskEntries(mixer, task).map(({length}) => length));
 const atLength = (list, length) => (list || []).find((entry) => entry.length === length);
 
-/** Of rising lengths the nearest to the training length, counted in doublings; without one the shortest. */
+/** The length closest to the training length on a log scale; the shortest if the training length is unknown. */
 function nearestLength(lengths, trained) {
   const distance = (length) => Math.abs(Math.log(length / (trained || lengths[0])));
   return lengths.reduce((best, length) => (distance(length) < distance(best) ? length : best));
@@ -43,7 +43,7 @@ function nearestLength(lengths, trained) {
 
 const megaflop = (entry) => (isNumber(entry?.flops) ? entry.flops / 1e6 : null);
 
-/** What became of a mixer's runs, when not all of them are done; else an empty text. */
+/** The numbers of diverged and missing runs of a mixer; empty if all are done. */
 function mishap({runs = [], search = []}) {
   const diverged = runs.filter(({status}) => status === 'diverged').length;
   if (diverged) return diverged === runs.length ? 'diverged' : `${diverged} of ${runs.length} runs diverged`;
@@ -55,7 +55,7 @@ function mishap({runs = [], search = []}) {
   return tried ? `${tried} of ${search.length} learning rates tried` : 'not run yet';
 }
 
-/** Columns: the group's and their own title, what is best (least or most), the value as a spread, its format. */
+/** Columns: titles of the group and the column, whether the least or the most is best, the value as a spread, its format. */
 function summaryColumns({mixers, train = {}, task_lengths: trained = {}}) {
   const plain = (pick) => (mixer) => ({mean: pick(mixer)});
   const columns = [
@@ -88,13 +88,13 @@ function summaryColumns({mixers, train = {}, task_lengths: trained = {}}) {
   const works = valuesOf(mixers, (mixer) => mixer.flops_per_token?.map(({length}) => length));
   if (works.length) {
     const length = nearestLength(works, train.length);
-    columns.push({title: 'MFLOP a token', note: 'at ' + formatLength(length), best: 'min', exact: true, format: formatNumber,
+    columns.push({title: 'MFLOP per token', note: 'at ' + formatLength(length), best: 'min', exact: true, format: formatNumber,
                   value: plain((mixer) => megaflop(atLength(mixer.flops_per_token, length)))});
   }
   return columns.filter(({value}) => mixers.some((mixer) => isNumber(value(mixer)?.mean)));
 }
 
-/** Two rows of heads: columns of one group share a cell above their own. `heads` gets each column's cell. */
+/** Two header rows: the columns of a group share a cell in the first. `heads` receives the cell of each column. */
 function summaryHead(columns, heads, sort) {
   const upper = element('tr'), lower = element('tr');
   columns.forEach((column, at) => {
@@ -117,8 +117,8 @@ function summaryHead(columns, heads, sort) {
 }
 
 /**
- * Of a column's cells, which are the best beyond uncertainty: true for the best and for those whose 95% interval meets
- * its own, as long as some cell lies outside. Cells without an interval tell nothing apart, but for exact numbers.
+ * Which cells of a column are bold: the best one and those whose 95% interval overlaps with its interval, unless that
+ * holds for all cells. Cells without an interval are never bold, except exact numbers.
  */
 function bestCells(cells, {best, exact, format}) {
   const none = cells.map(() => false);
@@ -161,7 +161,7 @@ function summaryTable(data) {
     const order = mixers.map((_, row) => row).sort((a, b) => {
       if (name) return sign * mixers[a].name.localeCompare(mixers[b].name);
       const [left, right] = [cells[at][a]?.mean, cells[at][b]?.mean];
-      // What was not measured comes last in both directions.
+      // Missing values come last in both directions.
       return isNumber(left) && isNumber(right) ? sign * (left - right) : isNumber(right) - isNumber(left);
     });
     body.append(...order.map((row) => rows[row]));
@@ -170,7 +170,7 @@ function summaryTable(data) {
   return element('div', {}, sortChoice(columns, sort), summary);
 }
 
-/** Where a phone shows each mixer as a card without heads of columns: what to sort by. */
+/** The choice of the sorting column for phones, where each mixer is a card without column headers. */
 function sortChoice(columns, sort) {
   const select = element('select', {}, ...columns.map(({group, title}, at) =>
     element('option', {value: at}, group ? `${group}, ${title}` : title)));

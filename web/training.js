@@ -1,9 +1,9 @@
-// The curves of training, of one run or of several: `runs` is [{title, training, model, ...}], the first is the page's.
+// The training curves of one or several runs: `runs` is [{title, training, model, ...}]; the first is the page's run.
 'use strict';
 
 const runColour = (index) => theme.colour('series-' + index % 10);
 
-/** How far a run is at a step: steps, or tokens where the runs read different numbers of them in a step. */
+/** The progress of a run at a step: in steps, or in tokens if the runs have different numbers of tokens per step. */
 function progressOf(runs) {
   const tokens = ({training}) => training && training.tokens / training.steps;
   const known = runs.filter(({training}) => training).map(tokens);
@@ -42,7 +42,7 @@ function drawCurves(runs) {
                showlegend: !several && trained.some((run) => validations(run).length > 0), margin: {t: several ? 8 : 30}},
     }));
     addScaleSwitch(byId('chart-loss').closest('figure'), scale, redraw);
-    if (several) byId('loss-note').textContent = 'nats a token; lines: training, markers: validation' +
+    if (several) byId('loss-note').textContent = 'nats per token; lines: training, markers: validation' +
       (Math.max(...trained.map((run) => validations(run).length)) > 1 ? ', a marker for each source' : '');
   } else {
     byId('chart-loss').closest('figure').remove();
@@ -56,7 +56,7 @@ function drawCurves(runs) {
     const having = trained.filter(({training}) => training[key]?.y.length);
     if (!having.length) { byId(id).closest('figure').remove(); continue; }
     const values = having.flatMap(({training}) => training[key].y), wide = key === 'grad_norm' && spans(values, 30);
-    const whole = (run) => {  // not smoothed
+    const whole = (run) => {  // without smoothing
       const [first, ...rest] = line(along(run, run.training[key]), run.title, 'black');
       return [{...first, ...rest[0], y: run.training[key].y}];
     };
@@ -72,10 +72,10 @@ function drawCurves(runs) {
   }
 }
 
-// Of the sources of validation, in charts of several runs.
+// Line styles of the validation sources in charts of several runs.
 const sourceSymbols = {circle: '', square: '', diamond: '', x: ''};
 
-/** One trace a layer, its heads separated by gaps. */
+/** One trace per layer, with gaps between its heads. */
 function tileTraces(history, key, layers) {
   const traces = [];
   for (let layer = 0; layer < layers; ++layer) {

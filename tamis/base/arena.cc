@@ -21,7 +21,7 @@ Arena::Arena(size_t address_space) : address_space_(round_up(address_space, kHug
   void* memory = mmap(nullptr, address_space_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                       /*fd=*/-1, /*offset=*/0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-  madvise(memory, address_space_, MADV_HUGEPAGE);  // where the kernel has none, small pages do
+  madvise(memory, address_space_, MADV_HUGEPAGE);  // a failure is harmless: the arena then uses 4 KiB pages
   base_ = static_cast<std::byte*>(memory);
   top_ = round_up(reinterpret_cast<uintptr_t>(base_), kHugePage) - reinterpret_cast<uintptr_t>(base_);
 }
@@ -51,7 +51,7 @@ void* Arena::allocate(size_t bytes) {
     remove_free(block);
     if (rest > 0) add_free(offset + size, rest);
   } else {
-    // What is free below the top is the beginning of the new block.
+    // A free block that ends at the top becomes the beginning of the new block.
     const Free last = free_.empty() ? free_.end() : std::prev(free_.end());
     const bool grows = last != free_.end() && last->first + last->second == top_;
     if (grows) offset = last->first;
@@ -59,7 +59,7 @@ void* Arena::allocate(size_t bytes) {
     if (grows) remove_free(last);
     top_ = offset + size;
   }
-  handed_out_[offset] = size;
+  allocated_[offset] = size;
   live_ += size;
   return base_ + offset;
 }
@@ -68,9 +68,9 @@ void Arena::release(void* block) {
   if (block == nullptr) return;
   Offset offset = static_cast<Offset>(static_cast<std::byte*>(block) - base_);
   const std::lock_guard lock(mutex_);
-  const auto found = handed_out_.find(offset);
+  const auto found = allocated_.find(offset);
   size_t size = found->second;
-  handed_out_.erase(found);
+  allocated_.erase(found);
   live_ -= size;
   Free next = free_.lower_bound(offset);
   if (next != free_.begin()) {
@@ -105,7 +105,7 @@ size_t Arena::trim() {
   for (const auto& [offset, size] : free_) {
     if (madvise(base_ + offset, size, MADV_DONTNEED) == 0) sum += size;
   }
-  // The highest free block was as good as never handed out.
+  // The highest free block becomes part of the unused space above the top.
   if (const Free last = free_.empty() ? free_.end() : std::prev(free_.end());
       last != free_.end() && last->first + last->second == top_) {
     top_ = last->first;

@@ -10,16 +10,17 @@
 
 namespace tamis {
 
-/// Memory for large blocks that is kept when it is released. malloc gives blocks above 32 MiB back to the kernel, which
-/// clears them page by page when they are wanted again: in training that costs more than the arithmetic it serves.
+/// An allocator for large blocks that keeps released memory for reuse. malloc returns blocks above 32 MiB to the
+/// kernel, which zeroes every page again at the next allocation; in training this takes longer than the arithmetic on
+/// the blocks.
 ///
-///   Arena arena(bytes of address space);       // reserved, not taken: memory is taken when it is first written to
-///   void* block = arena.allocate(size);        // 4 KiB aligned; nullptr when the address space is used up
+///   Arena arena(bytes of address space);       // reserves addresses; pages are committed on first write
+///   void* block = arena.allocate(size);        // 4 KiB aligned; nullptr when the address space is exhausted
 ///   arena.release(block);
 ///
-/// The smallest free block that fits is taken, what is left of it stays free, neighbours are joined: after its first
-/// step a loop that always asks for the same sizes takes nothing new. Pages of 2 MiB where the kernel has them. Safe to
-/// call from several threads; a call costs a logarithm of the number of free blocks.
+/// Best fit: allocate() takes the smallest free block that is large enough and splits off the rest; release() merges
+/// free neighbours. A loop that allocates the same sizes in every step commits no new memory after its first step. Uses
+/// 2 MiB pages where the kernel offers them. Thread-safe; a call takes O(log n) time for n free blocks.
 class Arena {
  public:
   /// Throws std::bad_alloc when the address space cannot be reserved.
@@ -30,12 +31,12 @@ class Arena {
 
   void* allocate(size_t bytes);
   void release(void* block);
-  /// Whether a block came from here.
+  /// True when this arena allocated `block`.
   bool owns(const void* block) const { return block >= base_ && block < base_ + address_space_; }
 
-  size_t live() const;    // bytes handed out
-  size_t cached() const;  // bytes released and kept: the next blocks come from here
-  /// Gives the cached bytes back to the system; returns how many.
+  size_t live() const;    // bytes in allocated blocks
+  size_t cached() const;  // bytes in released blocks, kept for reuse
+  /// Returns the cached bytes to the system, and their number to the caller.
   size_t trim();
 
  private:
@@ -47,11 +48,11 @@ class Arena {
   mutable std::mutex mutex_;
   std::byte* base_ = nullptr;
   size_t address_space_ = 0;
-  size_t top_ = 0;  // nothing above was handed out yet
+  size_t top_ = 0;  // end of the highest block that was ever allocated
   size_t live_ = 0;
-  std::map<Offset, size_t> free_;                  // by place, below top_
-  std::set<std::pair<size_t, Offset>> by_size_;    // the same blocks
-  std::unordered_map<Offset, size_t> handed_out_;  // sizes
+  std::map<Offset, size_t> free_;                 // sizes of the free blocks below top_
+  std::set<std::pair<size_t, Offset>> by_size_;   // the same blocks, ordered by size
+  std::unordered_map<Offset, size_t> allocated_;  // sizes
 };
 
 }  // namespace tamis

@@ -22,7 +22,7 @@ int64_t page_faults() {
   return usage.ru_minflt;
 }
 
-TEST(Arena, KeepsWhatIsReleased) {
+TEST(Arena, ReusesReleasedBlocks) {
   Arena arena(1024 * kMega);
   void* block = arena.allocate(100 * kMega);
   ASSERT_NE(block, nullptr);
@@ -42,11 +42,11 @@ TEST(Arena, SplitsAndJoins) {
   std::vector<void*> blocks;
   for (int i = 0; i < 4; ++i) blocks.push_back(arena.allocate(4 * kMega));
   for (const int i : {0, 2, 1}) arena.release(blocks[i]);
-  EXPECT_EQ(arena.allocate(12 * kMega), blocks[0]);  // the three, joined
+  EXPECT_EQ(arena.allocate(12 * kMega), blocks[0]);  // the three merged blocks
   EXPECT_EQ(arena.cached(), 0u);
   arena.release(blocks[0]);
   EXPECT_EQ(arena.allocate(kMega), blocks[0]);
-  EXPECT_EQ(arena.allocate(11 * kMega), static_cast<std::byte*>(blocks[0]) + kMega);  // what was left of it
+  EXPECT_EQ(arena.allocate(11 * kMega), static_cast<std::byte*>(blocks[0]) + kMega);  // the rest of the first block
 }
 
 TEST(Arena, GrowsTheHighestFreeBlock) {
@@ -101,7 +101,7 @@ TEST(Arena, TrimGivesMemoryBack) {
   EXPECT_EQ(arena.allocate(300 * kMega), block);
 }
 
-TEST(Arena, SaysWhenItsAddressSpaceIsUsedUp) {
+TEST(Arena, ReportsAnExhaustedAddressSpace) {
   Arena arena(16 * kMega);
   EXPECT_EQ(arena.allocate(64 * kMega), nullptr);
   EXPECT_NE(arena.allocate(8 * kMega), nullptr);

@@ -4,8 +4,8 @@
 
 namespace tamis {
 
-/// Cores that this process may run on: those of the machine, or of its affinity (taskset, a container's set of
-/// cores) where that has fewer.
+/// Number of cores that this process may run on: those in its CPU affinity mask, which taskset or a container may
+/// have restricted.
 int64_t usable_cores();
 
 }  // namespace tamis

@@ -8,12 +8,12 @@
 namespace tamis {
 namespace {
 
-TEST(Cores, ThereIsOneAtLeastAndNoMoreThanTheMachineHas) {
+TEST(Cores, IsAtLeastOneAndAtMostTheNumberOfTheMachine) {
   EXPECT_GE(usable_cores(), 1);
   EXPECT_LE(usable_cores(), std::thread::hardware_concurrency());
 }
 
-TEST(Cores, AThreadThatMayRunOnOneCoreHasOne) {
+TEST(Cores, IsOneForAThreadWithAffinityToOneCore) {
   std::thread bound([] {
     cpu_set_t set;
     CPU_ZERO(&set);

@@ -10,17 +10,17 @@ namespace tamis {
 
 /// Exit codes of the `tamis` program.
 enum class ExitCode : int {
-  kRuntime = 1,      // something failed that no other code names
+  kRuntime = 1,      // any failure without a code of its own
   kUsage = 2,        // a flag, a recipe or a configuration is wrong
   kInput = 3,        // a file given as input is missing, damaged or of the wrong kind
-  kDiverged = 20,    // training met a non-finite loss
+  kDiverged = 20,    // the training loss became non-finite
   kStorage = 30,     // the disk is full, read-only or failing
   kInterrupt = 130,  // stopped by SIGINT after a clean save
   kTerminate = 143,  // stopped by SIGTERM after a clean save
 };
 
-/// A user's error: `main` prints it as one line and exits with its code.
-/// The text says who complains, what was expected, what came, and what to do.
+/// An error that the user can cause: `main` prints it as one line and exits with its code.
+/// The text names the file, key or option, what was expected, what was found, and what to do.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
@@ -30,18 +30,18 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-/// Throws an Error whose text is made by fmt: `fail(ExitCode::kInput, "{}: is empty", path)`.
+/// Throws an Error with text formatted by fmt: `fail(ExitCode::kInput, "{}: is empty", path)`.
 template <typename... Args>
 [[noreturn]] void fail(ExitCode code, fmt::format_string<Args...> text, Args&&... args) {
   throw Error(code, fmt::format(text, std::forward<Args>(args)...));
 }
 
-/// Reports a broken assumption of our own and aborts.
+/// Reports a violated internal assumption and aborts.
 [[noreturn]] void assertion_failed(const char* condition, const char* file, int line);
 
 }  // namespace tamis
 
-/// Checks our own assumptions in the dev and sanitizer builds; never a user's input.
+/// Checks internal assumptions, never user input. Active in the dev and sanitizer builds only.
 #ifdef TAMIS_ASSERTIONS
 #define TAMIS_ASSERT(condition)                                                  \
   do {                                                                           \

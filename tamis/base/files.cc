@@ -63,7 +63,7 @@ const char* kind_of(mode_t mode) {
   return S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
-/// The one place that opens files for reading: regular files only, without waiting for who might write into a pipe.
+/// Opens a regular file for reading. O_NONBLOCK: opening a pipe returns at once instead of waiting for a writer.
 int open_to_read(const fs::path& path, struct stat* status) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) fail_input(path, "cannot open");
@@ -167,7 +167,7 @@ void write_directory_atomic(const fs::path& path, const std::function<void(const
     fill(temporary);
     sync_tree(temporary);
     if (fs::exists(path)) {
-      // rename(2) cannot replace a directory that holds files: step the old one aside first.
+      // rename(2) cannot replace a directory that is not empty, so the old one is renamed first.
       const fs::path old = unfinished_name(path.string() + ".old");
       fs::remove_all(old, ignored);
       if (rename(path.c_str(), old.c_str()) != 0) fail_storage(path, "cannot rename aside");
@@ -248,7 +248,7 @@ FileLock::FileLock(const fs::path& path) {
   }
   const std::string self = "process " + std::to_string(getpid());
   if (ftruncate(descriptor_, 0) != 0 || pwrite(descriptor_, self.data(), self.size(), 0) < 0) {
-    // The name inside is only a courtesy to whoever meets the lock; a full disk must not prevent locking.
+    // The process id only serves the message above; a full disk must not prevent locking.
   }
 }
 

@@ -10,33 +10,36 @@
 
 namespace tamis {
 
-/// The whole file as bytes. Throws ExitCode::kInput when it cannot be read or is not a regular file (a pipe is refused
-/// at once, whether or not somebody writes into it).
+/// The bytes of the whole file. Throws ExitCode::kInput when it cannot be read or is not a regular file; opening a pipe
+/// fails at once and never waits for a writer. Throws ExitCode::kRuntime when it does not fit into memory.
 std::string read_file(const std::filesystem::path& path);
 
-/// Replaces `path` by `bytes` so that a reader, or a power cut, sees the old file or the new one, never a part:
-/// temporary name in the same directory, fsync, rename, fsync of the directory. Throws ExitCode::kStorage.
+/// Replaces the content of `path` by `bytes` atomically: readers see the complete old or the complete new file, also
+/// after a power failure. Writes to a temporary name in the same directory, calls fsync, renames, and calls fsync on
+/// the directory. Throws ExitCode::kStorage.
 void write_file_atomic(const std::filesystem::path& path, std::string_view bytes);
 
 class FileWriter;
-/// The same for a file that is made piece by piece by `fill`. When `fill` throws, `path` stays as it was.
+/// The same for a file that `fill` writes in pieces. When `fill` throws, `path` is unchanged.
 void write_file_atomic(const std::filesystem::path& path, const std::function<void(FileWriter&)>& fill);
 
-/// Writes a new directory all at once: `fill` gets a temporary directory beside `path` to write into; then every file
-/// is fsynced and the directory renamed to `path`. An existing `path` is replaced. When `fill` throws, nothing is left.
+/// Creates or replaces a directory: `fill` writes into a temporary directory beside `path`; every file is then fsynced
+/// and the directory renamed to `path`. When `fill` throws, the temporary directory is removed and `path` is unchanged.
 void write_directory_atomic(const std::filesystem::path& path,
                             const std::function<void(const std::filesystem::path&)>& fill);
 
-/// Removes a directory and all in it; a kill on the way leaves no part of it under its name. Throws ExitCode::kStorage.
+/// Removes a directory and its contents. It is renamed first, so that a killed process leaves no partial directory
+/// under its name. Throws ExitCode::kStorage.
 void remove_directory(const std::filesystem::path& path);
 
-/// Removes what a killed write_file_atomic, write_directory_atomic or remove_directory left in `directory`.
+/// Removes the temporary files that a killed write_file_atomic, write_directory_atomic or remove_directory left in
+/// `directory`.
 void remove_unfinished_writes(const std::filesystem::path& directory);
 
 /// Creates the directory and its parents. Throws ExitCode::kStorage.
 void make_directories(const std::filesystem::path& path);
 
-/// A file being written piece by piece; every failure throws ExitCode::kStorage with the path and the reason.
+/// A file that is written in pieces. Every failure throws ExitCode::kStorage with the path and the reason.
 class FileWriter {
  public:
   enum class Mode { kTruncate, kAppend };
@@ -70,8 +73,8 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-/// Holds an exclusive lock on `path` (created when missing) for its lifetime; the kernel drops it when the process
-/// dies. Throws ExitCode::kRuntime with the holder's process id when another process has it.
+/// Holds an exclusive lock on `path` (created when missing) for its lifetime; the kernel releases it when the process
+/// dies. Throws ExitCode::kRuntime with the holder's process id when another process holds it.
 class FileLock {
  public:
   explicit FileLock(const std::filesystem::path& path);
@@ -83,11 +86,11 @@ class FileLock {
   int descriptor_ = -1;
 };
 
-/// 64-bit FNV-1a of `bytes`: seeds of sources, and whether a text is the one that a run began with. Files of
-/// checkpoints have models::sha256.
+/// 64-bit FNV-1a hash of `bytes`: seeds the data sources and detects a changed training text. The files of a checkpoint
+/// are verified by models::sha256 instead.
 uint64_t checksum(std::string_view bytes);
 
-/// The program's own directory, to find what is installed or built beside it.
+/// The directory of the running program, to find files installed or built beside it.
 std::filesystem::path program_directory();
 
 }  // namespace tamis

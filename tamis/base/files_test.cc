@@ -66,7 +66,7 @@ TEST_F(Files, AtomicWriteInPiecesLeavesTheOldFileWhenItFails) {
   EXPECT_EQ(entries(), 1);
 }
 
-TEST_F(Files, OutputFollowsLinksAndNeverReplacesWhatIsNoFile) {
+TEST_F(Files, OutputFollowsLinksAndReplacesOnlyRegularFiles) {
   const fs::path link = directory_ / "link", target = directory_ / "target", fifo = directory_ / "fifo";
   fs::create_symlink("target", link);
   for (const char* text : {"new", "again"}) {
@@ -88,7 +88,7 @@ TEST_F(Files, OutputFollowsLinksAndNeverReplacesWhatIsNoFile) {
   EXPECT_EQ(entries(), 3);
 }
 
-TEST_F(Files, OutputToADescriptorOfTheProcessGoesBehindWhatItWrote) {
+TEST_F(Files, OutputToADescriptorContinuesAtItsPosition) {
   const fs::path path = directory_ / "a";
   const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT, 0600);
   ASSERT_EQ(write(descriptor, "before, ", 8), 8);
@@ -99,7 +99,7 @@ TEST_F(Files, OutputToADescriptorOfTheProcessGoesBehindWhatItWrote) {
   EXPECT_EQ(entries(), 1);
 }
 
-TEST_F(Files, OutputThatCannotBeWrittenIsKnownBefore) {
+TEST_F(Files, UnwritableOutputIsDetectedInAdvance) {
   for (const char* good : {"a", "/dev/null", "/dev/stdout"}) EXPECT_EQ(code_of([&] { check_output_file(good); }), 0);
   EXPECT_EQ(code_of([&] { check_output_file(directory_ / "a"); }), 0);
   EXPECT_EQ(entries(), 0);
@@ -108,7 +108,7 @@ TEST_F(Files, OutputThatCannotBeWrittenIsKnownBefore) {
   }
 }
 
-TEST_F(Files, DirectoryAppearsWholeOrNotAtAll) {
+TEST_F(Files, DirectoriesAreWrittenAtomically) {
   const fs::path path = directory_ / "step-1";
   EXPECT_THROW(write_directory_atomic(path,
                                       [&](const fs::path& inside) {
@@ -124,7 +124,7 @@ TEST_F(Files, DirectoryAppearsWholeOrNotAtAll) {
   EXPECT_EQ(entries(), 1);
 }
 
-TEST_F(Files, DirectoryIsNotWrittenIntoOneThatIsGone) {
+TEST_F(Files, DirectoryNeedsAnExistingParent) {
   EXPECT_EQ(code_of([&] { write_directory_atomic(directory_ / "gone" / "step-1", [](const fs::path&) {}); }),
             static_cast<int>(ExitCode::kStorage));
   EXPECT_EQ(entries(), 0);
@@ -149,11 +149,11 @@ TEST_F(Files, UnfinishedWritesOfAKilledProcessAreRemoved) {
   EXPECT_EQ(entries(), 0);
 }
 
-TEST_F(Files, BadInputIsInputAndBadOutputIsStorage) {
+TEST_F(Files, InputAndOutputErrorsHaveTheirExitCodes) {
   EXPECT_EQ(code_of([&] { read_file(directory_ / "missing"); }), static_cast<int>(ExitCode::kInput));
   EXPECT_EQ(code_of([&] { read_file(directory_); }), static_cast<int>(ExitCode::kInput));
   std::error_code refused;
-  fs::resize_file(temporary_.write("huge", "x"), uintmax_t{1} << 42, refused);  // sparse: takes no room
+  fs::resize_file(temporary_.write("huge", "x"), uintmax_t{1} << 42, refused);  // a sparse file
   if (!refused) {
     EXPECT_EQ(code_of([&] { read_file(directory_ / "huge"); }), static_cast<int>(ExitCode::kRuntime));
   }
@@ -161,7 +161,7 @@ TEST_F(Files, BadInputIsInputAndBadOutputIsStorage) {
   EXPECT_EQ(code_of([&] { write_file_atomic(directory_ / "no" / "such", "x"); }), static_cast<int>(ExitCode::kStorage));
 }
 
-TEST_F(Files, PipesAreRefusedInsteadOfWaitedFor) {
+TEST_F(Files, PipesAreRefusedWithoutWaiting) {
   const fs::path pipe = directory_ / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   for (const std::string& text :
@@ -179,7 +179,7 @@ TEST_F(Files, MappedFileShowsTheBytes) {
   EXPECT_EQ(MappedFile(directory_ / "empty").text(), "");
 }
 
-TEST_F(Files, LockHoldsOtherProcessesOff) {
+TEST_F(Files, LockExcludesOtherProcesses) {
   const fs::path path = directory_ / ".lock";
   const auto taken_by_child = [&] {
     const pid_t child = fork();
@@ -195,7 +195,7 @@ TEST_F(Files, LockHoldsOtherProcessesOff) {
   EXPECT_EQ(taken_by_child(), 0);
 }
 
-TEST(Checksum, NoticesOneBit) {
+TEST(Checksum, DependsOnEveryBit) {
   EXPECT_EQ(checksum(""), 0xcbf29ce484222325u);  // FNV-1a's offset basis
   EXPECT_EQ(checksum("a"), 0xaf63dc4c8601ec8cu);
   EXPECT_NE(checksum("tamis"), checksum("tamir"));

@@ -13,7 +13,7 @@
 namespace tamis {
 namespace {
 
-/// Standard input may be endless: before each time that the text doubles, memory is checked.
+/// Standard input has no known size, so available memory is checked each time the buffer doubles.
 std::string read_standard_input() {
   std::string text;
   std::array<char, 1 << 16> part;

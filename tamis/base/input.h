@@ -5,11 +5,11 @@
 
 namespace tamis {
 
-/// The bytes of a text that a command was given: of the file, or of standard input for "-". Throws ExitCode::kInput
-/// when they cannot be read, ExitCode::kRuntime when memory does not hold them.
+/// The bytes of `file`, or of standard input for "-". Throws ExitCode::kInput when they cannot be read,
+/// ExitCode::kRuntime when they do not fit into memory.
 std::string read_input(const std::filesystem::path& file);
 
-/// What messages call it: the file, or "standard input".
+/// Its name for messages: the file, or "standard input".
 std::string input_name(const std::filesystem::path& file);
 
 }  // namespace tamis

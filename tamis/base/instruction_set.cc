@@ -24,7 +24,7 @@ InstructionSet processor_instruction_set() {
 #endif
 }
 
-/// The variables of LibTorch, oneDNN and MKL, and their values for one maximum.
+/// Values of the variables that restrict ATen, oneDNN and MKL to one instruction set.
 struct BackendVariables {
   const char *aten, *onednn, *mkl;
 };

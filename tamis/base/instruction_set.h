@@ -5,22 +5,23 @@
 
 namespace tamis {
 
-/// Vector instructions of x86-64, each with those before it. kAvx512 means F, BW, CD, DQ and VL; kAvx512Bf16 adds
-/// products of bfloat16 numbers summed in float32. Other architectures are kBaseline.
+/// Vector instruction sets of x86-64; each includes those before it. kAvx512 means F, BW, CD, DQ and VL; kAvx512Bf16
+/// adds bfloat16 dot products with float32 accumulation. Other architectures are kBaseline.
 enum class InstructionSet { kBaseline, kAvx2, kAvx512, kAvx512Bf16 };
 
 /// `baseline`, `avx2`, `avx512`, `avx512_bf16`.
 std::string to_string(InstructionSet set);
 
-/// What this processor has and TAMIS_MAX_ISA allows. Does not change while the process runs.
+/// The best instruction set that the processor supports and TAMIS_MAX_ISA allows; constant for the process.
 InstructionSet instruction_set();
 
-/// The environment variable TAMIS_MAX_ISA: the newest instructions that Tamis, LibTorch, oneDNN and MKL may use, `avx2`
-/// or `avx512` (without bfloat16); none when it is unset or empty. Throws ExitCode::kUsage for any other value.
+/// The value of the environment variable TAMIS_MAX_ISA, the newest instruction set that Tamis, LibTorch, oneDNN and MKL
+/// may use: `avx2` or `avx512` (without bfloat16); none when it is unset or empty. Throws ExitCode::kUsage for any
+/// other value.
 std::optional<InstructionSet> max_instruction_set();
 
-/// Passes TAMIS_MAX_ISA on to LibTorch, oneDNN and MKL, through the environment variables that they read when they
-/// first compute. To be called before that, by one thread. Throws as max_instruction_set.
+/// Applies TAMIS_MAX_ISA to LibTorch, oneDNN and MKL by setting their environment variables, which they read at their
+/// first operation: call it before that, while the process has one thread. Throws like max_instruction_set.
 void restrict_backends();
 
 }  // namespace tamis

@@ -16,15 +16,16 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kShownBytes = 16;  // of what is not expected
+constexpr size_t kShownBytes = 16;  // of the unexpected text
 constexpr size_t kMostFileBytes = 16u << 20;
 constexpr int64_t kMostValuesOfAnItem = 100'000;
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-/// Takes an item of the outermost object or list; the key of a list's entry is empty.
+/// Called with each item of the outermost object or list; the key of a list's entry is empty.
 using TakeItem = std::function<void(const std::string& key, const json& value)>;
 
-/// Builds values from the events of nlohmann's parser. The whole value, or with `take` one item of it after the other.
+/// Builds values from the events of nlohmann's parser: the whole value, or with `take` each item of the outermost
+/// object or list on its own.
 class Builder {
  public:
   Builder(std::string_view text, std::string_view where, int most_levels, json::value_t root = json::value_t::null,
@@ -44,7 +45,7 @@ class Builder {
   bool number_unsigned(json::number_unsigned_t value) { return scalar(value); }
   bool number_float(json::number_float_t value, const std::string&) { return scalar(value); }
   bool string(std::string& value) { return scalar(std::move(value)); }
-  bool binary(json::binary_t&) { return false; }  // JSON text has none
+  bool binary(json::binary_t&) { return false; }  // never called for JSON text
   bool start_object(size_t) { return open(json::object()); }
   bool start_array(size_t) { return open(json::array()); }
   bool end_object() { return close(); }
@@ -82,7 +83,7 @@ class Builder {
     fail(ExitCode::kInput, "{}: the key {} comes twice", where_, quoted_name(name));
   }
 
-  /// True where the next value is an item to hand over.
+  /// True when the next value is an item for `take_`.
   bool splits() const { return take_ && open_.size() == 1; }
 
   void check_root(const json& value) const {
@@ -92,7 +93,7 @@ class Builder {
          value.is_structured() ? name(value.type()) : "a single value");
   }
 
-  /// Puts a value where the parser stands.
+  /// Stores a value at the parser's position and returns its address.
   json* place(json value) {
     check_root(value);
     if (open_.empty() || splits()) {
@@ -133,9 +134,9 @@ class Builder {
   int most_levels_;
   json::value_t root_;
   TakeItem take_;
-  json value_;                            // the whole, or the item being built
-  std::vector<json*> open_;               // objects and lists around the parser
-  json* slot_ = nullptr;                  // of the key that was read last
+  json value_;                            // the whole value, or the item being built
+  std::vector<json*> open_;               // objects and lists that are not closed yet, outermost first
+  json* slot_ = nullptr;                  // where the value of the last key goes
   std::string key_;                       // of the item being built
   std::unordered_set<std::string> keys_;  // of the items
   int64_t values_ = 0;                    // inside the item being built

@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-// The only readers of JSON that somebody else wrote. nlohmann's own parser accepts a byte order mark, takes a NUL for
-// the end of the text, keeps one of two equal keys, and nests without limit, which overflows the stack of whoever
-// prints or copies the value.
+// All JSON is parsed here. nlohmann's own parser accepts a byte order mark, takes a NUL for the end of the text, keeps
+// only one of two equal keys, and has no limit on nesting, so that copying or printing the value can overflow the
+// stack.
 
 namespace tamis {
 
@@ -18,24 +18,25 @@ inline constexpr int kMostJsonLevels = 64;
 /// byte order mark, holds a NUL, nests deeper than `most_levels` of objects and lists, or has a key twice in an object.
 nlohmann::json parse_json(std::string_view text, std::string_view where, int most_levels = kMostJsonLevels);
 
-/// A discarded value (`is_discarded()`, no object, no list) where parse_json throws: for what can do without.
+/// The same for optional content: a discarded value (`is_discarded()`, neither object nor list) where parse_json would
+/// throw.
 nlohmann::json try_parse_json(std::string_view text);
 
 /// The whole file, of at most 16 MiB. Throws ExitCode::kInput.
 nlohmann::json read_json(const std::filesystem::path& file, int most_levels = kMostJsonLevels);
 
-/// Parses one object key by key, or one list entry by entry, in linear time and in the memory of its largest value:
-/// each is handed over as it ends. Throws like parse_json, when `text` holds something else, and when a value has more
-/// than 100,000 values inside.
+/// Streams an object key by key, or a list entry by entry: calls `take` with each item once it is complete. Linear
+/// time; memory for the largest item. Throws like parse_json, when `text` is not an object or a list, and when an item
+/// holds more than 100,000 values.
 void parse_json_object(std::string_view text, std::string_view where, int most_levels,
                        const std::function<void(const std::string& key, const nlohmann::json& value)>& take);
 void parse_json_list(std::string_view text, std::string_view where, int most_levels,
                      const std::function<void(const nlohmann::json& value)>& take);
 
-/// The string at `key`, or `fallback` where `object` has none (nlohmann's value() throws where it has a number).
+/// The string at `key`, or `fallback` when there is no string (nlohmann's value() throws for a number).
 std::string text_at(const nlohmann::json& object, const char* key, std::string_view fallback = "");
 
-/// A value as it may stand in a message: a string like quoted_name(), anything else as JSON of at most some 80 bytes.
+/// A value for use in a message: a string as quoted_name() gives it, anything else as JSON cut to about 80 bytes.
 std::string shown(const nlohmann::json& value);
 
 }  // namespace tamis

@@ -28,7 +28,7 @@ std::string refusal(const std::string& text, int most_levels = kMostJsonLevels) 
   return message;
 }
 
-TEST(Json, ReadsWhatTheLibraryReads) {
+TEST(Json, AgreesWithTheLibrary) {
   for (const char* text : {"null", "-3", "18446744073709551615", "1.5e3", R"("a\u00e9\n")", "[]", "{}",
                            " [1, [2, {}], \"x\"] ", R"({"b": {"c": [true, false, null], "d": {}}, "a": -0.5})"}) {
     EXPECT_EQ(parse_json(text, "file"), json::parse(text)) << text;
@@ -58,12 +58,12 @@ TEST(Json, NulsAreRefused) {
   EXPECT_EQ(refusal(std::string("[\"a\0\"]", 6)), "file: is not JSON: byte 3 is a NUL");
 }
 
-TEST(Json, AKeyThatComesTwiceIsRefused) {
+TEST(Json, DuplicateKeysAreRefused) {
   EXPECT_EQ(refusal(R"({"a": 1, "b": {"a": 2}, "a": 3})"), R"(file: the key "a" comes twice)");
   EXPECT_EQ(refusal(R"([{"x\u001b[2J": {"y": 1}, "x\u001b[2J": 1}])"), R"(file: the key "x\u001b[2J" comes twice)");
 }
 
-TEST(Json, SaysWhereItIsNoJson) {
+TEST(Json, ReportsThePositionOfASyntaxError) {
   EXPECT_EQ(refusal(""), "file: is not JSON: it is empty");
   EXPECT_EQ(refusal("  "), "file: is not JSON: it ends too early");
   EXPECT_EQ(refusal(R"({"a": [1, 2)"), "file: is not JSON: it ends too early");
@@ -74,7 +74,7 @@ TEST(Json, SaysWhereItIsNoJson) {
   EXPECT_THAT(refusal("[\"" + std::string(1'000'000, 'x') + "\x01\"]"), HasSubstr("column 1000003: "));
 }
 
-TEST(Json, ItemsAreHandedOverOneByOne) {
+TEST(Json, ItemsAreStreamedOneByOne) {
   std::vector<std::string> items;
   parse_json_object(R"({"b": 1, "a": {"x": [1, {"y": 2}]}, "c": []})", "file", 4,
                     [&](const std::string& key, const json& value) { items.push_back(key + "=" + value.dump()); });
@@ -113,7 +113,7 @@ TEST(Json, FilesAreReadWhole) {
   EXPECT_THAT(testing::error_of([&] { read_json(path); }).second, HasSubstr("expected at most 16777216 bytes of JSON"));
 }
 
-TEST(Json, TextAtTakesNothingElseForAText) {
+TEST(Json, TextAtAcceptsOnlyStrings) {
   const json object = {{"a", "x"}, {"b", 3}};
   EXPECT_EQ(text_at(object, "a"), "x");
   EXPECT_EQ(text_at(object, "b", "none"), "none");
@@ -124,7 +124,7 @@ TEST(Json, ShownValuesAreShortAndPrintable) {
   EXPECT_EQ(shown("a\x1b\n"), R"("a\u001b\n")");
   EXPECT_EQ(shown(json::parse(R"({"a": [1, "\u001b"]})")), R"({"a":[1,"\u001b"]})");
   EXPECT_EQ(shown(json("\xff")), R"("\xff")");
-  EXPECT_EQ(shown(-std::numeric_limits<double>::infinity()), "-inf");  // JSON has no text for it
+  EXPECT_EQ(shown(-std::numeric_limits<double>::infinity()), "-inf");  // has no representation in JSON
   EXPECT_LT(shown(json(std::vector<int>(100'000))).size(), 90u);
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-/// Pages of address space (0) or of resident memory (1), in bytes.
+/// Bytes of address space (column 0) or of resident memory (column 1) of this process.
 int64_t statm(int column) {
   std::ifstream file("/proc/self/statm");
   int64_t pages[2] = {};
@@ -36,14 +36,14 @@ int64_t available_in_system() {
   return kUnlimited;
 }
 
-/// The number in a file of the control group, else `otherwise` ("max" means that there is no limit).
+/// The number in a control group file; `otherwise` for "max" (no limit) or a file that cannot be read.
 int64_t read_number(const std::string& path, int64_t otherwise) {
   std::ifstream file(path);
   int64_t number = 0;
   return file >> number ? number : otherwise;
 }
 
-/// Files that the kernel keeps in the group's memory and drops when it needs the room.
+/// Bytes counted for the group that the kernel can reclaim: the page cache and reclaimable slabs.
 int64_t reclaimable(const std::string& group) {
   std::ifstream file(group + "/memory.stat");
   std::string name;
@@ -54,14 +54,14 @@ int64_t reclaimable(const std::string& group) {
   return sum;
 }
 
-/// What the limit of a group, version 1 or 2 of control groups, leaves.
+/// Bytes left within the memory limit of a group (control groups version 1 or 2).
 int64_t available_in_group(const std::string& group, const std::string& limit_file, const std::string& used_file) {
   const int64_t limit = read_number(group + limit_file, kUnlimited);
   if (limit == kUnlimited) return kUnlimited;
   return std::max<int64_t>(0, limit - read_number(group + used_file, 0) + reclaimable(group));
 }
 
-/// The least that the process's own group and those around it leave.
+/// The minimum over the process's own group and all its ancestors.
 int64_t available_in_control_groups() {
   std::ifstream file("/proc/self/cgroup");  // lines such as 0::/user.slice or 4:memory:/docker/x
   int64_t least = kUnlimited;

@@ -13,7 +13,7 @@ void print_message(std::FILE* stream, std::string_view text) {
 }
 
 void flush_output() {
-  const bool failed = std::ferror(stdout) != 0;  // an earlier write, whose reason is lost
+  const bool failed = std::ferror(stdout) != 0;  // an earlier write failed; its errno is lost
   const bool flushed = std::fflush(stdout) == 0;
   if (failed || !flushed) {
     fail(ExitCode::kRuntime, "standard output: cannot write{}",

@@ -5,12 +5,11 @@
 
 namespace tamis {
 
-/// Writes a message for the user to `stream`. A message that cannot be written (full disk, closed descriptor) is lost
-/// without an error: the work goes on.
+/// Writes a message for the user to `stream`. Failures (full disk, closed descriptor) are ignored, so that they do not
+/// stop the work.
 void print_message(std::FILE* stream, std::string_view text);
 
-/// Writes out what standard output still holds. Throws ExitCode::kRuntime when that, or anything before, could not be
-/// written.
+/// Flushes standard output. Throws ExitCode::kRuntime when this write or an earlier one failed.
 void flush_output();
 
 }  // namespace tamis

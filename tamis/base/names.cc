@@ -12,11 +12,11 @@
 namespace tamis {
 namespace {
 
-constexpr size_t kMostComparedBytes = 64;  // edit distance takes quadratic time
+constexpr size_t kMostComparedBytes = 64;  // the edit distance takes quadratic time
 constexpr size_t kMostNameBytes = 80;
 constexpr size_t kMostLineBytes = 4000;
 
-/// Characters that move the cursor, reorder text or take no room.
+/// Characters that move the cursor, reorder text or have no width.
 bool is_invisible(uint32_t code_point) {
   const auto in = [&](uint32_t first, uint32_t last) { return code_point >= first && code_point <= last; };
   return in(0x00, 0x1f) || in(0x7f, 0x9f) || in(0x200b, 0x200f) || in(0x2028, 0x202e) || in(0x2060, 0x206f) ||
@@ -30,7 +30,7 @@ std::string escape(uint32_t code_point) {
   return fmt::format("\\u{:04x}", code_point);
 }
 
-/// What fits into `most_bytes`; `marks` are escaped too.
+/// Escapes invisible characters, invalid UTF-8 and the characters in `marks`; cuts the result to `most_bytes`.
 std::string escaped(std::string_view text, size_t most_bytes, std::string_view marks) {
   std::string result;
   while (!text.empty()) {

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
        what);
 }
 
-/// What stands at `path`, as a file type of <sys/stat.h>; 0 when nothing does. Refuses what cannot be written.
+/// The file type of `path` as in <sys/stat.h>; 0 when it does not exist. Throws for types that cannot be written.
 mode_t check_kind(const fs::path& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0) {
@@ -44,8 +44,7 @@ std::optional<int> descriptor_named(const fs::path& path) {
   return fs::equivalent(path.parent_path(), "/proc/self/fd", error) ? std::optional(descriptor) : std::nullopt;
 }
 
-/// What `path` leads to through symbolic links, whether or not anything is there. Descriptors of this process are links
-/// too, which are not followed.
+/// Follows the symbolic links at `path`; the target need not exist. Links in /proc/self/fd are not followed.
 fs::path target_of(fs::path path) {
   constexpr int kMostLinks = 40;
   std::error_code error;

@@ -16,7 +16,7 @@ namespace {
 void open_missing_descriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(descriptor, F_GETFD) >= 0) continue;
-    // open takes the lowest free descriptor, which is this one.
+    // open() returns the lowest free descriptor, which is this one.
     if (open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY) != descriptor) _exit(1);
   }
 }

@@ -9,9 +9,9 @@
 
 namespace tamis {
 
-/// A small random generator (SplitMix64) whose whole state is one number. Streams are named by their key, so that
-/// "sequence 17 of step 4000 of seed 1" is the same sequence whatever was drawn before it: nothing to save, nothing to
-/// restore. Results are the same on every machine; the standard library's distributions are not.
+/// A counter-based random generator (SplitMix64) with 64 bits of state. A stream is defined by its key, so that
+/// "sequence 17 of step 4000 of seed 1" does not depend on earlier draws and a checkpoint stores no generator state.
+/// Results are the same on every machine, unlike those of the standard library's distributions.
 class Random {
  public:
   /// `Random({seed, step, row})`: one independent stream per key.
@@ -21,7 +21,7 @@ class Random {
 
   uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15u); }
 
-  /// Uniform in [0, n), n > 0, without bias.
+  /// Uniform in [0, n), n > 0, without modulo bias.
   uint64_t below(uint64_t n) {
     const uint64_t reject = (0 - n) % n;  // 2^64 mod n
     uint64_t x = next();
@@ -38,7 +38,7 @@ class Random {
     return radius * std::cos(2.0 * std::numbers::pi * uniform());
   }
 
-  /// Fisher-Yates.
+  /// A uniformly random permutation (Fisher-Yates).
   template <typename T>
   void shuffle(std::span<T> items) {
     for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[below(i)]);

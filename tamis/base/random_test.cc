@@ -12,7 +12,7 @@
 namespace tamis {
 namespace {
 
-TEST(Random, AKeyNamesAStream) {
+TEST(Random, KeysDefineIndependentStreams) {
   Random a{1, 2, 3}, same{1, 2, 3};
   for (int i = 0; i < 100; ++i) EXPECT_EQ(a.next(), same.next());
   std::set<uint64_t> firsts;

@@ -4,8 +4,8 @@
 
 namespace tamis {
 
-/// Throws ExitCode::kStorage with the reason in errno and what can be done about it: `PATH: cannot write: No space left
-/// on device; free some space and run again`.
+/// Throws ExitCode::kStorage with the text of errno and advice: `PATH: cannot write: No space left on device; free some
+/// space and run again`.
 [[noreturn]] void fail_storage(const std::filesystem::path& path, const char* what);
 
 }  // namespace tamis

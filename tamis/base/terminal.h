@@ -9,18 +9,18 @@ namespace tamis {
 /// True when `stream` is a terminal.
 bool is_terminal(std::FILE* stream);
 
-/// True when colours are welcome on `stream`: a terminal, and NO_COLOR unset (https://no-color.org).
+/// True when `stream` is a terminal and NO_COLOR is unset or empty (https://no-color.org).
 bool use_colour(std::FILE* stream);
 
-/// Columns of the terminal, 80 when unknown.
+/// Number of columns of the terminal; 80 when unknown.
 int terminal_columns();
 
-/// A line that is redrawn in place on a terminal, and printed as a plain line now and then elsewhere.
+/// A progress line: redrawn in place on a terminal, printed as separate lines elsewhere.
 class ProgressLine {
  public:
-  /// Off a terminal at most one line every `plain_interval_seconds`.
+  /// Prints at most one line per `plain_interval_seconds` when `stream` is not a terminal.
   explicit ProgressLine(std::FILE* stream = stderr, double plain_interval_seconds = 10.0);
-  ~ProgressLine();  // ends the line
+  ~ProgressLine();  // prints the final newline
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
@@ -40,10 +40,10 @@ class ProgressLine {
 /// `[#####-----]` of `columns` characters for `done` of `total`.
 std::string progress_bar(double done, double total, int columns = 20);
 
-/// `text` in black on a colour from dark red (share 0) over yellow to green (share 1).
+/// `text` in black on a background from dark red (share 0) through yellow to green (share 1).
 std::string heat(std::string_view text, double share);
 
-/// Monotonic clock.
+/// Time of a monotonic clock, in seconds.
 double now_seconds();
 
 /// `1h02m`, `3m20s`, `12.5s`.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of all layers share. Included by tests only.
+// Helpers for the tests of all layers. Included by tests only.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 
 namespace tamis::testing {
 
-/// A directory of the test's own, gone afterwards.
+/// A temporary directory that is removed with the object.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
@@ -41,7 +41,7 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-/// The code and text of the Error that `work` throws; a failure when it throws none.
+/// The code and text of the Error that `work` throws; the test fails when it throws none.
 template <typename Work>
 std::pair<ExitCode, std::string> error_of(const Work& work) {
   try {

@@ -9,8 +9,8 @@ uint8_t byte_at(std::string_view text, size_t index) {
 
 }  // namespace
 
-/// Table 3-7 of the Unicode standard: a lead byte fixes the length and the range of the second byte; all later ones are
-/// 80..BF.
+/// Table 3-7 of the Unicode standard: the lead byte determines the length and the range of the second byte; later bytes
+/// are in 80..BF.
 Utf8Front utf8_front(std::string_view text) {
   using Kind = Utf8Front::Kind;
   const uint8_t lead = byte_at(text, 0);

@@ -6,11 +6,11 @@
 
 namespace tamis {
 
-/// What the bytes at the front of a text are.
+/// The character, or the invalid or incomplete sequence, at the front of a text.
 struct Utf8Front {
   enum class Kind { kCharacter, kInvalid, kIncomplete } kind;
-  size_t bytes;             // of the character, of the maximal invalid part, or all that are left
-  uint32_t code_point = 0;  // of a character
+  size_t bytes;             // length of the character, of the maximal invalid sequence, or of the rest of the text
+  uint32_t code_point = 0;  // for kCharacter
 };
 
 /// `text` must not be empty. Overlong forms, surrogates and values beyond U+10FFFF are invalid.

@@ -25,7 +25,7 @@ uint64_t power_of_ten(int64_t exponent) {
   return power;
 }
 
-/// The lines of one instance, in an order that was dealt to its letters at random.
+/// The lines of one instance, one per letter, in random order of the letters.
 using Lines = std::vector<std::string>;
 
 Lines draw_lines(Random& random, int64_t letters, int64_t digits) {
@@ -42,13 +42,14 @@ Lines draw_lines(Random& random, int64_t letters, int64_t digits) {
   return lines;
 }
 
-/// i in [0, n) with probability 2^i / (2^n - 1): the place of the highest bit of a number in [1, 2^n - 1].
+/// i in [0, n) with probability 2^i / (2^n - 1): the index of the highest bit of a uniform number in [1, 2^n - 1].
 int64_t draw_skewed(Random& random, int64_t n) {
   return std::bit_width(1 + random.below((uint64_t{1} << n) - 1)) - 1;
 }
 
-/// Indices of `lines`, `count` of them, the last index being the target: every other one at least once, the rest drawn
-/// with weights 2^i, all shuffled, the target inserted at floor((count - 1) depth).
+/// `count` line indices in the order of the prompt. The last index, letters - 1, is the target. Each other index occurs
+/// once, further ones are drawn with weights 2^i, these are shuffled, and the target is inserted at
+/// floor((count - 1) depth).
 std::vector<int64_t> paper_form(Random& random, int64_t letters, int64_t count, double depth) {
   std::vector<int64_t> order(letters - 1);
   std::iota(order.begin(), order.end(), 0);
@@ -65,7 +66,7 @@ std::string join(const Lines& lines, const std::vector<int64_t>& order) {
   return text;
 }
 
-/// Whole lines before the query.
+/// Number of complete lines that fit before the query.
 int64_t lines_that_fit(int64_t prompt_characters, int64_t digits) {
   return (prompt_characters - kQueryCharacters) / line_characters(digits);
 }
@@ -163,7 +164,7 @@ Example AbcDigitsSource::example(uint64_t index, int64_t length) const {
   const auto uniform = [&](int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random.below(high - low + 1));
   };
-  const int64_t characters = length + 1;  // the last one is only a target
+  const int64_t characters = length + 1;  // the last character is only a target
   const int64_t digits = uniform(options_.digits_min, options_.digits_max);
   const bool few = random.uniform() < options_.few_letters_share;
   const bool paper = random.uniform() < options_.paper_form_share;
@@ -186,7 +187,7 @@ Example AbcDigitsSource::example(uint64_t index, int64_t length) const {
   std::set<char> shown;
   for (int64_t t = 0; t < length; ++t) {
     example.tokens[t] = static_cast<unsigned char>(text[t]);
-    const int64_t place = (t + 1) % line_characters(digits);  // of the target in its line
+    const int64_t place = (t + 1) % line_characters(digits);  // column of the target in its line
     const bool digit = place >= kQueryCharacters && place < kQueryCharacters + digits;
     const bool answer = digit && shown.contains(text[t + 1 - place]);
     if (place == line_characters(digits) - 1) shown.insert(text[t + 1 - place]);

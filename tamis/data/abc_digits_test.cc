@@ -25,7 +25,7 @@ std::vector<std::string> lines_of(const std::string& prompt) {
   return lines;
 }
 
-/// Everything that appendix M promises of an instance.
+/// Checks all properties that appendix M defines for an instance.
 void expect_paper_form(const AbcDigitsInstance& instance, int64_t length, double depth) {
   const auto size = static_cast<int64_t>(instance.prompt.size());
   EXPECT_LE(size, length);
@@ -79,7 +79,7 @@ TEST(AbcDigits, TheShortestPromptHoldsEveryLetterOnce) {
   EXPECT_EQ(instance.target_line, 12);
 }
 
-TEST(AbcDigits, RefusesWhatCannotBe) {
+TEST(AbcDigits, RefusesImpossibleRequests) {
   const auto error_of = [](int64_t length, double depth) -> std::string {
     try {
       abc_digits_instance(length, depth, 0, 0);
@@ -95,7 +95,7 @@ TEST(AbcDigits, RefusesWhatCannotBe) {
   EXPECT_THAT(error_of(256, std::nan("")), HasSubstr("depth must be in 0..1"));
 }
 
-TEST(AbcDigits, InstancesAreTheSameEveryTimeAndDiffer) {
+TEST(AbcDigits, InstancesAreReproducibleAndDistinct) {
   std::set<std::string> prompts;
   for (uint64_t index = 0; index < 500; ++index) {
     const auto instance = abc_digits_instance(256, 0.5, 7, index);
@@ -177,7 +177,7 @@ TEST(AbcDigitsSource, AccessIsRandomAndSeedsDiffer) {
   EXPECT_NE(source.example(0, 128).tokens, source.example(1, 128).tokens);
 }
 
-TEST(AbcDigitsSource, KnobsDoWhatTheySay) {
+TEST(AbcDigitsSource, OptionsHaveTheirEffect) {
   const AbcDigitsSource narrow({.digits_min = 3,
                                 .digits_max = 3,
                                 .letters_min = 4,
@@ -193,7 +193,7 @@ TEST(AbcDigitsSource, KnobsDoWhatTheySay) {
     ASSERT_LE(letters.size(), 4u);
   }
 
-  // Only the paper's form at its own size: the first 26 letters come within the prompt, and the query is answered.
+  // Only the paper's form with 26 letters and six digits: the prompt contains all letters, and the answer follows it.
   const AbcDigitsSource paper({.digits_min = 6,
                                .digits_max = 6,
                                .letters_min = 26,

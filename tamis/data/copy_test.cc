@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using testing::token_instance;
 
-TEST(Copy, SaysTheSequenceAgain) {
+TEST(Copy, RepeatsTheSequence) {
   const auto instance = token_instance("copy", {.length = 9});
   ASSERT_EQ(instance.ids.size(), 8u);
   EXPECT_EQ(instance.ids[4], 0);
@@ -22,7 +22,7 @@ TEST(Copy, SaysTheSequenceAgain) {
   EXPECT_THAT(instance.answer_positions, ElementsAre(4, 5, 6, 7));
 }
 
-TEST(Copy, DrawsAllIdsButTheSeparator) {
+TEST(Copy, DrawsAllIdsExceptTheSeparator) {
   const auto instance = token_instance("copy", {.length = 4'000});
   EXPECT_EQ(std::set(instance.answers.begin(), instance.answers.end()).size(), 31u);
   const auto two = token_instance("copy", {.length = 8, .settings = {{"vocab", 2}}});

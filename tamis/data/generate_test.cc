@@ -51,7 +51,7 @@ TEST(Generate, TokenTasksGiveIdsPositionsAndAnswers) {
   EXPECT_FALSE(lines[0].contains("depth"));
 }
 
-TEST(Generate, RefusesWhatMemoryCannotHold) {
+TEST(Generate, RefusesInstancesThatExceedMemory) {
   const auto [code, said] =
       error_of([] { generate(find_task("passkey"), {.length = int64_t{1} << 50}, 1, [](std::string_view) {}); });
   EXPECT_EQ(code, ExitCode::kRuntime);

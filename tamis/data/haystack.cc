@@ -56,13 +56,13 @@ std::vector<std::string> read_sentences(const std::filesystem::path& file) {
   if (sentences.empty()) fail(ExitCode::kInput, "{}: holds no words; expected text", input_name(file));
   for (const std::string& sentence : sentences) {
     if (sentence.find(kWordsOfNeedles) == sentence.npos) continue;
-    fail(ExitCode::kInput, "{}: says \"{}\", the words of the needles hidden in it; use another text", input_name(file),
-         kWordsOfNeedles);
+    fail(ExitCode::kInput, "{}: contains \"{}\", which only the needles may contain; use another text",
+         input_name(file), kWordsOfNeedles);
   }
   return sentences;
 }
 
-/// The words of `sentence` that `bytes` bytes hold.
+/// The longest prefix of complete words that fits into `bytes` bytes.
 std::string_view cut(std::string_view sentence, size_t bytes) {
   if (sentence.size() <= bytes) return sentence;
   const size_t space = sentence.rfind(' ', bytes);

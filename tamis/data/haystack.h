@@ -9,22 +9,23 @@
 
 namespace tamis::data {
 
-/// The filler of passkey retrieval (Mohtashami and Jaggi) and of RULER: five sentences.
+/// The filler of passkey retrieval (Mohtashami and Jaggi) and of RULER.
 inline constexpr std::string_view kNoise =
     "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.";
 
-/// Sentences to hide something in: the noise, or a text of the user's.
+/// The sentences between which a task hides its needles: kNoise, or a text file given by the user.
 class Haystack {
  public:
   /// The five sentences of kNoise.
   Haystack();
-  /// A text file, or standard input for "-": white space becomes single spaces, what is not UTF-8 becomes U+FFFD, and a
-  /// sentence ends with `.`, `!` or `?`, quotes and brackets after it, and white space. Throws ExitCode::kInput when
-  /// there is no text, a word has more than 1,000 bytes, or the text says "special magic", as the needles do.
+  /// Reads a text file, or standard input for "-". White space becomes single spaces and invalid UTF-8 becomes U+FFFD.
+  /// A sentence ends at `.`, `!` or `?`, optional closing quotes and brackets, and white space. Throws ExitCode::kInput
+  /// when there is no text, a word has more than 1,000 bytes, or the text contains "special magic", as the needles do.
   explicit Haystack(const std::filesystem::path& file);
 
-  /// Sentences from the beginning, again and again, that joined by spaces have at most `bytes` bytes; the last one is
-  /// cut after a word, so that another word would be too much. The views last as long as the haystack.
+  /// Sentences from the beginning, repeated as often as needed, that have at most `bytes` bytes when joined by spaces.
+  /// The last one is cut after a word, so that the next word would not fit. The views are valid as long as the
+  /// haystack.
   std::vector<std::string_view> take(int64_t bytes) const;
 
   const std::vector<std::string>& sentences() const { return sentences_; }
@@ -33,8 +34,8 @@ class Haystack {
   std::vector<std::string> sentences_;
 };
 
-/// Sentences before a place in their text, joined by spaces: as many as end at or before `depth` of its bytes, depth in
-/// [0, 1].
+/// The number of sentences that end at or before the fraction `depth`, in [0, 1], of the bytes of all sentences joined
+/// by spaces.
 size_t sentences_before(std::span<const std::string_view> sentences, double depth);
 
 }  // namespace tamis::data

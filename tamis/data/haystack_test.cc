@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(Haystack, NoiseIsFiveSentencesAgainAndAgain) {
+TEST(Haystack, NoiseRepeatsFiveSentences) {
   const Haystack noise;
   EXPECT_EQ(noise.sentences().size(), 5u);
   EXPECT_THAT(noise.take(19 + 1 + 16), ElementsAre("The grass is green.", "The sky is blue."));
@@ -34,7 +34,7 @@ TEST(Haystack, SentencesOfATextEndWithTheirMarksAndQuotes) {
                                                 "\xe2\x80\x9cHm.\xe2\x80\x9d", "At 3.5 percent and \xef\xbf\xbd more"));
 }
 
-TEST(Haystack, RefusesWhatHidesNothing) {
+TEST(Haystack, RefusesUnsuitableTexts) {
   const tamis::testing::TemporaryDirectory directory;
   const auto refused = [&](const std::string& text) {
     const auto path = directory.write("a.txt", text);
@@ -46,7 +46,7 @@ TEST(Haystack, RefusesWhatHidesNothing) {
   EXPECT_THAT(refused(""), HasSubstr("holds no words"));
   EXPECT_THAT(refused(" \n\t "), HasSubstr("holds no words"));
   EXPECT_THAT(refused("a " + std::string(1001, 'b')), HasSubstr("a word of 1001 bytes"));
-  EXPECT_THAT(refused("The special\nmagic number."), HasSubstr("says \"special magic\""));
+  EXPECT_THAT(refused("The special\nmagic number."), HasSubstr("contains \"special magic\""));
   const auto [code, said] = tamis::testing::error_of([&] { Haystack(directory.path() / "none.txt"); });
   EXPECT_EQ(code, ExitCode::kInput);
 }

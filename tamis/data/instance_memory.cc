@@ -7,8 +7,8 @@
 namespace tamis::data {
 
 void require_memory_for(const Task& task, int64_t length, double instances) {
-  // One that is made: ids, positions and answers of eight bytes each, a copy, its JSON. One that is kept: a byte a
-  // token, or its ids and answers.
+  // Generating an instance takes 48 bytes per token: ids, positions and answers of eight bytes each, a copy, and its
+  // JSON. Keeping it takes one byte per token of a text, or 24 for ids, positions and answers.
   constexpr double kBytesMade = 48, kBytesOfAny = 512;
   const double kept = std::holds_alternative<TextTask>(task.kind) ? 1 : 24;
   const double bytes = static_cast<double>(length) * (kBytesMade + kept * instances) + kBytesOfAny * instances;

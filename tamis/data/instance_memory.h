@@ -6,8 +6,8 @@
 
 namespace tamis::data {
 
-/// Throws ExitCode::kRuntime when the memory that is left does not hold `instances` of up to `length` tokens together,
-/// beside what making one takes.
+/// Throws ExitCode::kRuntime when the available memory does not hold `instances` instances of up to `length` tokens,
+/// and the temporary memory for generating one of them.
 void require_memory_for(const Task& task, int64_t length, double instances);
 
 }  // namespace tamis::data

@@ -8,14 +8,14 @@
 
 namespace tamis::data {
 
-/// A source and how often it is drawn, relative to the others.
+/// A source and its sampling weight relative to the others.
 struct MixPart {
   std::unique_ptr<Source> source;
   double weight = 1.0;
 };
 
-/// Every index comes from one of the parts, drawn with their weights; random access like any source. A part sees only
-/// some of the indices, each at most once.
+/// A weighted mixture: each index is assigned to one part, drawn with the parts' weights, and passed to that part's
+/// source. Random access, like any source.
 class MixSource : public Source {
  public:
   /// Throws ExitCode::kUsage when there is no part or a weight is not positive and finite.
@@ -24,7 +24,7 @@ class MixSource : public Source {
   /// `mix(0.75 abc_digits, 0.25 plays.txt)`, with shares that add up to 1.
   std::string name() const override;
   Example example(uint64_t index, int64_t length) const override;
-  /// The part that `index` comes from.
+  /// The part that supplies example `index`.
   size_t part(uint64_t index) const;
 
  private:

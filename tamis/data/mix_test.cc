@@ -9,7 +9,7 @@
 namespace tamis::data {
 namespace {
 
-/// Says where an example came from.
+/// A source whose examples contain its number and the index.
 class Constant : public Source {
  public:
   explicit Constant(int64_t token) : token_(token) {}

@@ -15,7 +15,7 @@ constexpr double kPower = 0.01;  // a
 void check_settings(const Settings& settings) {
   const int64_t pairs = settings.at("pairs");
   if (pairs + 1 < first_value(settings)) return;
-  fail(ExitCode::kUsage, "mqar: {} pairs and a key that is in none need a vocab of at least {}, but it is {}", pairs,
+  fail(ExitCode::kUsage, "mqar: {} pairs and one unused key need a vocab of at least {}, but it is {}", pairs,
        2 * (pairs + 2), settings.at("vocab"));
 }
 
@@ -23,8 +23,8 @@ int64_t min_length(const Settings& settings) {
   return 4 * settings.at("pairs");
 }
 
-/// `count` different slots in [0, slots), one after the other, each with weights (slot + 1)^(a - 1) among those left:
-/// the order of independent exponential times with these rates.
+/// Draws `count` different slots in [0, slots) one after another without replacement, with weights (slot + 1)^(a - 1).
+/// Equivalent to ordering the slots by independent exponential times with these rates.
 std::vector<int64_t> draw_slots(Random& random, int64_t slots, int64_t count) {
   std::vector<std::pair<double, int64_t>> times;
   for (int64_t slot = 0; slot < slots; ++slot) {
@@ -40,7 +40,7 @@ std::vector<int64_t> draw_slots(Random& random, int64_t slots, int64_t count) {
 TokenInstance instance(const TaskRequest& request, uint64_t index) {
   Random random = instance_random(kMqar, request, index);
   const int64_t pairs = request.settings.at("pairs");
-  const auto keys = draw_keys(random, request.settings, first_value(request.settings) - 1);  // bound ones first
+  const auto keys = draw_keys(random, request.settings, first_value(request.settings) - 1);  // those in pairs first
   const auto values = draw_values(random, request.settings, pairs);
   TokenInstance instance;
   for (int64_t i = 0; i < pairs; ++i) instance.ids.insert(instance.ids.end(), {keys[i], values[i]});
@@ -64,9 +64,9 @@ TokenInstance instance(const TaskRequest& request, uint64_t index) {
 std::vector<Task> mqar_tasks() {
   constexpr int64_t kMost = 1 << 20;
   return {{.name = "mqar",
-           .summary = "pairs of key and value, then every key once among filler",
+           .summary = "key-value pairs, then one query for each key among filler",
            .default_length = 64,
-           .settings = {{"pairs", 8, 1, kMost, "Pairs of key and value, and queries"},
+           .settings = {{"pairs", 8, 1, kMost, "Number of key-value pairs, and of queries"},
                         {"vocab", 8192, 6, kMost, "Ids, half of them keys and half values"}},
            .check_settings = check_settings,
            .min_length = min_length,

@@ -6,15 +6,16 @@
 
 namespace tamis::data {
 
-/// Multi-query associative recall ("Zoology", Arora et al. 2023): pairs of key and value, then each key once, among
-/// filler, asking for its value.
+/// Multi-query associative recall ("Zoology", Arora et al. 2023): key-value pairs, then each key once more, among
+/// filler, as a query for its value.
 ///
-///   ids        k_1 v_1 .. k_P v_P, then for slots s = 1 .. floor((length - 2 P) / 2): a key, or filler; filler
-///   positions  of the keys asked for           answers  their values
+///   ids        k_1 v_1 .. k_P v_P, then in each slot s = 1 .. floor((length - 2 P) / 2): a query key or filler, filler
+///   positions  of the query keys               answers  their values
 ///
-/// Keys and values are distinct and drawn as recall.h says. A key's slot is drawn with weight s^(a - 1), a = 0.01, no
-/// slot twice: most are asked for soon. The filler is keys that no pair binds. (Zoology's own filler is any id, so that
-/// it may ask for a key without an answer, or give it another value.)
+/// Keys and values are distinct and drawn as described in recall.h. The slots of the queries are drawn without
+/// replacement with weights s^(a - 1), a = 0.01, so that most queries come early. The filler consists of keys that are
+/// in no pair. (Zoology's own filler is any id, so that it may contain a query without an answer, or give a key another
+/// value.)
 ///
 /// Settings: pairs (8), vocab (8192).
 std::vector<Task> mqar_tasks();

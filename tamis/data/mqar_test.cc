@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::token_instance;
 
-TEST(Mqar, EveryPairIsToldOnceAndAskedForOnce) {
+TEST(Mqar, EveryPairHasOneQuery) {
   for (const int64_t length : {32, 33, 64, 257}) {
     for (uint64_t index = 0; index < 200; ++index) {
       const auto instance = token_instance("mqar", {.length = length, .settings = {{"vocab", 64}}}, index);
@@ -39,7 +39,7 @@ TEST(Mqar, EveryPairIsToldOnceAndAskedForOnce) {
   }
 }
 
-TEST(Mqar, MostAreAskedForSoon) {
+TEST(Mqar, MostQueriesComeEarly) {
   int64_t first_slot = 0, late_half = 0;
   for (uint64_t index = 0; index < 1'000; ++index) {
     const auto instance = token_instance("mqar", {.length = 16 + 2 * 128}, index);

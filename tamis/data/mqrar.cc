@@ -9,7 +9,7 @@ namespace tamis::data {
 namespace {
 
 constexpr int64_t kSeparator = 0;
-constexpr int64_t kPairsOfEach = 2;  // at least
+constexpr int64_t kPairsOfEach = 2;  // minimum number of pairs of each key
 
 void check_settings(const Settings& settings) {
   const int64_t keys = settings.at("keys");
@@ -22,7 +22,7 @@ int64_t min_length(const Settings& settings) {
   return 2 * kPairsOfEach * settings.at("keys") + 1 + settings.at("queries");
 }
 
-/// The key of every pair, as numbers in [0, keys).
+/// The key index in [0, keys) of every pair.
 std::vector<int64_t> draw_order(Random& random, int64_t keys, int64_t pairs) {
   std::vector<int64_t> order;
   for (int64_t i = 0; i < kPairsOfEach * keys; ++i) order.push_back(i % keys);
@@ -65,10 +65,10 @@ std::optional<int64_t> solve(std::span<const int64_t> read, const Settings& sett
 std::vector<Task> mqrar_tasks() {
   constexpr int64_t kMost = 1 << 20;
   return {{.name = "mqrar",
-           .summary = "pairs that give keys new values again and again, then queries for the latest",
+           .summary = "key-value pairs that keep changing the values of keys, then queries for the latest values",
            .default_length = 64,
-           .settings = {{"keys", 8, 1, kMost, "Different keys"},
-                        {"queries", 15, 1, kMost, "Queries"},
+           .settings = {{"keys", 8, 1, kMost, "Number of different keys"},
+                        {"queries", 15, 1, kMost, "Number of queries"},
                         {"vocab", 256, 4, kMost, "Ids, half of them keys and half values"}},
            .check_settings = check_settings,
            .min_length = min_length,

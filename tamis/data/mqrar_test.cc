@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::token_instance;
 
-TEST(Mqrar, KeysGetNewValuesAndTheLatestIsAskedFor) {
+TEST(Mqrar, QueriesAskForTheLatestValue) {
   for (const int64_t length : {48, 49, 64, 513}) {
     const int64_t pairs = (length - 16) / 2;
     for (uint64_t index = 0; index < 200; ++index) {

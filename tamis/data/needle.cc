@@ -21,7 +21,7 @@ constexpr std::array kCities = std::to_array<std::string_view>({
     "Tokyo",    "Toronto",   "Tunis",     "Vancouver", "Vienna",    "Vilnius",   "Warsaw",    "Yerevan",  "Zurich",
 });
 constexpr int64_t kNeedleDigits = 7;
-constexpr int64_t kSaidTokens = 10;  // a space, seven digits and what shows that they are over
+constexpr int64_t kSaidTokens = 10;  // a space, seven digits, and enough to see where the number ends
 
 Piece needle_of(std::string_view city, std::string_view number) {
   const std::string opening = fmt::format("The special magic {} number is:", city);
@@ -50,7 +50,7 @@ TextInstance instance(const TaskRequest& request, uint64_t index) {
   const std::string_view city = kCities[random.below(kCities.size())];
   const std::string number = draw_number(random, kNeedleDigits);
   const Haystack& haystack = request.haystack == nullptr ? noise : *request.haystack;
-  const auto sentences = haystack.take(request.length - bytes_without_filler(city) - 1);  // a space beside the needle
+  const auto sentences = haystack.take(request.length - bytes_without_filler(city) - 1);  // 1: the needle's separator
   const size_t before = sentences_before(sentences, *request.depth);
   std::vector<Piece> pieces;
   for (const std::string_view sentence : sentences) pieces.push_back(plain_piece(sentence));
@@ -62,7 +62,7 @@ TextInstance instance(const TaskRequest& request, uint64_t index) {
   return instance;
 }
 
-/// Every number that the prompt gives the city of its question.
+/// Every number that the prompt assigns to the city of its question.
 std::vector<std::string> solve(std::string_view prompt) {
   const auto cities = all_between(prompt, "\nWhat is the special magic ", " number?");
   if (cities.empty()) return {};
@@ -73,7 +73,7 @@ std::vector<std::string> solve(std::string_view prompt) {
 
 std::vector<Task> needle_tasks() {
   return {{.name = "needle",
-           .summary = "the number of a city, one sentence in a haystack",
+           .summary = "the number of a city, hidden in one sentence of a haystack",
            .default_length = 1024,
            .takes_depth = true,
            .haystack = HaystackUse::kOptional,

@@ -35,7 +35,7 @@ TEST(Needle, HasTheFormOfThePaper) {
   EXPECT_EQ(instance.answers[0].size(), 7u);
 }
 
-TEST(Needle, TheSpanReachesFromBehindTheColonToTheEnd) {
+TEST(Needle, TheSpanBeginsAfterTheColonAndEndsWithTheNeedle) {
   for (uint64_t index = 0; index < 50; ++index) {
     const auto instance = text_instance("needle", {.length = 512}, index);
     EXPECT_EQ(span_of(instance), fmt::format(" {}.", instance.answers[0]));
@@ -43,7 +43,7 @@ TEST(Needle, TheSpanReachesFromBehindTheColonToTheEnd) {
   }
 }
 
-TEST(Needle, ManyCitiesAreAskedFor) {
+TEST(Needle, QuestionsCoverManyCities) {
   std::set<std::string> cities;
   for (uint64_t index = 0; index < 1'000; ++index) {
     const auto instance = text_instance("needle", {.length = 200}, index);
@@ -52,7 +52,7 @@ TEST(Needle, ManyCitiesAreAskedFor) {
   EXPECT_EQ(cities.size(), 72u);
 }
 
-TEST(Needle, StandsInATextAtItsDepth) {
+TEST(Needle, IsInsertedIntoATextAtItsDepth) {
   const tamis::testing::TemporaryDirectory directory;
   std::string text;
   for (int i = 0; i < 2'000; ++i) text += fmt::format("This is sentence {}{}. ", i, std::string(i % 40, 'x'));

@@ -23,7 +23,7 @@ struct Form {
   Kind key;
   Kind value;
   int64_t keys = 1;
-  int64_t values = 1;  // of each key
+  int64_t values = 1;  // per key
   int64_t queries = 1;
 
   int64_t needles() const { return keys * values; }
@@ -36,8 +36,8 @@ constexpr auto kForms = std::to_array<Form>({
     {"niah_single_2", "RULER: one number in a text", Hidden::kInHaystack, Kind::kWord, Kind::kNumber},
     {"niah_single_3", "RULER: one UUID in a text", Hidden::kInHaystack, Kind::kWord, Kind::kUuid},
     {"niah_multikey_1", "RULER: one of four numbers in a text", Hidden::kInHaystack, Kind::kWord, Kind::kNumber, 4},
-    {"niah_multikey_2", "RULER: one of very many numbers", Hidden::kAmongNeedles, Kind::kWord, Kind::kNumber},
-    {"niah_multikey_3", "RULER: one of very many UUIDs", Hidden::kAmongNeedles, Kind::kUuid, Kind::kUuid},
+    {"niah_multikey_2", "RULER: one number among many needles", Hidden::kAmongNeedles, Kind::kWord, Kind::kNumber},
+    {"niah_multikey_3", "RULER: one UUID among many needles", Hidden::kAmongNeedles, Kind::kUuid, Kind::kUuid},
     {"niah_multivalue", "RULER: the four numbers of one key, in a text", Hidden::kInHaystack, Kind::kWord,
      Kind::kNumber, 1, 4},
     {"niah_multiquery", "RULER: the numbers of four keys, in a text", Hidden::kInHaystack, Kind::kWord, Kind::kNumber,
@@ -45,7 +45,7 @@ constexpr auto kForms = std::to_array<Form>({
 });
 
 constexpr int64_t kNumberDigits = 7;
-constexpr int64_t kDepths = 40;  // equally far apart, in whole percent
+constexpr int64_t kDepths = 40;  // equally spaced, rounded to whole percent
 constexpr int64_t kSaidTokens = 128;
 
 std::string draw_uuid(Random& random) {
@@ -66,7 +66,7 @@ std::string draw_other_than(Random& random, Kind kind, const std::set<std::strin
   return drawn;
 }
 
-/// As long as the longest that draw gives.
+/// A placeholder with the length of the longest string that draw() returns.
 std::string longest(Kind kind) {
   if (kind == Kind::kWord) return longest_word();
   return std::string(kind == Kind::kNumber ? kNumberDigits : 36, '0');
@@ -107,15 +107,15 @@ std::string question_of(const Form& form, std::span<const std::string> keys) {
 }
 
 struct Needles {
-  std::vector<std::string> asked;    // keys
-  std::vector<std::string> answers;  // key by key
-  std::set<std::string> taken;       // keys and values
+  std::vector<std::string> asked;    // keys of the question
+  std::vector<std::string> answers;  // their values, key by key
+  std::set<std::string> taken;       // all keys and values, which are distinct
   std::vector<Piece> pieces;         // in random order
 };
 
 Needles draw_needles(Random& random, const Form& form) {
   Needles needles;
-  for (int64_t key = 0; key < form.keys; ++key) {  // those asked for come first: all are drawn and shuffled alike
+  for (int64_t key = 0; key < form.keys; ++key) {  // the question asks for the first form.queries keys
     const std::string name = draw_other_than(random, form.key, needles.taken);
     needles.taken.insert(name);
     if (key < form.queries) needles.asked.push_back(name);
@@ -132,11 +132,11 @@ Needles draw_needles(Random& random, const Form& form) {
 
 struct Context {
   std::vector<Piece> pieces;
-  std::optional<double> depth;  // of a single needle
+  std::optional<double> depth;  // if there is a single needle
 };
 
-/// `needles` before the pieces of `filler` at `places`, which ascend. With `mark_gaps` an empty piece stands wherever
-/// no filler comes before, between or after the needles.
+/// Inserts each needle before the filler piece at its index in `places`, which ascend. With `mark_gaps`, an empty piece
+/// is inserted wherever there is no filler before, between or after the needles.
 Context merge(const std::vector<Piece>& filler, const std::vector<Piece>& needles, std::span<const int64_t> places,
               bool mark_gaps) {
   Context context;
@@ -152,8 +152,8 @@ Context merge(const std::vector<Piece>& filler, const std::vector<Piece>& needle
   return context;
 }
 
-/// The harness joins empty gaps, too: a needle at either end has a space beside it, and two at one place have two
-/// between them. At most needles + 1 such spaces.
+/// The harness joins empty gaps too: it puts an extra space beside a needle at either end of the text and between two
+/// needles at the same place. There are at most needles + 1 such spaces.
 int64_t gap_bytes(const std::vector<Piece>& needles) {
   return static_cast<int64_t>(needles.size()) + 1;
 }
@@ -169,14 +169,14 @@ Context in_haystack(Random& random, const Haystack& haystack, const std::vector<
   return merge(filler, needles, places, /*mark_gaps=*/true);
 }
 
-/// Lines before which the needles come: never behind the last one.
+/// Inserts each needle before a random line; there is always a line after the last needle.
 Context among_lines(Random& random, const std::vector<Piece>& lines, const std::vector<Piece>& needles) {
   const auto count = static_cast<int64_t>(needles.size());
   const auto places = draw_places(random, count, static_cast<int64_t>(lines.size()));
   return merge(lines, needles, places, /*mark_gaps=*/false);
 }
 
-/// Other needles with a line end each, as many as `bytes` hold.
+/// As many other needles, each on a line of its own, as fit into `bytes` bytes.
 std::vector<Piece> draw_others(Random& random, const Form& form, const std::set<std::string>& taken, int64_t bytes) {
   std::vector<Piece> others;
   while (true) {
@@ -215,7 +215,7 @@ TextInstance instance(const Form& form, Stream stream, const TaskRequest& reques
   return instance;
 }
 
-/// One line of noise or one other needle has to fit beside the needles; no sentence of a haystack has to.
+/// Requires space for at least one line of noise or one other needle beside the needles, but for no haystack sentence.
 int64_t min_length(const Form& form) {
   const std::string key = longest(form.key);
   const Piece needle = needle_of(form, key, longest(form.value), -1);
@@ -227,7 +227,7 @@ int64_t min_length(const Form& form) {
          joined_bytes(pieces, "\n") + gaps;
 }
 
-/// Every value that the prompt gives the keys of its question.
+/// Every value that the prompt states for the keys of its question.
 std::vector<std::string> solve(std::string_view prompt) {
   const size_t question = prompt.rfind("\nWhat ");
   if (question == prompt.npos) return {};

@@ -74,7 +74,7 @@ TEST_F(Niah, Single1IsOneNeedleAmongLinesOfNoise) {
   EXPECT_GT(made.prompt.size(), 4096u - kNoise.size() - 1);
 }
 
-TEST_F(Niah, Single2And3StandBetweenTheSentencesOfAText) {
+TEST_F(Niah, Single2And3AreInsertedBetweenSentences) {
   for (const std::string task : {"niah_single_2", "niah_single_3"}) {
     const std::string kind = task == "niah_single_2" ? "number" : "uuid";
     for (uint64_t index = 0; index < 50; ++index) {
@@ -117,7 +117,7 @@ TEST_F(Niah, Multikey1AsksForOneOfFour) {
   }
 }
 
-TEST_F(Niah, Multikey2And3AreNothingButNeedles) {
+TEST_F(Niah, Multikey2And3ConsistOfNeedles) {
   for (const std::string task : {"niah_multikey_2", "niah_multikey_3"}) {
     const std::string kind = task == "niah_multikey_2" ? "number" : "uuid";
     for (uint64_t index = 0; index < 20; ++index) {

@@ -13,7 +13,7 @@ constexpr std::string_view kOpening =
 constexpr std::string_view kTold = "The pass key is ";
 constexpr std::string_view kQuestion = "What is the pass key? The pass key is";
 constexpr int64_t kKeyDigits = 5;
-constexpr int64_t kSaidTokens = 8;  // a space, five digits and what shows that they are over
+constexpr int64_t kSaidTokens = 8;  // a space, five digits, and enough to see where the number ends
 
 std::string join(std::span<const std::string_view> sentences) {
   std::string text;
@@ -31,7 +31,7 @@ Piece line_of(const std::string& key) {
           .span = {begin, begin + kKeyDigits}};
 }
 
-/// The five parts of a prompt, of which the second and the fourth are filler.
+/// The five parts of a prompt; the second and the fourth are filler.
 std::vector<Piece> parts(std::string_view before, const std::string& key, std::string_view after) {
   return {plain_piece(kOpening), plain_piece(before), line_of(key), plain_piece(after), plain_piece(kQuestion)};
 }
@@ -54,7 +54,7 @@ TextInstance instance(const TaskRequest& request, uint64_t index) {
   return instance;
 }
 
-/// Every number that the prompt calls the pass key, in either of the two ways.
+/// Every number that the prompt states as the pass key, in either of its two sentences.
 std::vector<std::string> solve(std::string_view prompt) {
   std::vector<std::string_view> keys = all_between(prompt, kTold, ".");
   for (const std::string_view key : all_between(prompt, "Remember it. ", " is the pass key.")) keys.push_back(key);
@@ -65,7 +65,7 @@ std::vector<std::string> solve(std::string_view prompt) {
 
 std::vector<Task> passkey_tasks() {
   return {{.name = "passkey",
-           .summary = "a number of five digits between lines of filler",
+           .summary = "a five-digit number between lines of filler",
            .default_length = 1024,
            .takes_depth = true,
            .min_length = min_length,

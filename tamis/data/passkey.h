@@ -6,8 +6,8 @@
 
 namespace tamis::data {
 
-/// Passkey retrieval (Mohtashami and Jaggi, "Landmark Attention", 2023): a number of five digits is told once, twice
-/// over, in one line between lines of filler, and asked for at the end.
+/// Passkey retrieval (Mohtashami and Jaggi, "Landmark Attention", 2023): one line between lines of filler states a
+/// five-digit number twice, and the question at the end asks for it.
 ///
 ///   There is an important info hidden inside a lot of irrelevant text. ...
 ///   The grass is green. The sky is blue. ...
@@ -15,9 +15,9 @@ namespace tamis::data {
 ///   There and back again. The grass is ...
 ///   What is the pass key? The pass key is
 ///
-/// depth   of the line in the filler's bytes, at the end of a sentence
-/// answer  the digits; the answer's span is their first mention
-/// score   1 when the first number that the model says is the key
+/// depth   position of the line as a fraction of the filler's bytes, rounded down to the end of a sentence
+/// answer  the digits; the answer span is their first occurrence
+/// score   1 when the first number in the generated text is the key, else 0
 std::vector<Task> passkey_tasks();
 
 }  // namespace tamis::data

@@ -7,7 +7,7 @@
 namespace tamis::data {
 namespace {
 
-/// `count` different numbers in [first, end), in random order: the start of a shuffle.
+/// `count` different numbers in [first, end), in random order: a partial Fisher-Yates shuffle.
 std::vector<int64_t> draw_different(Random& random, int64_t first, int64_t end, int64_t count) {
   std::vector<int64_t> all(end - first);
   std::iota(all.begin(), all.end(), first);

@@ -10,9 +10,9 @@
 
 namespace tamis::data {
 
-// What MQAR and MQRAR share: the ids, half of them keys and half values.
+// Shared by MQAR and MQRAR: half of the ids are keys and half are values.
 //
-//   0                      nothing
+//   0                      neither; MQRAR's separator
 //   1 .. floor(vocab / 2) - 1      keys
 //   floor(vocab / 2) .. vocab - 1  values
 
@@ -20,7 +20,7 @@ inline int64_t first_value(const Settings& settings) {
   return settings.at("vocab") / 2;
 }
 
-/// How many values there are.
+/// Number of values.
 inline int64_t count_values(const Settings& settings) {
   return settings.at("vocab") - first_value(settings);
 }
@@ -31,8 +31,8 @@ std::vector<int64_t> draw_keys(Random& random, const Settings& settings, int64_t
 /// `count` different values, in random order.
 std::vector<int64_t> draw_values(Random& random, const Settings& settings, int64_t count);
 
-/// Pairs of key and value come first, as long as a key is followed by a value. After them a key asks for the value that
-/// was last given to it; a key that has none, and everything else, asks for nothing.
+/// The answer after the last id, from the ids alone: the sequence begins with key-value pairs, and a key after them is
+/// a query for its latest value. None when the last id is not such a query.
 std::optional<int64_t> solve_recall(std::span<const int64_t> read, const Settings& settings);
 
 }  // namespace tamis::data

@@ -31,7 +31,7 @@ TEST(Recall, SolverAnswersWithTheLatestValue) {
   EXPECT_EQ(solve({1, 7, 2, 8, 0, 1, 2}), 8);
 }
 
-TEST(Recall, SolverIsSilentWhenNothingIsAsked) {
+TEST(Recall, SolverFindsNoAnswerWithoutAQuery) {
   EXPECT_EQ(solve({}), std::nullopt);
   EXPECT_EQ(solve({1}), std::nullopt);
   EXPECT_EQ(solve({1, 7}), std::nullopt);

@@ -7,10 +7,10 @@
 
 namespace tamis::data {
 
-/// All synthetic tasks, by name.
+/// All synthetic tasks, ordered by name.
 const std::vector<Task>& tasks();
 
-/// Throws ExitCode::kUsage with the nearest name when there is no such task.
+/// Throws ExitCode::kUsage with the closest known name when there is no such task.
 const Task& find_task(std::string_view name);
 
 }  // namespace tamis::data

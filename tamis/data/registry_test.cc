@@ -1,4 +1,4 @@
-// What holds for every task: an instance is what was asked for, its prompt alone gives its answers, and nothing else.
+// Properties of all tasks: an instance satisfies its request, and its prompt alone determines exactly its answers.
 
 #include "tamis/data/registry.h"
 
@@ -101,7 +101,7 @@ void expect_right(const Task& task, const TaskRequest& request, uint64_t index) 
   }
 }
 
-/// Everything that a model gets to see.
+/// Everything that is visible to a model.
 std::string prompt_of(const Instance& instance) {
   if (const auto* text = std::get_if<TextInstance>(&instance)) return text->prompt;
   std::string ids;
@@ -118,7 +118,7 @@ TEST_P(Registry, ThePromptAloneGivesTheAnswersAndNoOthers) {
   }
 }
 
-TEST_P(Registry, LongInstancesToo) {
+TEST_P(Registry, LongPromptsGiveTheAnswersToo) {
   const Instance instance = make_instance(GetParam(), request(131'072), 0);
   if (const auto* text = std::get_if<TextTask>(&GetParam().kind)) {
     const auto& made = std::get<TextInstance>(instance);
@@ -135,7 +135,7 @@ TEST_P(Registry, LongInstancesToo) {
   }
 }
 
-TEST_P(Registry, InstancesAreTheSameEveryTimeAndDiffer) {
+TEST_P(Registry, InstancesAreReproducibleAndDistinct) {
   std::set<std::string> prompts;
   const TaskRequest one = request(GetParam().default_length);
   for (uint64_t index = 0; index < 200; ++index) {
@@ -150,7 +150,7 @@ TEST_P(Registry, InstancesAreTheSameEveryTimeAndDiffer) {
 }
 
 TEST_P(Registry, DrawsDepthsWhenNoneIsGiven) {
-  if (!GetParam().takes_depth) GTEST_SKIP() << "its places are drawn anyway";
+  if (!GetParam().takes_depth) GTEST_SKIP() << "its positions are always random";
   std::vector<double> depths;
   for (uint64_t index = 0; index < 200; ++index) {
     depths.push_back(
@@ -160,7 +160,7 @@ TEST_P(Registry, DrawsDepthsWhenNoneIsGiven) {
   EXPECT_GT(*std::max_element(depths.begin(), depths.end()), 0.9);
 }
 
-TEST_P(Registry, RefusesWhatCannotBe) {
+TEST_P(Registry, RefusesImpossibleRequests) {
   const Task& task = GetParam();
   const auto refused = [&](TaskRequest asked, const std::string& text) {
     const auto [code, said] = error_of([&] { make_instance(task, asked, 0); });
@@ -193,7 +193,7 @@ TEST_P(Registry, RefusesWhatCannotBe) {
 INSTANTIATE_TEST_SUITE_P(Tasks, Registry, ::testing::ValuesIn(tasks()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(FindTask, NamesTheNearest) {
+TEST(FindTask, SuggestsTheClosestName) {
   EXPECT_EQ(find_task("passkey").name, "passkey");
   const auto [code, said] = error_of([] { find_task("paskey"); });
   EXPECT_EQ(code, ExitCode::kUsage);

@@ -7,18 +7,18 @@
 
 namespace tamis::data {
 
-/// Training target that counts nothing in the loss.
+/// A target that the loss ignores.
 inline constexpr int64_t kIgnore = -100;
 
-/// One training sequence: the model reads tokens[0..n) and is asked for targets[0..n), targets[t] being the token after
+/// One training sequence: the model reads tokens[0..n) and predicts targets[0..n), where targets[t] is the token after
 /// tokens[t], or kIgnore.
 struct Example {
   std::vector<int64_t> tokens;
   std::vector<int64_t> targets;
 };
 
-/// A stream of training sequences with random access: example `index` of a source is always the same, whoever asks and
-/// in whatever order, so a run resumes by knowing only how many it has used.
+/// A stream of training sequences with random access: example `index` depends only on the source and the index, so a
+/// resumed run needs to know only how many examples it has used.
 class Source {
  public:
   virtual ~Source() = default;

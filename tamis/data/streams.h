@@ -4,8 +4,8 @@
 
 namespace tamis::data {
 
-/// First word of every Random key in this layer: draws for different purposes come from different streams, so an
-/// evaluation never repeats what training saw, whatever the seeds and indices.
+/// The first word of every Random key in this layer. Each purpose has its own stream, so that evaluation never repeats
+/// the draws of training, for any seeds and indices.
 enum Stream : uint64_t {
   kAbcDigitsTraining = 0xabc0'0001,
   kAbcDigitsEvaluation = 0xabc0'0002,
@@ -21,7 +21,7 @@ enum Stream : uint64_t {
   kTaskTrainingSeed = 0x7a58'0008,
   kTaskTrainingLength = 0x7a58'0009,
   kTaskTrainingPart = 0x7a58'000a,
-  kNiah = 0x7a58'0100,  // and the next ones, one for each form
+  kNiah = 0x7a58'0100,  // and the following values, one for each task of niah.h
 };
 
 }  // namespace tamis::data

@@ -23,7 +23,7 @@ void check_names(const Task& task, const Settings& settings) {
 
 void check_depth(const Task& task, const std::optional<double>& depth) {
   if (!depth) return;
-  if (!task.takes_depth) fail(ExitCode::kUsage, "{}: takes no depth; its places are drawn", task.name);
+  if (!task.takes_depth) fail(ExitCode::kUsage, "{}: takes no depth; its positions are random", task.name);
   if (!(*depth >= 0 && *depth <= 1)) fail(ExitCode::kUsage, "{}: depth must be in 0..1, but is {}", task.name, *depth);
 }
 
@@ -52,8 +52,8 @@ void check_haystack(const Task& task, bool given) {
   }
   if (!given && task.haystack == HaystackUse::kRequired) {
     fail(ExitCode::kUsage,
-         "{}: hides its needles in a long text, which is not part of Tamis (RULER takes Paul Graham's essays); "
-         "name one with --haystack FILE, a recipe with haystack = \"FILE\"",
+         "{}: hides its needles in a long text, which is not part of Tamis (RULER uses Paul Graham's essays); "
+         "give a text file with --haystack FILE, or in a recipe with haystack = \"FILE\"",
          task.name);
   }
 }

@@ -17,7 +17,7 @@ int64_t byte(char c) {
   return static_cast<unsigned char>(c);
 }
 
-/// The ids are bytes; all that is to be said after the prompt is asked for.
+/// A text instance as bytes: every byte of the right answer and its newline is a target.
 TokenInstance in_bytes(const TextTask& task, const TextInstance& text) {
   const std::string said = right_answer(task, text) + "\n";
   TokenInstance instance;
@@ -27,7 +27,7 @@ TokenInstance in_bytes(const TextTask& task, const TextInstance& text) {
     instance.answers.push_back(byte(c));
     instance.ids.push_back(byte(c));
   }
-  instance.ids.pop_back();  // nothing comes after the line end
+  instance.ids.pop_back();  // the newline is only a target
   return instance;
 }
 

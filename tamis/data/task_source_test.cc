@@ -59,13 +59,13 @@ size_t first_counted(const Example& example) {
          example.targets.begin();
 }
 
-/// Positions up to the last that counts.
+/// Number of positions up to the last one with a target.
 size_t counted_end(const Example& example) {
   return example.targets.rend() -
          std::find_if(example.targets.rbegin(), example.targets.rend(), [](int64_t t) { return t != kIgnore; });
 }
 
-/// What is asked for is one run of bytes up to a line end: right, whatever the order, and within what a model may say.
+/// The targets are contiguous bytes up to a newline: they form a right answer, within the number of bytes to generate.
 void expect_text_example(const TextTask& task, const Example& example) {
   const size_t first = first_counted(example), end = counted_end(example);
   const std::string said = text_of_bytes(std::span(example.targets).subspan(first, end - first));
@@ -88,7 +88,7 @@ void expect_token_example(const TokenTask& task, const Settings& settings, const
   }
 }
 
-TEST_P(TaskSources, TargetsAreWhatTheTokensGive) {
+TEST_P(TaskSources, TargetsFollowFromTheTokens) {
   const Task& task = GetParam();
   Settings settings;
   for (const Setting& setting : task.settings) settings[setting.name] = setting.value;
@@ -116,7 +116,7 @@ TEST_P(TaskSources, EveryTokenCountsUnlessOnlyAnswersDo) {
     for (size_t t = 0; t < end; ++t) {
       ASSERT_EQ(all.targets[t], asked.targets[t] != kIgnore ? asked.targets[t] : all.tokens[t + 1]) << t;
     }
-    const size_t padding = std::min(end + 1, all.tokens.size());  // the last id may ask for nothing
+    const size_t padding = std::min(end + 1, all.tokens.size());  // the last id may have no target
     EXPECT_THAT(std::vector(all.tokens.begin() + static_cast<int64_t>(padding), all.tokens.end()), Each(0));
   }
 }
@@ -143,7 +143,7 @@ TEST_P(TaskSources, ManyInstancesFollowEachOther) {
   const auto counted = [](const std::vector<int64_t>& targets) {
     return std::ranges::count_if(targets, [](int64_t target) { return target != kIgnore; });
   };
-  const size_t begun = counted_end(first);  // an instance may be shorter than asked for
+  const size_t begun = counted_end(first);  // an instance may be shorter than requested
   EXPECT_TRUE(std::equal(first.tokens.begin(), first.tokens.begin() + static_cast<int64_t>(begun), all.tokens.begin()));
   EXPECT_TRUE(
       std::equal(first.targets.begin(), first.targets.begin() + static_cast<int64_t>(begun), all.targets.begin()));
@@ -155,7 +155,7 @@ TEST_P(TaskSources, ManyInstancesFollowEachOther) {
   EXPECT_THAT(error_of([&] { TaskSource(with).example(0, length); }).second, HasSubstr("length must be at most the"));
 }
 
-TEST_P(TaskSources, ExamplesAreTheSameEveryTimeAndDiffer) {
+TEST_P(TaskSources, ExamplesAreReproducibleAndDistinct) {
   TaskSourceOptions other = options();
   other.seed = kSeed + 1;
   const TaskSource one = source();
@@ -170,7 +170,7 @@ TEST_P(TaskSources, ExamplesAreTheSameEveryTimeAndDiffer) {
   EXPECT_FALSE(seen.contains(TaskSource(other).example(0, length()).tokens));
 }
 
-TEST_P(TaskSources, NeverDrawWhatAnEvaluationDraws) {
+TEST_P(TaskSources, NeverDrawEvaluationInstances) {
   const TaskSource training = source();
   const std::string haystack = options().haystack;
   const auto text = haystack.empty() ? std::nullopt : std::optional<Haystack>(haystack);
@@ -190,7 +190,7 @@ TEST_P(TaskSources, NeverDrawWhatAnEvaluationDraws) {
   }
 }
 
-TEST_P(TaskSources, RefuseWhatCannotBe) {
+TEST_P(TaskSources, RefuseImpossibleOptions) {
   const auto refused = [](const auto& work, const std::string& text) {
     const auto [code, said] = error_of(work);
     EXPECT_EQ(code, ExitCode::kUsage);
@@ -213,7 +213,7 @@ TEST_P(TaskSources, RefuseWhatCannotBe) {
 INSTANTIATE_TEST_SUITE_P(Tasks, TaskSources, ::testing::ValuesIn(tasks()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(TaskSource, SettingsMakeOtherSequences) {
+TEST(TaskSource, SettingsChangeTheSequences) {
   const TaskSource source({.task = "mqar", .settings = {{"pairs", 2}, {"vocab", 16}}});
   EXPECT_EQ(source.vocab_size(), 16);
   EXPECT_EQ(source.min_length(), 8);

@@ -11,7 +11,8 @@
 
 namespace tamis::data {
 
-/// One line or sentence of a prompt, and the answer in it, if any: number `answer`, at bytes [begin, end) of the piece.
+/// A line or sentence of a prompt. If it states an answer, `answer` is that answer's index and `span` its bytes in the
+/// piece.
 struct Piece {
   std::string text;
   int64_t answer = -1;
@@ -20,30 +21,30 @@ struct Piece {
 
 Piece plain_piece(std::string_view text);
 
-/// Appends the pieces, `separator` between them, and notes where in `prompt` the answers come to lie: answer_spans must
-/// have room for them.
+/// Appends the pieces joined by `separator`, and stores the positions of their answers in `prompt` in `answer_spans`,
+/// which must already have an entry for each answer.
 void append_pieces(std::string& prompt, std::span<const Piece> pieces, std::string_view separator,
                    std::vector<ByteSpan>& answer_spans);
 
-/// The bytes of append_pieces.
+/// The number of bytes that append_pieces appends.
 int64_t joined_bytes(std::span<const Piece> pieces, std::string_view separator);
 
-/// A number of `digits` digits, the first of them not 0.
+/// A uniformly random number of `digits` digits without a leading 0.
 std::string draw_number(Random& random, int64_t digits);
 
 /// `count` different numbers in [0, limit), ascending; count <= limit.
 std::vector<int64_t> draw_places(Random& random, int64_t count, int64_t limit);
 
-/// What stands between `before` and the next `after`, each time it does, in order.
+/// All substrings between an occurrence of `before` and the next `after`, in order.
 std::vector<std::string_view> all_between(std::string_view text, std::string_view before, std::string_view after);
 
-/// Each once, sorted.
+/// The distinct values, sorted.
 std::vector<std::string> distinct(std::span<const std::string_view> values);
 
-/// 1 when the first run of digits in `said` is the one answer.
+/// 1 when there is one answer and the first run of digits in `said` equals it, else 0.
 double first_number_matches(std::string_view said, std::span<const std::string> answers);
 
-/// The share of the answers that `said` contains, whatever the case of A-Z: string_match_all of lm-evaluation-harness.
+/// The share of the answers that `said` contains, ignoring the case of A-Z: string_match_all of lm-evaluation-harness.
 double contained_share(std::string_view said, std::span<const std::string> answers);
 
 }  // namespace tamis::data

@@ -11,7 +11,7 @@ using ::testing::IsEmpty;
 
 using Answers = std::vector<std::string>;
 
-TEST(TaskText, AppendingNotesWhereTheAnswersLie) {
+TEST(TaskText, AppendingRecordsTheAnswerSpans) {
   const std::vector<Piece> pieces = {
       plain_piece("ab"), {.text = "c=12.", .answer = 1, .span = {2, 4}}, {.text = "3", .answer = 0, .span = {0, 1}}};
   std::string prompt = "> ";
@@ -58,7 +58,7 @@ TEST(TaskText, TheFirstNumberCounts) {
 
 TEST(TaskText, TheShareOfContainedAnswersIgnoresTheCase) {
   EXPECT_EQ(contained_share("abcde, FGHIJ", Answers{"ABCDE", "FGHIJ", "KLMNO", "PQRST"}), 0.5);
-  EXPECT_EQ(contained_share("It is 1234567890", Answers{"1234567"}), 1);  // as the harness does
+  EXPECT_EQ(contained_share("It is 1234567890", Answers{"1234567"}), 1);  // as in the harness
   EXPECT_EQ(contained_share("", Answers{"1"}), 0);
 }
 

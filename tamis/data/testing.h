@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of the tasks share. Included by tests only.
+// Helpers for the tests of the tasks. Included by tests only.
 
 #include <string>
 

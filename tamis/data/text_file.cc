@@ -51,7 +51,7 @@ TextFileSource::TextFileSource(const text::Tokenizer& tokenizer, const TextFileO
 
 Example TextFileSource::example(uint64_t index, int64_t length) const {
   const auto size = static_cast<int64_t>(tokens_.size());
-  if (length < 1) fail(ExitCode::kUsage, "text: sequences need at least one token, but {} were asked for", length);
+  if (length < 1) fail(ExitCode::kUsage, "text: sequences must have at least one token, but the length is {}", length);
   if (size < length + 1) {
     fail(ExitCode::kInput,
          "{}: holds {} tokens, but a sequence of {} needs {}; use more text, shorter sequences or another "

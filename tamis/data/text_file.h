@@ -13,23 +13,23 @@ namespace tamis::data {
 enum class Split { kTraining, kValidation };
 
 struct TextFileOptions {
-  std::vector<std::filesystem::path> files;  // read in this order, an end-of-text token between them
-  double validation_fraction = 0.1;          // the last part of the tokens; 0 keeps all for training
+  std::vector<std::filesystem::path> files;  // read in this order, with an end-of-text token between them
+  double validation_fraction = 0.1;          // fraction of the tokens, at the end, that is held out; 0: none
   Split split = Split::kTraining;
   uint64_t seed = 0;
 };
 
-/// Random windows of plain text: example `index` starts at a uniformly drawn token of the split. The two splits share
-/// no token.
+/// Random crops of plain text: example `index` starts at a uniformly drawn token of the split. The two splits are
+/// disjoint.
 class TextFileSource : public Source {
  public:
-  /// Throws ExitCode::kInput when a file is missing, no regular file or empty, ExitCode::kUsage on bad options.
+  /// Throws ExitCode::kInput when a file is missing, empty or not a regular file, ExitCode::kUsage for bad options.
   TextFileSource(const text::Tokenizer& tokenizer, const TextFileOptions& options);
 
   std::string name() const override { return name_; }
   /// Throws ExitCode::kInput with both sizes when the split is shorter than `length` + 1 tokens.
   Example example(uint64_t index, int64_t length) const override;
-  /// All tokens of the split, in order.
+  /// The tokens of the split, in order.
   const std::vector<int32_t>& tokens() const { return tokens_; }
 
  private:

@@ -27,7 +27,7 @@ struct Form {
   int64_t hops;
   int64_t letters;  // of a variable
 
-  int64_t variables() const { return hops + 1; }  // of a chain
+  int64_t variables() const { return hops + 1; }  // per chain
 };
 
 constexpr int64_t kExampleLetters = 3;
@@ -42,7 +42,7 @@ Form example_of(const Form& form) {
   return {form.chains, std::min(form.hops, kExampleMostHops), kExampleLetters};
 }
 
-/// Lines of noise that a chain of this form needs: more than it has assignments.
+/// Minimum number of noise lines: one more than a chain has assignments.
 int64_t least_noises(const Form& form) {
   return form.variables() + 1;
 }
@@ -76,7 +76,7 @@ Problem draw_problem(Random& random, const Form& form, std::set<std::string>& ta
   return problem;
 }
 
-/// The assignments of a chain, in order; a space ends those that name a variable.
+/// The assignments of a chain, in order. As in the harness, those that assign a variable end with a space.
 std::vector<Piece> assignments(const Problem& problem, size_t chain) {
   const std::string_view opening = "VAR ";
   std::vector<Piece> pieces;
@@ -110,7 +110,7 @@ std::vector<Piece> context_of(Random& random, const Problem& problem, int64_t no
   return context;
 }
 
-/// Everything from the opening to the colon after which the variables come.
+/// Appends a problem, from the opening to the colon that precedes the answer.
 void append_problem(std::string& prompt, Random& random, const Form& form, const Problem& problem, int64_t noises,
                     std::vector<ByteSpan>& answer_spans) {
   prompt += kOpening;
@@ -136,7 +136,7 @@ TextInstance make(Random random, const Form& form, int64_t noises) {
   return instance;
 }
 
-/// All instances of a form and number of noise lines have the same length.
+/// All instances of the same form and number of noise lines have the same length.
 int64_t min_length(const Settings& settings) {
   const Form form = form_of(settings);
   return static_cast<int64_t>(make(Random({0}), form, least_noises(form)).prompt.size());
@@ -144,12 +144,12 @@ int64_t min_length(const Settings& settings) {
 
 TextInstance instance(const TaskRequest& request, uint64_t index) {
   const Form form = form_of(request.settings);
-  const auto noise_bytes = static_cast<int64_t>(kNoise.size()) + 2;  // its newline, and the space after it
+  const auto noise_bytes = static_cast<int64_t>(kNoise.size()) + 2;  // with its newline and the space after it
   const int64_t more = (request.length - min_length(request.settings)) / noise_bytes;
   return make(instance_random(kVariableTracking, request, index), form, least_noises(form) + more);
 }
 
-/// Every variable of the last problem that gets the value it asks for, directly or from another one.
+/// Every variable of the last problem that has the value of its question, directly or through other variables.
 std::vector<std::string> solve(std::string_view prompt) {
   const size_t begin = prompt.rfind(kOpening);
   if (begin == prompt.npos) return {};
@@ -180,10 +180,10 @@ std::vector<std::string> solve(std::string_view prompt) {
 
 std::vector<Task> variable_tracking_tasks() {
   return {{.name = "variable_tracking",
-           .summary = "RULER: all variables that get a number from one another",
+           .summary = "RULER: all variables that have a given value through a chain of assignments",
            .default_length = 4096,
-           .settings = {{"chains", 1, 1, 100, "Chains of assignments; the first one is asked for"},
-                        {"hops", 4, 1, 100, "Assignments of a chain from variable to variable"}},
+           .settings = {{"chains", 1, 1, 100, "Number of chains; the question is about the first one"},
+                        {"hops", 4, 1, 100, "Assignments per chain from variable to variable"}},
            .min_length = min_length,
            .kind = TextTask{instance, solve, contained_share, kSaidTokens, /*before_answers=*/" ",
                             /*between_answers=*/" "}}};

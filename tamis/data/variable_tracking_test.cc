@@ -105,7 +105,7 @@ TEST(VariableTracking, OtherChainsHaveOtherAnswers) {
   }
 }
 
-TEST(VariableTracking, EveryChainMayBeSaidInFull) {
+TEST(VariableTracking, EveryChainFitsIntoTheGeneratedBytes) {
   for (const int64_t hops : {1, 4, 12}) {
     const TaskRequest request = {.length = 6000, .settings = {{"hops", hops}}};
     const auto instance = text_instance("variable_tracking", request, 0);

@@ -6,11 +6,11 @@
 
 namespace tamis::data {
 
-/// An adjective and a noun, `quick-lantern`: one of 104,252 names in lower case for what a prompt hides. Drawn
-/// independently, so names may repeat.
+/// An adjective and a noun, such as `quick-lantern`: one of 104,252 lower-case names for the keys of needles. Draws are
+/// independent, so names may repeat.
 std::string draw_word(Random& random);
 
-/// As long as the longest of them.
+/// A placeholder with the length of the longest such name.
 std::string longest_word();
 
 }  // namespace tamis::data

@@ -10,10 +10,10 @@ struct Interval {
   double high = 1;
 };
 
-/// Wilson's 95% interval of a probability whose estimate from `trials` is p, which stays sensible at 0 and at 1; z
-/// = 1.96:
+/// Wilson's 95% interval of a probability that was estimated as p from n = `trials` trials; it is valid at p = 0 and
+/// p = 1 too. With z = 1.96:
 ///   (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
-/// Of a mean of scores in [0, 1], whose variance is p (1 - p) at most, it is no narrower than it has to be.
+/// It is also a conservative interval for a mean p of scores in [0, 1], because their variance is at most p (1 - p).
 inline Interval wilson_95_of_mean(double p, int64_t trials) {
   if (trials == 0) return {};
   const double z = 1.959963984540054;
@@ -24,7 +24,7 @@ inline Interval wilson_95_of_mean(double p, int64_t trials) {
   return {std::fmax(0, (centre - spread) * scale), std::fmin(1, (centre + spread) * scale)};
 }
 
-/// The same of `hits` of `trials`.
+/// The same for p = hits / trials.
 inline Interval wilson_95(int64_t hits, int64_t trials) {
   return wilson_95_of_mean(static_cast<double>(hits) / static_cast<double>(trials), trials);
 }

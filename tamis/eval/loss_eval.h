@@ -16,8 +16,8 @@ namespace tamis::eval {
 
 struct LossResult {
   int64_t window_tokens = 0;
-  int64_t tokens = 0;  // predicted: all but the first
-  int64_t bytes = 0;   // of these
+  int64_t tokens = 0;  // predicted tokens: all except the first
+  int64_t bytes = 0;   // number of bytes of these tokens
   double nats_per_token = 0;
   double nats_per_byte = 0;
   double perplexity = 0;                      // per token
@@ -25,17 +25,17 @@ struct LossResult {
   double seconds = 0;
 };
 
-/// Mean loss of a text that is cut into windows: window k reads tokens [k W, (k + 1) W) and predicts the token after
-/// each, so that every token but the first is predicted once. A last, shorter window counts too. Float64 throughout;
-/// sums in a fixed order. Throws ExitCode::kInput when the text has fewer than two tokens, ExitCode::kUsage on bad
-/// options.
+/// Mean loss of a text in windows of W tokens: window k reads tokens [k W, (k + 1) W) and predicts the token after
+/// each, so that every token except the first is predicted once. The last window may be shorter. Logits and sums are
+/// float64, and sums have a fixed order. Throws ExitCode::kInput when the text has fewer than two tokens,
+/// ExitCode::kUsage for bad options.
 LossResult evaluate_loss(const infer::LoadedModel& loaded, std::string_view text, const LossEvalOptions& options,
                          const Progress& progress = {});
 
-/// The fields above, by their names.
+/// The fields of LossResult.
 nlohmann::json to_json(const LossResult& result);
 
-/// A few lines for the terminal.
+/// A table for the terminal.
 std::string to_table(const LossResult& result);
 
 }  // namespace tamis::eval

@@ -79,7 +79,7 @@ TEST_F(LossEval, RefusesTooLittleText) {
   EXPECT_EQ(error_of([&] { evaluate_loss(loaded_, text(9), {.window_tokens = -1}); }).first, ExitCode::kUsage);
 }
 
-TEST_F(LossEval, JsonAndTableSayTheSame) {
+TEST_F(LossEval, JsonAndTableAgree) {
   const auto result = evaluate_loss(loaded_, text(100), {});
   const nlohmann::json json = to_json(result);
   EXPECT_EQ(json["task"], "loss");

@@ -8,7 +8,7 @@
 namespace tamis::eval {
 namespace {
 
-/// Each value once: a cell of the result stands for one length and depth.
+/// Throws when a value occurs twice: each pair of length and depth is one cell of the result.
 template <typename Number>
 void check_list(const std::string& task, const char* name, const std::vector<Number>& values) {
   for (auto value = values.begin(); value != values.end(); ++value) {
@@ -38,10 +38,10 @@ void check_options(const TaskEvalOptions& options) {
   check_list(task.name, "lengths", options.lengths);
   check_list(task.name, "depths", options.depths);
   if (options.instances < 1) {
-    fail(ExitCode::kUsage, "{}: instances must be at least 1, but are {}", task.name, options.instances);
+    fail(ExitCode::kUsage, "{}: the number of instances must be at least 1, but is {}", task.name, options.instances);
   }
   if (options.cell_tokens < 0) {
-    fail(ExitCode::kUsage, "{}: the tokens of a cell must be 0 (no limit) or more, but are {}", task.name,
+    fail(ExitCode::kUsage, "{}: the number of tokens per cell must be 0 (no limit) or more, but is {}", task.name,
          options.cell_tokens);
   }
   for (const int64_t length : options.lengths) {
@@ -49,7 +49,7 @@ void check_options(const TaskEvalOptions& options) {
     for (const double depth : options.depths) data::check_request(task, {length, depth, 0, options.settings});
   }
   if (options.needle_score && !std::holds_alternative<data::TextTask>(task.kind)) {
-    fail(ExitCode::kUsage, "{}: has no needle score; that is for texts with one answer, as needle and passkey",
+    fail(ExitCode::kUsage, "{}: has no needle score; only texts with one answer have one, such as needle and passkey",
          task.name);
   }
   data::check_haystack(task, !options.haystack.empty());

@@ -9,37 +9,37 @@
 
 namespace tamis::eval {
 
-/// What a task of data/registry.h is asked for; a cell is one length and depth.
+/// How to evaluate a task of tamis/data/registry.h. A cell is one pair of length and depth.
 struct TaskEvalOptions {
   std::string task = "abc_digits";
-  std::vector<int64_t> lengths = {};       // tokens of the prompt at most
-  std::vector<double> depths = {};         // of what is hidden, in [0, 1]; empty: drawn for each instance, or no matter
-  int64_t instances = 20;                  // of each cell
-  int64_t cell_tokens = 0;                 // > 0: tokens of a cell, about: fewer instances of long prompts, at least 1
-  uint64_t seed = 0;                       // training never sees these, whatever its seed
-  data::Settings settings = {};            // of the task; those missing are as it has them
+  std::vector<int64_t> lengths = {};       // most tokens of a prompt
+  std::vector<double> depths = {};         // of the needle, in [0, 1]; empty: drawn for each instance, if there is one
+  int64_t instances = 20;                  // per cell
+  int64_t cell_tokens = 0;                 // > 0: approximate limit for the tokens of a cell; at least one instance
+  uint64_t seed = 0;                       // training never draws the same instances, for any seed
+  data::Settings settings = {};            // of the task; missing ones have the task's defaults
   std::filesystem::path haystack = {};     // text file; empty: none
   bool expand_windows = true;              // SWE
-  bool needle_score = false;               // where attention lies, of prompts with one answer; several times longer
-  int64_t max_sequences = 64;              // read together at most
-  int64_t chunk_tokens = 8192;             // read at once, over all sequences
-  int64_t state_bytes = int64_t{1} << 30;  // decoding states held together, about
+  bool needle_score = false;               // measure the attention on the answer; takes several times longer
+  int64_t max_sequences = 64;              // largest batch
+  int64_t chunk_tokens = 8192;             // tokens per forward pass, over all sequences
+  int64_t state_bytes = int64_t{1} << 30;  // approximate limit for the decoding states of a batch
 };
 
-/// The task with its lengths and depths: from the length it is usually given to 16 times that, and five depths where it
-/// takes them.
+/// Default lengths and depths for the task: 1 to 16 times its default length, and five depths if it has a depth.
 TaskEvalOptions default_options(const data::Task& task);
 
-/// Instances of a cell of this length: as many as `cell_tokens` hold, if it says, from 1 to `instances`.
+/// Number of instances per cell of this length: `instances`, or fewer (at least 1) to stay within `cell_tokens`.
 int64_t instances_of(const TaskEvalOptions& options, int64_t length);
 
-/// Throws ExitCode::kUsage when the task is not known or an option is out of range, given twice or not for this task.
+/// Throws ExitCode::kUsage when the task is unknown, or when an option is out of range, has duplicates or does not
+/// apply to the task.
 void check_options(const TaskEvalOptions& options);
 
 struct LossEvalOptions {
-  int64_t window_tokens = 0;    // context restarts every so many tokens; 0: the model's training length
+  int64_t window_tokens = 0;    // tokens after which the context restarts; 0: the model's training length
   bool expand_windows = false;  // SWE
-  int64_t chunk_tokens = 8192;  // read at once, over all windows
+  int64_t chunk_tokens = 8192;  // tokens per forward pass, over all windows
 };
 
 /// Throws ExitCode::kUsage when an option is out of range.

@@ -8,15 +8,15 @@
 
 namespace tamis::eval {
 
-/// Tokens that were predicted from first + 1 to last tokens before them (within the window).
+/// The tokens that were predicted from first + 1 to last + 1 preceding tokens of the window.
 struct PositionBin {
-  int64_t first = 0;  // position in the window of the newest token that was read
+  int64_t first = 0;  // position in the window of the last token read
   int64_t last = 0;   // inclusive
   int64_t tokens = 0;
   double loss = 0;  // nats per token
 };
 
-/// Losses by position: 0 is bin 0, [2^(b-1), 2^b) bin b.
+/// Losses by position: bin 0 holds position 0, bin b the positions [2^(b-1), 2^b).
 class PositionBins {
  public:
   explicit PositionBins(int64_t window) : bins_(std::bit_width(static_cast<uint64_t>(window - 1)) + 1) {
@@ -38,14 +38,14 @@ class PositionBins {
     return sum;
   }
 
-  /// Of all together; NaN when there is none.
+  /// The mean loss of all tokens; NaN when there are none.
   double mean() const {
     int64_t tokens = 0;
     for (const PositionBin& bin : bins_) tokens += bin.tokens;
     return sum() / static_cast<double>(tokens);
   }
 
-  /// Bins that hold something, with means for sums.
+  /// The bins that are not empty, with the mean loss of each.
   std::vector<PositionBin> means() const {
     std::vector<PositionBin> means;
     for (PositionBin bin : bins_) {

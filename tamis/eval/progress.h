@@ -4,7 +4,7 @@
 
 namespace tamis::eval {
 
-/// Called now and then with the share of the work that is done, in tokens read.
+/// Called repeatedly with the number of tokens read so far and in total.
 using Progress = std::function<void(double done, double total)>;
 
 }  // namespace tamis::eval

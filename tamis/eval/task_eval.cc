@@ -13,7 +13,7 @@
 namespace tamis::eval {
 namespace {
 
-/// One instance and the cell that it counts for.
+/// One instance and the cell that it belongs to.
 struct Question {
   size_t cell;
   data::Instance instance;
@@ -21,16 +21,16 @@ struct Question {
 };
 
 struct NeedleScore {
-  double mean, best;  // of all heads
+  double mean, best;  // over all heads
 };
 
-/// Attention of the prompt's last token on the one place that tells the answer.
+/// Attention of the prompt's last token on the answer span.
 NeedleScore needle_score(const infer::LoadedModel& loaded, const TaskEvalOptions& options,
                          const data::TextInstance& instance) {
   if (instance.answer_spans.size() != 1) {
     fail(ExitCode::kUsage,
-         "{}: its prompts tell {} answers; a needle score is for those with one, as needle and passkey", options.task,
-         instance.answer_spans.size());
+         "{}: its prompts have {} answers; only texts with one have a needle score, such as needle and passkey",
+         options.task, instance.answer_spans.size());
   }
   const auto tokens_of = [&](int64_t bytes) { return loaded.tokenizer->encode(instance.prompt.substr(0, bytes)); };
   const auto first = static_cast<int64_t>(tokens_of(instance.answer_spans[0].begin).size());
@@ -51,7 +51,7 @@ std::vector<int64_t> ids_of(const infer::LoadedModel& loaded, const data::Instan
   return loaded.tokenizer->encode(std::get<data::TextInstance>(instance).prompt);
 }
 
-/// [B, T] of prompts of equally many tokens.
+/// Prompts with the same number of tokens as a tensor [B, T].
 at::Tensor prompts_of(const infer::LoadedModel& loaded, std::span<const Question> questions) {
   std::vector<at::Tensor> rows;
   for (const Question& question : questions) rows.push_back(infer::to_tensor(ids_of(loaded, question.instance)));
@@ -63,13 +63,13 @@ infer::Decoder decoder_for(const infer::LoadedModel& loaded, std::span<const Que
   return {*loaded.model, static_cast<int64_t>(questions.size()), {.expand_windows = options.expand_windows}};
 }
 
-/// The text of ids up to an end-of-text token, `most_bytes` of it.
+/// The text of the ids before the first end-of-text token, cut to `most_bytes` bytes.
 std::string text_of(const text::Tokenizer& tokenizer, std::span<const int64_t> ids, int64_t most_bytes) {
   const auto end = std::find(ids.begin(), ids.end(), tokenizer.end_of_text());
   return tokenizer.decode(ids.first(end - ids.begin())).substr(0, most_bytes);
 }
 
-/// The likeliest continuations, a token at a time: no token is less than a byte, so that these are bytes enough.
+/// Scores greedy continuations. Every token has at least one byte, so as many tokens as answer bytes suffice.
 Marks mark(const data::TextTask& task, const infer::LoadedModel& loaded, std::span<const Question> questions,
            const TaskEvalOptions& options) {
   int64_t most = 0;
@@ -94,7 +94,7 @@ Marks mark(const data::TextTask& task, const infer::LoadedModel& loaded, std::sp
   return marks;
 }
 
-/// One answer that is due after a token: the row of its x in a chunk [B * C, D], whose it is, and what is right.
+/// The answers due in one chunk: for each, the row of its x in [B * C, D], the index of its question, and the right id.
 struct Due {
   std::vector<int64_t> rows;
   std::vector<size_t> question;
@@ -146,7 +146,7 @@ void check_vocabulary(const data::Task& task, const TaskEvalOptions& options, co
        task.name, vocab, model.vocab_size(), model.vocab_size());
 }
 
-/// One evaluation on its way through the lengths.
+/// Runs one evaluation, length by length.
 class Evaluation {
  public:
   Evaluation(const infer::LoadedModel& loaded, const TaskEvalOptions& options, const Progress& progress)
@@ -204,7 +204,7 @@ class Evaluation {
     result_.cells.push_back(cell);
   }
 
-  /// Adds to the cells, and returns how many questions memory holds together.
+  /// Scores the questions, adds the results to the cells, and returns how many questions fit into one batch.
   int64_t answer(std::span<const Question> questions) {
     const TaskEvalOptions& options = result_.options;
     if (options.needle_score) look(questions);

@@ -14,13 +14,13 @@ namespace tamis::eval {
 
 struct TaskCell {
   int64_t length = 0;
-  std::optional<double> depth = std::nullopt;  // none: drawn, or the task has none
-  int64_t prompt_tokens = 0;                   // of the longest prompt
+  std::optional<double> depth = std::nullopt;  // none: drawn for each instance, or the task has no depth
+  int64_t prompt_tokens = 0;                   // length of the longest prompt
   int64_t instances = 0;
-  int64_t correct = 0;         // instances with score 1
-  double score_sum = 0;        // of scores in [0, 1]
-  double needle_sum = 0;       // of needle scores, where they were asked for
-  double needle_best_sum = 0;  // idem, of the head with most
+  int64_t correct = 0;         // number of instances with score 1
+  double score_sum = 0;        // sum of the scores, each in [0, 1]
+  double needle_sum = 0;       // sum of the needle scores (mean over heads), if they were requested
+  double needle_best_sum = 0;  // the same for the head with the largest score
 };
 
 struct TaskResult {
@@ -28,32 +28,38 @@ struct TaskResult {
   std::vector<TaskCell> cells = {};  // by length, then depth
   double seconds = 0;
 
-  /// All depths of one length together.
+  /// The sum of all cells of one length.
   TaskCell total(int64_t length) const;
 };
 
-/// How well a model does a task of data/registry.h. Text: the prompt is continued greedily by data::said_bytes
-/// bytes, up to an end-of-text token, and scored by the task. Token ids: the sequence is read once, and the score is
-/// the share of the answers that are the likeliest id at their positions. Prompts of equally many tokens are read
-/// together, in chunks, as many as `state_bytes` allows: those read before tell how much one needs. Throws
-/// ExitCode::kUsage on options out of range, and when a task of token ids has more of them than the model.
+/// Evaluates a model on a task of tamis/data/registry.h.
 ///
-/// The needle score (Scalable-Softmax, arXiv 2501.19399) is the share of the attention of a prompt's last token, which
-/// the first token of the answer comes from, that lies on the one place of the prompt that tells the answer: the mean
-/// over the heads of all layers, and the head with most.
+///   text tasks   the prompt is continued greedily by data::said_bytes bytes or up to an end-of-text token, and the
+///   task
+///                scores the continuation
+///   token tasks  the sequence is read once; the score is the share of answers that have the largest logit at their
+///                positions
+///
+/// Prompts with the same number of tokens are read as one batch, in chunks. The batch size is limited by `state_bytes`,
+/// given the state size that the previous batch had. Throws ExitCode::kUsage when options are out of range, and when a
+/// token task has more ids than the model's vocabulary.
+///
+/// The needle score (Scalable-Softmax, arXiv 2501.19399) is the share of the attention of the prompt's last token,
+/// which predicts the first token of the answer, that lies on the answer span: the mean over all heads of all layers,
+/// and the largest of any head.
 TaskResult evaluate_task(const infer::LoadedModel& loaded, const TaskEvalOptions& options,
                          const Progress& progress = {});
 
-/// {"task", "seed", "instances", "expand_windows", "lengths", "depths", "seconds", and where there are any "settings",
-///  "cell_tokens", "haystack",
-///  "cells": [{"length", "depth" where one was given, "prompt_tokens", "correct", "instances", "exact_match",
-///             "wilson_95": [low, high] of the exact match, "score", and where they were asked for
-///             "needle_score", "needle_score_best_head"}],
-///  "by_length": the same over all depths, without depth}
+/// {"task", "seed", "instances", "expand_windows", "lengths", "depths", "seconds"; if given: "settings", "cell_tokens",
+///  "haystack";
+///  "cells": [{"length", "prompt_tokens", "correct", "instances", "exact_match", "score",
+///             "wilson_95": [low, high] of the exact match; if given: "depth"; if requested: "needle_score",
+///             "needle_score_best_head"}],
+///  "by_length": the same summed over depths, without "depth"}
 nlohmann::json to_json(const TaskResult& result);
 
-/// A table for the terminal, depths down and lengths across, in percent; with `colour` a heat map. Where the score is
-/// not the exact match, the score, and the exact match of all depths below it.
+/// A table for the terminal with a row per depth and a column per length, in percent; with `colour` a heat map. It
+/// shows the score and, if that differs from the exact match, a row with the exact match of all depths.
 std::string to_table(const TaskResult& result, bool colour);
 
 }  // namespace tamis::eval

@@ -23,10 +23,10 @@ using tamis::testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// The likeliest id after those that an oracle remembers.
+/// The id with the largest logit, given the ids that an oracle remembers.
 using Say = std::function<int64_t(std::span<const int64_t> seen)>;
 
-/// What an Oracle has read and still remembers.
+/// The ids that an Oracle has read and still remembers.
 class Memory : public models::DecodingState {
  public:
   explicit Memory(size_t tokens) : tokens_(tokens) {}
@@ -54,8 +54,8 @@ class Memory : public models::DecodingState {
   int64_t position_ = 0;
 };
 
-/// A model without weights that says what it is told to say of the newest `memory` tokens, or of all with expanded
-/// windows: its accuracy is known in every cell.
+/// A model without weights that applies a given function to the last `memory` tokens, or to all tokens with expanded
+/// windows, so that its accuracy is known in every cell.
 class Oracle : public models::Model {
  public:
   Oracle(size_t memory, Say say) : memory_(memory), say_(std::move(say)) {}
@@ -72,14 +72,14 @@ class Oracle : public models::Model {
   std::vector<models::RelevanceMap> relevance(const at::Tensor&, const models::ForwardOptions&) const override {
     return {};
   }
-  /// Two heads: one looks at the 14 newest tokens alike, the other nowhere.
+  /// Two heads: one attends uniformly to the last 14 tokens, the other to none.
   at::Tensor attention_mass(const at::Tensor& tokens_1T, int64_t first, int64_t last,
                             const models::ForwardOptions&) const override {
     const at::Tensor row_T = at::zeros({tokens_1T.size(1)}, at::kDouble);
     row_T.narrow(0, tokens_1T.size(1) - 14, 14).fill_(1.0 / 14);
     return at::stack({row_T.narrow(0, first, last - first).sum(), at::zeros({}, at::kDouble)}).view({1, 2});
   }
-  std::vector<Tile> tiles() const override { return {{0, 0, 16.0, 0.5}}; }  // it has windows
+  std::vector<Tile> tiles() const override { return {{0, 0, 16.0, 0.5}}; }  // a finite window
   int64_t relevance_maps() const override { return 1; }
 
   std::unique_ptr<models::DecodingState> new_state(const models::ForwardOptions& options) const override {
@@ -115,7 +115,7 @@ std::string text_of(std::span<const int64_t> ids) {
   return {ids.begin(), ids.end()};
 }
 
-/// The next digit of `L=` + digits at the end, as the only line in memory that begins so tells it; else a newline.
+/// The next digit after `L=` and digits at the end, if exactly one line in memory begins with these; else a newline.
 int64_t next_abc_digit(std::span<const int64_t> seen) {
   const std::string text = text_of(seen);
   const size_t last = text.rfind('\n') + 1;
@@ -135,7 +135,7 @@ int64_t next_of_needle(std::span<const int64_t> seen) {
   return said < answer.size() ? answer[said] : '.';
 }
 
-/// What a task of token ids asks for after those seen; else 0.
+/// The answer of a token task after the ids seen; 0 if there is no query.
 Say solver_of(const std::string& task, const data::Settings& settings) {
   return [solve = data::testing::token_task(task).solve, settings](std::span<const int64_t> seen) {
     return solve(seen, settings).value_or(0);
@@ -158,7 +158,7 @@ constexpr size_t kMemory = 200;
 const TaskEvalOptions kSmall = {
     .lengths = {256, 600}, .depths = {0.1, 0.5, 0.9}, .instances = 7, .expand_windows = false};
 
-/// The retriever still sees the target at its last digit: six digits, the query and the lines since.
+/// True when the target is still in memory at the last digit: six digits, the query and the lines after the target.
 bool remembered(const data::AbcDigitsInstance& instance) {
   return instance.prompt.size() + 5 - 9 * static_cast<size_t>(instance.target_line) <= kMemory;
 }
@@ -187,7 +187,7 @@ TEST(TaskEval, ExpandedWindowsReachTheModel) {
   for (const TaskCell& cell : result.cells) EXPECT_EQ(cell.correct, 7);
 }
 
-TEST(TaskEval, BatchesAsTheMemoryAllows) {
+TEST(TaskEval, BatchesAreLimitedByMemory) {
   TaskEvalOptions options = kSmall;
   options.chunk_tokens = 100;
   options.state_bytes = 3 * static_cast<int64_t>(kMemory);
@@ -198,7 +198,7 @@ TEST(TaskEval, BatchesAsTheMemoryAllows) {
 
   const auto roomy = retriever(kMemory);
   const auto same = evaluate_task(roomy, kSmall);
-  EXPECT_EQ(model_of(roomy).most_sequences, 20);  // of 21; the first went alone
+  EXPECT_EQ(model_of(roomy).most_sequences, 20);  // of 21; the first one was a batch of its own
   for (size_t c = 0; c < result.cells.size(); ++c) EXPECT_EQ(result.cells[c].correct, same.cells[c].correct);
 }
 
@@ -224,7 +224,7 @@ TEST(TaskEval, ReadsPromptsOfUnequalLengths) {
     EXPECT_GT(cell.prompt_tokens, cell.length - 40);
   }
   EXPECT_GT(model_of(all).most_sequences, 1);
-  EXPECT_LT(model_of(all).most_sequences, 19);  // some are longer
+  EXPECT_LT(model_of(all).most_sequences, 19);  // some prompts are longer
 
   TaskEvalOptions in_pieces = options;
   in_pieces.chunk_tokens = 64;
@@ -236,7 +236,7 @@ TEST(TaskEval, ReadsPromptsOfUnequalLengths) {
   EXPECT_EQ(some.total(500).correct, same.total(500).correct);
 }
 
-/// The mean of an oracle's scores on the first instances of a length, worked out here.
+/// The mean of an oracle's scores on the first instances of a length, computed independently.
 double expected_score(const data::TaskRequest& request, int64_t instances, size_t memory, const Say& say) {
   double sum = 0;
   for (int64_t index = 0; index < instances; ++index) {
@@ -267,7 +267,7 @@ TEST(TaskEval, ScoresTheShareOfTokensThatAreRight) {
   const auto forgetful = oracle(kFew, say);
   const auto result = evaluate_task(forgetful, options);
   const auto same = evaluate_task(oracle(kFew, say), in_pieces);
-  EXPECT_EQ(model_of(forgetful).most_sequences, 8);  // of 9; the first went alone
+  EXPECT_EQ(model_of(forgetful).most_sequences, 8);  // of 9; the first one was a batch of its own
   for (const int64_t length : options.lengths) {
     const double expected = expected_score({.length = length, .settings = settings}, 9, kFew, say);
     EXPECT_NEAR(result.total(length).score_sum / 9, expected, 1e-12);
@@ -284,7 +284,7 @@ TEST(TaskEval, ScoresTheShareOfTokensThatAreRight) {
   EXPECT_DOUBLE_EQ(json["by_length"][1]["score"], result.total(64).score_sum / 9);
 }
 
-TEST(TaskEval, SaysWhichVocabularyTheModelHas) {
+TEST(TaskEval, ReportsTheVocabularyOfTheModel) {
   const auto [code, text] =
       error_of([&] { evaluate_task(oracle(SIZE_MAX, solver_of("mqar", {})), {.task = "mqar", .lengths = {64}}); });
   EXPECT_EQ(code, ExitCode::kUsage);
@@ -299,7 +299,7 @@ TEST(TaskEval, CellsHaveABudgetOfTokens) {
   EXPECT_EQ(result.cells[5].instances, 1);
   EXPECT_EQ(result.total(256).instances, 12);
   EXPECT_EQ(to_json(result)["cell_tokens"], 1100);
-  EXPECT_THAT(to_table(result, /*colour=*/false), HasSubstr("at most 7 instances a cell"));
+  EXPECT_THAT(to_table(result, /*colour=*/false), HasSubstr("at most 7 instances per cell"));
   options.cell_tokens = 1'000'000;
   EXPECT_EQ(evaluate_task(retriever(kMemory), options).cells[0].instances, 7);
 }
@@ -314,7 +314,7 @@ TEST(TaskEval, EveryTaskHasDefaultsThatFit) {
   EXPECT_EQ(default_options(data::find_task("mqar")).lengths, (std::vector<int64_t>{64, 128, 256, 512, 1024}));
 }
 
-TEST(TaskEval, HidesNeedlesInATextOfTheUsers) {
+TEST(TaskEval, HidesNeedlesInAGivenText) {
   const tamis::testing::TemporaryDirectory directory;
   const auto essays = directory.write("essays.txt", "It was a dark night. Nobody had come.");
   const auto loaded = infer::load(infer::testing::write_checkpoint(directory.path() / "model"));
@@ -341,14 +341,14 @@ TEST(TaskEval, MeasuresTheAttentionOnTheAnswer) {
     return error_of([&] { evaluate_task(retriever(kMemory), wrong); }).second;
   };
   EXPECT_THAT(error("copy", 64), HasSubstr("copy: has no needle score"));
-  EXPECT_THAT(error("variable_tracking", 4096), HasSubstr("variable_tracking: its prompts tell 5 answers"));
+  EXPECT_THAT(error("variable_tracking", 4096), HasSubstr("variable_tracking: its prompts have 5 answers"));
 }
 
 TEST(TaskEval, RunsARealModel) {
   const tamis::testing::TemporaryDirectory directory;
   const auto loaded = infer::load(infer::testing::write_checkpoint(directory.path() / "model"));
   const auto result = evaluate_task(loaded, {.lengths = {240}, .depths = {0.5}, .instances = 5});
-  EXPECT_EQ(result.cells[0].correct, 0);  // one in a million by chance
+  EXPECT_EQ(result.cells[0].correct, 0);  // a random guess is right once in a million
   EXPECT_EQ(result.cells[0].instances, 5);
 }
 
@@ -362,7 +362,7 @@ TEST(TaskEval, RefusesBadOptions) {
   EXPECT_THAT(error({.lengths = {}}), HasSubstr("no lengths"));
   EXPECT_THAT(error({.lengths = {256}, .depths = {0.5, 1.2}}), HasSubstr("depth must be in 0..1, but is 1.2"));
   EXPECT_THAT(error({.lengths = {256}, .instances = 0}), HasSubstr("instances must be at least 1"));
-  EXPECT_THAT(error({.lengths = {256}, .cell_tokens = -1}), HasSubstr("tokens of a cell must be 0"));
+  EXPECT_THAT(error({.lengths = {256}, .cell_tokens = -1}), HasSubstr("tokens per cell must be 0"));
   EXPECT_THAT(error({.task = "mqarr", .lengths = {64}}), HasSubstr("did you mean \"mqar\"?"));
   EXPECT_THAT(error({.task = "mqar", .lengths = {64}, .depths = {0.5}}), HasSubstr("takes no depth"));
   EXPECT_THAT(error({.lengths = {256}, .settings = {{"pairs", 2}}}), HasSubstr("takes no setting"));
@@ -393,7 +393,7 @@ TEST(TaskEval, TableIsPlainWithoutColour) {
   const auto result = evaluate_task(retriever(kMemory), kSmall);
   const std::string plain = to_table(result, /*colour=*/false);
   EXPECT_THAT(plain, Not(HasSubstr("\x1b")));
-  EXPECT_THAT(plain, HasSubstr("7 instances a cell, windows as trained"));
+  EXPECT_THAT(plain, HasSubstr("7 instances per cell, windows as trained"));
   EXPECT_THAT(plain, HasSubstr("\n0.1            0.0        0.0 \n"));
   EXPECT_THAT(plain, HasSubstr("\n0.9          100.0      100.0 \n"));
   EXPECT_THAT(plain, HasSubstr("\nall           66.7       33.3 \n"));

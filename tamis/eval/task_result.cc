@@ -1,4 +1,4 @@
-// How the result of a task is written: JSON for programs, a table for people.
+// Output of task results: as JSON, and as a table for the terminal.
 
 #include <fmt/format.h>
 
@@ -51,7 +51,7 @@ std::string percent(double share, bool colour) {
   return colour ? heat(text, share) : text;
 }
 
-/// A line of a table: its name, and a text for each cell.
+/// A row of the table: its name, then text(cell) for each cell.
 template <typename Text>
 std::string row(const std::string& name, const std::vector<TaskCell>& cells, const Text& text) {
   std::string line = fmt::format("{:<8}", name);
@@ -73,7 +73,7 @@ std::vector<TaskCell> at_depth(const TaskResult& result, double depth) {
 
 std::string title(const TaskResult& result, bool score_is_exact) {
   const TaskEvalOptions& options = result.options;
-  return fmt::format("{}: {} in percent, {}{} instances a cell, windows {}\n\n", options.task,
+  return fmt::format("{}: {} in percent, {}{} instances per cell, windows {}\n\n", options.task,
                      score_is_exact ? "exact match" : "score", options.cell_tokens > 0 ? "at most " : "",
                      options.instances, options.expand_windows ? "expanded (SWE)" : "as trained");
 }
@@ -122,7 +122,7 @@ std::string to_table(const TaskResult& result, bool colour) {
   if (!result.options.needle_score) return table;
   const auto mean = [](const TaskCell& cell) { return percent(share(cell.needle_sum, cell), /*colour=*/false); };
   const auto best = [](const TaskCell& cell) { return percent(share(cell.needle_best_sum, cell), /*colour=*/false); };
-  return table + "\nneedle score in percent: attention on the answer, the mean of all heads and the best one\n" +
+  return table + "\nneedle score in percent: attention on the answer, mean of all heads and best head\n" +
          row("mean", all, mean) + row("best", all, best);
 }
 

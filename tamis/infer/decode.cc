@@ -63,7 +63,7 @@ void Decoder::reserve(int64_t tokens) {
   double bytes = 0;
   for (const auto& state : states_) bytes += static_cast<double>(state->bytes_after(tokens) - state->bytes());
   require_memory(bytes, fmt::format("the decoding state of {} x {} tokens", states_.size(), tokens),
-                 "use a shorter text, or leave windows as they are");
+                 "use a shorter text, or do not expand windows");
   for (const auto& state : states_) state->reserve(tokens);
 }
 
@@ -84,7 +84,8 @@ at::Tensor Decoder::logits(const at::Tensor& x_RD) {
   if (!prepared_.defined() || prepared_.numel() < numbers) prepared_ = at::empty({numbers}, at::kFloat);
   float* prepared = prepared_.data_ptr<float>();
   kernels::prepare_vectors(rows->format, D, x.const_data_ptr<float>(), D, R, prepared);
-  // As many stretches as threads: memory is read in order, and a row has the same bits whoever computes it.
+  // One contiguous slice of rows per thread, so that each reads memory sequentially. A row's bits do not depend on the
+  // slice it is in.
   const int64_t rows_worth_a_thread = std::max<int64_t>(1, 65'536 / D);
   ops::parallel_stretches(N, rows_worth_a_thread, [&](int64_t first, int64_t last) {
     kernels::multiply_rows(*rows, first, last, prepared, R, logits_RN.data_ptr<float>() + first, N);

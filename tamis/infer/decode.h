@@ -14,33 +14,34 @@
 
 namespace tamis::infer {
 
-/// int8 weights are multiplied in float32 where a product has many vectors.
+/// Options of a forward pass with weights of this format. int8 weights are multiplied in float32 when a product has
+/// many vectors.
 models::ForwardOptions forward_options(WeightFormat weights, bool expand_windows);
 
-/// Several sequences of equal length that a model reads together. No gradients.
+/// A batch of sequences of equal length with their decoding states. No gradients.
 class Decoder {
  public:
   Decoder(const models::Model& model, int64_t sequences, const models::ForwardOptions& options);
 
-  /// Reads tokens_BT (int64, any device) in chunks of at most `chunk_tokens` tokens over all sequences, so that memory
-  /// does not grow with T beyond the decoding state; `visit(x_BCD, first)` gets each chunk's final x and the index in T
-  /// of its first token. Throws ExitCode::kRuntime, before it reads, when memory cannot hold the states afterwards.
+  /// Reads tokens_BT (int64, any device) in chunks of at most `chunk_tokens` tokens over all sequences, so that only
+  /// the decoding state grows with T. Calls `visit(x_BCD, first)` with each chunk's final x and the index in T of its
+  /// first token. Throws ExitCode::kRuntime, before reading, when memory cannot hold the resulting states.
   void read(const at::Tensor& tokens_BT, int64_t chunk_tokens,
             const std::function<void(const at::Tensor& x_BCD, int64_t first)>& visit);
 
-  /// Reads tokens_BT likewise and returns the logits after the last token, float32 [B, N].
+  /// Reads tokens_BT in the same way and returns the logits after the last token, float32 [B, N].
   at::Tensor logits_after(const at::Tensor& tokens_BT, int64_t chunk_tokens);
 
-  /// Makes room for that many more tokens at once. Throws ExitCode::kRuntime when memory cannot hold the states.
+  /// Allocates the states for that many more tokens at once. Throws ExitCode::kRuntime when memory cannot hold them.
   void reserve(int64_t tokens);
 
-  /// float32 [R, N], of the final x of any positions.
+  /// Logits, float32 [R, N], for the final x of any R positions.
   at::Tensor logits(const at::Tensor& x_RD);
 
-  /// Memory of all states together.
+  /// Total memory of all states, in bytes.
   int64_t state_bytes() const;
 
-  /// The same sequences, to be continued in another way.
+  /// An independent copy with the same sequences, which can be continued differently.
   Decoder fork() const;
 
  private:
@@ -48,14 +49,14 @@ class Decoder {
   void add(std::unique_ptr<models::DecodingState> state);
 
   const models::Model& model_;
-  nn::StreamedMatrix head_ND_;  // as the model's matrices: float32, bfloat16 or int8
+  nn::StreamedMatrix head_ND_;  // in the format of the model's matrices: float32, bfloat16 or int8
   at::Device device_;
-  at::Tensor prepared_;  // scratch of logits
+  at::Tensor prepared_;  // scratch memory of logits()
   std::vector<std::unique_ptr<models::DecodingState>> states_;
   std::vector<models::DecodingState*> state_pointers_;
 };
 
-/// int64 [1, T].
+/// The ids as an int64 tensor [1, T].
 at::Tensor to_tensor(std::span<const int64_t> ids);
 
 }  // namespace tamis::infer

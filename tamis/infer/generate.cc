@@ -17,7 +17,7 @@ std::span<const float> row(const at::Tensor& logits_1N) {
   return {logits_1N.const_data_ptr<float>(), static_cast<size_t>(logits_1N.numel())};
 }
 
-/// Tokens that room is made for at once: the prompt, and of what may come after it as much as is likely to come.
+/// Tokens to allocate state for at the start: the prompt and a part of max_new_tokens, since generation may stop early.
 int64_t room_for(int64_t prompt, int64_t most_new) {
   return prompt + std::min(most_new, std::max<int64_t>(1024, prompt / 8));
 }

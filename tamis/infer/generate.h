@@ -13,8 +13,8 @@ namespace tamis::infer {
 
 struct Generation {
   enum class End { kLength, kStopString, kEndOfText };
-  std::string text;             // valid UTF-8: what is not is U+FFFD; without the stop string
-  std::vector<int64_t> tokens;  // all that were drawn, those of a stop string and end of text included
+  std::string text;             // without the stop string; invalid UTF-8 is replaced by U+FFFD
+  std::vector<int64_t> tokens;  // all sampled tokens, including those of the stop string and end of text
   End end = End::kLength;
   int64_t prompt_tokens = 0;
   int64_t state_bytes = 0;  // decoding state at the end
@@ -25,9 +25,9 @@ struct Generation {
 /// `length`, `stop` or `end_of_text`.
 const char* name_of(Generation::End end);
 
-/// Continues a prompt. `on_text` gets the text as it comes, in pieces of whole characters that together are
-/// Generation::text. Memory does not grow with the prompt beyond the decoding state. Throws ExitCode::kUsage when the
-/// prompt is empty or an option is out of range.
+/// Continues a prompt. Calls `on_text` with the text as it is generated, in pieces of complete characters whose
+/// concatenation is Generation::text. Apart from the prompt's ids, only the decoding state grows with the prompt.
+/// Throws ExitCode::kUsage when the prompt is empty or an option is out of range.
 Generation generate(const LoadedModel& loaded, std::string_view prompt, const GenerateOptions& options,
                     const std::function<void(std::string_view)>& on_text = {});
 

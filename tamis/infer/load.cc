@@ -11,7 +11,7 @@
 namespace tamis::infer {
 namespace {
 
-/// A checkpoint whose files are what was saved.
+/// Resolves the path to a checkpoint and verifies its files against its manifest.
 std::filesystem::path intact_checkpoint(const std::filesystem::path& path) {
   std::filesystem::path checkpoint = models::resolve_checkpoint(path);
   models::check_manifest(checkpoint);

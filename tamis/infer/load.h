@@ -12,22 +12,21 @@ namespace tamis::infer {
 
 /// A trained model and its tokenizer.
 struct LoadedModel {
-  std::filesystem::path checkpoint;  // the directory that was read
+  std::filesystem::path checkpoint;  // the directory of the checkpoint itself
   std::unique_ptr<models::Model> model;
   std::unique_ptr<text::Tokenizer> tokenizer;
 };
 
-/// Reads a checkpoint, or the newest one of a run directory. Throws ExitCode::kInput when something is missing,
-/// damaged, or when the model and the tokenizer disagree on the vocabulary.
-/// `changes`: see models::load_model.
+/// Loads a checkpoint, or the newest one of a run directory. Throws ExitCode::kInput when files are missing or damaged,
+/// or when the model and the tokenizer have different vocabulary sizes. `changes`: see models::load_model.
 LoadedModel load(const std::filesystem::path& path, at::Device device = at::kCPU,
                  const nlohmann::json& changes = nlohmann::json::object());
 
-/// The model alone, for what works on token ids.
+/// Loads the model without the tokenizer, for use with token ids.
 std::unique_ptr<models::Model> load_model(const std::filesystem::path& path, at::Device device = at::kCPU,
                                           const nlohmann::json& changes = nlohmann::json::object());
 
-/// Where the weights lie.
+/// The device that holds the weights.
 at::Device device_of(const models::Model& model);
 
 }  // namespace tamis::infer

@@ -8,19 +8,21 @@
 
 namespace tamis::infer {
 
-/// What the model's matrices are read as: the fewer bytes, the faster; rounded once from the checkpoint's float32.
+/// Format of the model's matrices during inference, rounded once from the checkpoint's float32. Decoding is limited by
+/// memory bandwidth, so that smaller formats are faster.
 enum class WeightFormat { kFloat32, kBFloat16, kInt8 };
 
-/// Names for a command's option.
+/// The formats by the names that commands use.
 const std::map<std::string, WeightFormat>& weight_formats();
 
-/// Throws ExitCode::kUsage on any other name.
+/// Throws ExitCode::kUsage for an unknown name.
 WeightFormat weight_format_named(const std::string& name);
 
-/// How the next token is drawn from logits z_n. In this order: p = softmax(z / temperature), the top_k likeliest, of
-/// these (renormalised) the fewest likeliest that reach top_p, of these those with p >= min_p max(p), one draw.
+/// How the next token is sampled from the logits z_n. In this order: p = softmax(z / temperature); keep the top_k
+/// likeliest tokens; of these, renormalised, the fewest likeliest with a total probability of at least top_p; of these,
+/// the ones with p >= min_p max(p); sample one.
 struct SamplingOptions {
-  double temperature = 0.0;  // 0 takes the likeliest token, the lowest id among equals
+  double temperature = 0.0;  // 0: greedy, the likeliest token; ties go to the lowest id
   int64_t top_k = 0;         // 0 keeps all
   double top_p = 1.0;        // in (0, 1]; 1 keeps all
   double min_p = 0.0;        // in [0, 1]; 0 keeps all
@@ -36,7 +38,7 @@ struct GenerateOptions {
   std::vector<std::string> stop = {};  // the text ends before the first of these
   bool expand_windows = false;         // SWE
   WeightFormat weights = WeightFormat::kFloat32;
-  int64_t prefill_tokens = 2048;  // the prompt is read in chunks of this many tokens
+  int64_t prefill_tokens = 2048;  // chunk size for reading the prompt
 };
 
 /// Throws ExitCode::kUsage when the prompt or a stop string is empty.
@@ -49,7 +51,7 @@ void check_options(const GenerateOptions& options);
 struct ScoreOptions {
   bool expand_windows = false;  // SWE
   WeightFormat weights = WeightFormat::kFloat32;
-  int64_t chunk_tokens = 4096;  // read at once, over all sequences
+  int64_t chunk_tokens = 4096;  // tokens per forward pass, over all sequences
 };
 
 }  // namespace tamis::infer

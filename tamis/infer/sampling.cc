@@ -10,14 +10,14 @@
 namespace tamis::infer {
 namespace {
 
-constexpr uint64_t kSamplingStream = 0x5a3b'0001;  // no other key of Random begins with it
+constexpr uint64_t kSamplingStream = 0x5a3b'0001;  // first word of the Random key; unique to sampling
 
 struct Candidate {
   int64_t id;
   double weight;  // proportional to its probability; the likeliest has 1
 };
 
-/// Likeliest first, lower ids first among equals.
+/// All tokens by descending probability; ties by ascending id.
 std::vector<Candidate> rank(std::span<const float> logits, double temperature, float highest) {
   std::vector<Candidate> candidates(logits.size());
   for (size_t n = 0; n < logits.size(); ++n) {
@@ -74,7 +74,7 @@ int64_t sample(std::span<const float> logits_N, const SamplingOptions& options, 
     left -= candidate.weight;
     if (left < 0) return candidate.id;
   }
-  return candidates.back().id;  // rounding
+  return candidates.back().id;  // reached only through rounding
 }
 
 }  // namespace tamis::infer

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// How often each token is drawn.
+/// The relative frequency of each token.
 std::vector<double> shares(const std::vector<float>& logits, const SamplingOptions& options) {
   constexpr int kDraws = 20'000;
   std::vector<double> share(logits.size());
@@ -61,7 +61,7 @@ TEST(Sampling, KeepsOnlyWhatTheFiltersAllow) {
   expect_shares(shares(logits, {.temperature = 1, .top_p = 1e-9}), {0, 1, 0, 0});
   expect_shares(shares(logits, {.temperature = 1, .min_p = 0.45}), {0, 4 / 9.0, 3 / 9.0, 2 / 9.0});
   expect_shares(shares(logits, {.temperature = 1, .min_p = 1}), {0, 1, 0, 0});
-  // top_p counts what top_k left: 4/7 < 0.6.
+  // top_p applies after top_k: 4/7 < 0.6.
   expect_shares(shares(logits, {.temperature = 1, .top_k = 2, .top_p = 0.55}), {0, 1, 0, 0});
 }
 

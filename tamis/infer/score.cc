@@ -41,7 +41,7 @@ std::vector<double> score(const models::Model& model, std::span<const int64_t> i
   }
   std::vector<double> logprobs(ids.size(), std::numeric_limits<double>::quiet_NaN());
   if (ids.size() == 1) return logprobs;
-  constexpr double kBytesPerToken = 24;  // its id as a tensor, its log-probability as a tensor and as the result
+  constexpr double kBytesPerToken = 24;  // int64 id, and float64 log-probability in a tensor and in the result
   require_memory(kBytesPerToken * static_cast<double>(ids.size()), fmt::format("scoring {} tokens", ids.size()),
                  "use a shorter text");
   const at::Tensor tokens_1T = to_tensor(ids);

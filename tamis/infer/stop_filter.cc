@@ -8,7 +8,7 @@
 namespace tamis::infer {
 namespace {
 
-/// Length of the longest end of `text` that begins `stop` without completing it.
+/// Length of the longest suffix of `text` that is a proper prefix of `stop`.
 size_t begun(std::string_view text, std::string_view stop) {
   size_t length = std::min(text.size(), stop.size() - 1);
   while (!text.ends_with(stop.substr(0, length))) --length;

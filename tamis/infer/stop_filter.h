@@ -6,16 +6,16 @@
 
 namespace tamis::infer {
 
-/// Ends a text before the first stop string in it, although the text arrives in pieces: what may be the beginning of a
-/// stop string is held back.
+/// Cuts a text that arrives in pieces before its first stop string. The end of a piece is kept back while it may be the
+/// beginning of a stop string.
 class StopFilter {
  public:
   /// Throws ExitCode::kUsage when a stop string is empty.
   explicit StopFilter(std::vector<std::string> stops);
 
-  /// What can be shown now. Nothing more is, once a stop string was met.
+  /// Adds a piece and returns the text that is now known to precede any stop string; empty after a stop string.
   std::string push(std::string_view bytes);
-  /// What was held back, as no more is to come.
+  /// Returns the text that was kept back; to be called after the last piece.
   std::string finish();
   bool stopped() const { return stopped_; }
 

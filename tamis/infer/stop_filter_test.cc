@@ -8,12 +8,12 @@
 namespace tamis::infer {
 namespace {
 
-TEST(StopFilter, ShowsWhatCannotBecomeAStopString) {
+TEST(StopFilter, ReturnsTextThatCannotBecomeAStopString) {
   StopFilter filter({"END", "\n\n"});
   EXPECT_EQ(filter.push("abc"), "abc");
   EXPECT_EQ(filter.push("E"), "");
   EXPECT_EQ(filter.push("N"), "");
-  EXPECT_EQ(filter.push("E"), "EN");  // the last E may begin again
+  EXPECT_EQ(filter.push("E"), "EN");  // the last E may begin the stop string
   EXPECT_EQ(filter.push("N\n"), "EN");
   EXPECT_FALSE(filter.stopped());
   EXPECT_EQ(filter.push("\nmore"), "");
@@ -22,7 +22,7 @@ TEST(StopFilter, ShowsWhatCannotBecomeAStopString) {
   EXPECT_EQ(filter.finish(), "");
 }
 
-TEST(StopFilter, FinishShowsTheRest) {
+TEST(StopFilter, FinishReturnsTheRest) {
   StopFilter filter({"END"});
   EXPECT_EQ(filter.push("aEN"), "a");
   EXPECT_EQ(filter.finish(), "EN");

@@ -11,7 +11,7 @@
 
 namespace tamis::infer::testing {
 
-/// A random Multiscreen, trained at 32 tokens in name, with the byte tokenizer.
+/// Writes a random Multiscreen with a training length of 32 and the byte tokenizer.
 inline std::filesystem::path write_checkpoint(const std::filesystem::path& directory, int64_t vocab_size = 257) {
   make_directories(directory);
   const auto model = models::make_model(models::testing::small_config({{"vocab_size", vocab_size}}), /*seed=*/3);

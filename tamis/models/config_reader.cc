@@ -1,76 +1,66 @@
 #include "tamis/models/config_reader.h"
 
-#include <algorithm>
-
 #include "tamis/base/error.h"
-#include "tamis/base/json.h"
-#include "tamis/base/names.h"
 
 namespace tamis::models {
 
-ConfigReader::ConfigReader(const nlohmann::json& config, std::span<const std::string> known) : config_(config) {
-  if (!config.is_object()) fail(ExitCode::kUsage, "model: expected a table of keys, but got {}", shown(config));
-  for (const auto& [key, value] : config.items()) {
-    if (std::find(known.begin(), known.end(), key) == known.end()) {
-      throw Error(ExitCode::kUsage, unknown_name("model key", key, known));
-    }
-  }
+ConfigReader::ConfigReader(const nlohmann::json& config, std::span<const std::string> known) : ObjectReader(config) {
+  check_object("model");
+  for (const std::string& key : known) accept(key);
+  refuse_other_keys();
+}
+
+std::string ConfigReader::name_of(const std::string& key) const {
+  return fmt::format("model: \"{}\"", key);
+}
+
+std::string ConfigReader::kind_of_choice(const std::string& key) const {
+  return key;
+}
+
+std::string ConfigReader::kind_of_key() const {
+  return "model key";
+}
+
+void ConfigReader::fail_at(const std::string&, const std::string& text) const {
+  throw Error(ExitCode::kUsage, text);
 }
 
 bool ConfigReader::has(const std::string& key) const {
-  return config_.contains(key) && !config_[key].is_null();
+  return object().contains(key) && !object()[key].is_null();
 }
 
-const nlohmann::json& ConfigReader::at(const std::string& key) const {
-  if (!has(key)) fail(ExitCode::kUsage, "model: \"{}\" is missing", key);
-  return config_[key];
+template <typename T>
+T ConfigReader::value(const std::string& key, const std::optional<T>& fallback, const Allowed& allowed) const {
+  if (!has(key)) {
+    if (fallback) return *fallback;
+    fail_at(key, name_of(key) + " is missing");
+  }
+  T value{};
+  read(key, object()[key], value, allowed);
+  return value;
 }
 
 int64_t ConfigReader::integer(const std::string& key, int64_t least, int64_t most,
                               std::optional<int64_t> fallback) const {
-  if (fallback && !has(key)) return *fallback;
-  const nlohmann::json& value = at(key);
-  // As double first: an unsigned beyond int64 must not wrap around.
-  const bool inside = value.is_number_integer() && value.get<double>() >= static_cast<double>(least) &&
-                      value.get<double>() <= static_cast<double>(most);
-  if (!inside) {
-    fail(ExitCode::kUsage, "model: \"{}\" must be a whole number from {} to {}, but is {}", key, least, most,
-         shown(value));
-  }
-  return value.get<int64_t>();
+  return value(key, fallback, {.least = static_cast<double>(least), .most = static_cast<double>(most)});
 }
 
 double ConfigReader::number(const std::string& key, double above, double most, std::optional<double> fallback) const {
-  if (fallback && !has(key)) return *fallback;
-  const nlohmann::json& value = at(key);
-  if (!value.is_number() || !(value.get<double>() > above && value.get<double>() <= most)) {
-    fail(ExitCode::kUsage, "model: \"{}\" must be a number above {} and at most {}, but is {}", key, above, most,
-         shown(value));
-  }
-  return value.get<double>();
+  return value(key, fallback, {.least = above, .most = most, .above_least = true});
 }
 
 bool ConfigReader::boolean(const std::string& key, bool fallback) const {
-  if (!has(key)) return fallback;
-  if (!at(key).is_boolean())
-    fail(ExitCode::kUsage, "model: \"{}\" must be true or false, but is {}", key, shown(at(key)));
-  return at(key).get<bool>();
+  return value(key, std::optional(fallback), {});
 }
 
 std::string ConfigReader::text(const std::string& key, const std::string& fallback) const {
-  if (!has(key)) return fallback;
-  const nlohmann::json& value = at(key);
-  if (!value.is_string()) fail(ExitCode::kUsage, "model: \"{}\" must be a text, but is {}", key, shown(value));
-  return value.get<std::string>();
+  return value(key, std::optional(fallback), {});
 }
 
 std::string ConfigReader::choice(const std::string& key, std::span<const std::string> choices,
                                  const std::string& fallback) const {
-  const std::string name = text(key, fallback);
-  if (std::find(choices.begin(), choices.end(), name) == choices.end()) {
-    throw Error(ExitCode::kUsage, unknown_name(key, name, choices));
-  }
-  return name;
+  return value(key, std::optional(fallback), {.choices = {choices.begin(), choices.end()}});
 }
 
 }  // namespace tamis::models

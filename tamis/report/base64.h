@@ -5,7 +5,7 @@
 
 namespace tamis::report {
 
-/// RFC 4648, with padding.
+/// Base64 encoding of RFC 4648, with padding.
 std::string base64(std::string_view bytes);
 
 }  // namespace tamis::report

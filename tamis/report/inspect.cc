@@ -36,14 +36,14 @@ std::string number(const json& value, int decimals, std::string_view absent) {
   return value.is_number() ? fmt::format("{:.{}f}", value.get<double>(), decimals) : std::string(absent);
 }
 
-/// At most seven characters.
+/// The window in at most seven characters.
 std::string window_text(const json& window) {
   constexpr double kLong = 1e5;
   if (window.is_number() && window.get<double>() >= kLong) return fmt::format("{:.1e}", window.get<double>());
   return number(window, 1, "inf");
 }
 
-/// A layers x heads table, its heads broken into blocks that fit `columns`.
+/// A table with a row per layer and a column per head, split into blocks of heads that fit into `columns`.
 std::string tile_table(const std::string& title, const json& tiles, int columns,
                        const std::function<std::string(const json&)>& cell) {
   constexpr int kLayer = 5, kCell = 8;
@@ -66,7 +66,7 @@ std::string tile_table(const std::string& title, const json& tiles, int columns,
   return text;
 }
 
-/// The parameters, in all and by part.
+/// The number of parameters, in total and by part.
 std::string parameters_text(const json& model) {
   const auto line = [](std::string_view name, const json& count) {
     return fmt::format("{:<18} {:>15}\n", name, grouped(count));
@@ -132,9 +132,9 @@ std::string inspection_text(const json& inspection, int columns) {
   if (inspection.contains("flops_per_token")) {
     const json& flops = inspection["flops_per_token"];
     const auto count = [&](const char* key) { return format_count(flops[key].get<double>()); };
-    text +=
-        fmt::format("forward FLOPs of a token among {}: {} for weights, {} for similarities, at most {} for values\n",
-                    flops["length"].dump(), count("weights"), count("similarities"), count("values"));
+    text += fmt::format(
+        "forward FLOPs per token at length {}: {} for weights, {} for similarities, at most {} for values\n",
+        flops["length"].dump(), count("weights"), count("similarities"), count("values"));
   }
   if (const json tiles = inspection.value("tiles", json::array()); !tiles.empty()) {
     text += tile_table("window w, tokens", tiles, columns, [](const json& t) { return window_text(t["window"]); });
@@ -152,8 +152,8 @@ std::string inspection_text(const json& inspection, int columns) {
                          });
     }
     if (!std::ranges::all_of(maps, selects)) {
-      text += tile_table(fmt::format("keys over which a query's weights spread, exp(entropy) ({} tokens)", tokens),
-                         maps, columns, [](const json& map) { return number(map["keys"], 1, "-"); });
+      text += tile_table(fmt::format("effective number of keys per query, exp(entropy) ({} tokens)", tokens), maps,
+                         columns, [](const json& map) { return number(map["keys"], 1, "-"); });
     }
   }
   return text;

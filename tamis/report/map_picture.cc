@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kDecades = 4;
 constexpr Colour kOutsideColour = {196, 199, 204}, kZeroColour = {255, 255, 255};
-// As relevanceStops of web/relevance.js.
+// The same colours as relevanceStops of web/relevance.js.
 constexpr std::array<Colour, 7> kStops = {
     {{237, 216, 120}, {127, 205, 187}, {65, 182, 196}, {29, 145, 192}, {34, 94, 168}, {37, 52, 148}, {8, 29, 88}}};
 
@@ -35,7 +35,7 @@ uint8_t colour_of(double weight, double row_largest, double top, MapScale scale)
       std::lround(kFirstShade + (255 - kFirstShade) * map_shade(weight, row_largest, top, scale)));
 }
 
-/// Puts `from` into `into`, every pixel as a square.
+/// Draws `from` into `into` with its top left corner at (row, column); each pixel becomes a square of side `square`.
 void paste(const Picture& from, Picture& into, int64_t row, int64_t column, int64_t square) {
   for (int64_t r = 0; r < from.height * square; ++r) {
     for (int64_t c = 0; c < from.width * square; ++c) {
@@ -61,7 +61,7 @@ std::vector<PlacedMap> chosen_maps(const Relevance& relevance, const MapOptions&
     fail(ExitCode::kUsage, "--tile {}: there is no such tile; the last one is {}.{}", text, all.back().map->layer,
          all.back().head);
   }
-  // Empty rows and columns are left out: the chosen layers and heads move together.
+  // Layers and heads without a chosen map take no row or column.
   std::vector<int64_t> layers, heads;
   for (const PlacedMap& placed : chosen) {
     layers.push_back(placed.map->layer);

@@ -13,11 +13,11 @@
 namespace tamis::report {
 namespace {
 
-// All in pixels.
+// Sizes in pixels.
 constexpr int64_t kMargin = 24, kHead = 64, kFoot = 56, kGap = 14, kLabel = 16;
-constexpr int64_t kToken = 11;        // of a token beside its row
-constexpr int64_t kTokensShown = 64;  // at most
-constexpr int64_t kMostPixels = 512;  // of a map's side, among several
+constexpr int64_t kToken = 11;        // font size of the token labels
+constexpr int64_t kTokensShown = 64;  // longest text whose tokens are labelled
+constexpr int64_t kMostPixels = 512;  // largest side of a map when there are several
 
 std::string xml_text(std::string_view text) {
   std::string result;
@@ -36,7 +36,7 @@ std::string xml_text(std::string_view text) {
         result += "\u2192";
         break;
       default:
-        // XML has no other control characters, escaped or not.
+        // XML allows no other control characters, not even escaped.
         result +=
             static_cast<unsigned char>(c) < 0x20 ? fmt::format("\\x{:02X}", static_cast<int>(c)) : std::string(1, c);
     }
@@ -50,7 +50,7 @@ std::string css(Colour colour) {
 
 struct Layout {
   int64_t rows = 1, columns = 1, cell = 0, left = kMargin, top = kHead;
-  bool tokens = false;  // one map, with its tokens along both sides
+  bool tokens = false;  // a single map with token labels along both sides
 
   Layout(const Relevance& relevance, const std::vector<PlacedMap>& maps) {
     const auto T = std::ssize(relevance.tokens);
@@ -103,7 +103,7 @@ std::string image_of(const PlacedMap& placed, const Layout& layout, MapScale sca
       layout.x(placed), layout.y(placed), layout.cell, base64(encode_png(picture, map_palette())));
 }
 
-/// What the two ends of the ramp mean.
+/// The labels of the two ends of the colour ramp.
 std::pair<std::string, std::string> ends_of(MapScale scale, bool above_one) {
   const std::string top = above_one ? "1, or the map's largest" : "1";
   switch (scale) {

@@ -8,7 +8,7 @@
 
 namespace tamis::report {
 
-/// A head's map and its place in a picture of several.
+/// The map of one head and its position in a grid of maps.
 struct PlacedMap {
   const models::RelevanceMap* map;
   const Mechanism* mechanism;
@@ -16,7 +16,7 @@ struct PlacedMap {
   int64_t row = 0, column = 0;
 };
 
-/// The maps with their labels and their scale as an SVG file; the maps themselves are PNG pictures inside it.
+/// An SVG file with the maps, as embedded PNG images, their labels and a legend.
 std::string map_svg(const Relevance& relevance, const std::vector<PlacedMap>& maps, MapScale scale,
                     const std::string& title);
 

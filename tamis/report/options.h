@@ -8,30 +8,30 @@
 
 namespace tamis::report {
 
-/// Relevance maps as a picture.
+/// Options for a picture of relevance maps.
 struct MapOptions {
   std::filesystem::path file;           // .svg or .png; empty: none
-  std::vector<std::string> tiles = {};  // LAYER.HEAD, or LAYER for all of its heads; none: all
-  std::string scale = "auto";           // of the colours: auto, value, row, log (MapScale)
+  std::vector<std::string> tiles = {};  // LAYER.HEAD, or LAYER for all its heads; empty: all
+  std::string scale = "auto";           // colour scale: auto, value, row, log (MapScale)
 };
 
 struct InspectOptions {
   std::filesystem::path checkpoint;             // or a run directory
-  std::optional<std::string> text;              // text whose relevance maps are wanted
-  int64_t most_tokens = 512;                    // of the text, from its beginning
+  std::optional<std::string> text;              // for relevance maps; none: no maps
+  int64_t most_tokens = 512;                    // tokens used from the beginning of the text
   bool expand_windows = false;                  // SWE
-  std::vector<std::string> model_changes = {};  // KEY=VALUE in the place of what config.json says
+  std::vector<std::string> model_changes = {};  // KEY=VALUE, each overrides a key of config.json
   MapOptions map = {};
 };
 
 struct ReportOptions {
-  std::vector<std::filesystem::path> runs;  // run directories: the first one's report, with the others compared
-  std::filesystem::path output;             // empty: report.html in the first
-  std::optional<std::string> text;          // for the relevance maps; none: an example of the run's validation data
-  int64_t most_tokens = 512;                // of the text, from its beginning
+  std::vector<std::filesystem::path> runs;  // run directories: the run to report, then runs to compare it with
+  std::filesystem::path output;             // empty: report.html in the first run directory
+  std::optional<std::string> text;          // for relevance maps; none: an example of the run's validation data
+  int64_t most_tokens = 512;                // tokens used from the beginning of the text
 };
 
-/// A tile as MapOptions names it.
+/// A parsed entry of MapOptions::tiles.
 struct MapTile {
   int64_t layer = 0;
   std::optional<int64_t> head = std::nullopt;  // none: all heads of the layer
@@ -39,10 +39,10 @@ struct MapTile {
   bool holds(int64_t of_layer, int64_t of_head) const { return layer == of_layer && (!head || *head == of_head); }
 };
 
-/// `3.5` or `3`; throws ExitCode::kUsage.
+/// Parses `3.5` or `3`. Throws ExitCode::kUsage for anything else.
 MapTile read_tile(const std::string& text);
 
-/// Throws ExitCode::kUsage: a file that ends neither in .svg nor in .png, a tile that is none, an unknown scale.
+/// Throws ExitCode::kUsage for a file that ends neither in .svg nor in .png, a malformed tile or an unknown scale.
 void check_options(const MapOptions& options);
 
 }  // namespace tamis::report

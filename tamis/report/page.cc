@@ -6,7 +6,7 @@
 namespace tamis::report {
 namespace {
 
-/// Inside <script> the HTML parser looks only for `</script` and `<!--`: in JSON both are broken by escaping `<`.
+/// Inside <script> the HTML parser looks only for `</script` and `<!--`. Escaping `<` in the JSON avoids both.
 std::string json_for_script(const nlohmann::json& data) {
   const std::string json = data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   std::string result;
@@ -27,7 +27,7 @@ std::string_view embedded(std::string_view name) {
   return file;
 }
 
-/// How the template refers to another file, and what stands there in the page.
+/// How the template refers to another file, and the markup around that file's contents in the page.
 struct Reference {
   std::string_view before, after;  // around the file's name in the template
   std::string_view open, close;    // around its contents in the page
@@ -65,7 +65,7 @@ std::string with_files_written_in(std::string_view html) {
 }  // namespace
 
 std::string make_page(std::string_view template_name, const nlohmann::json& data) {
-  // Split before the scripts are written in: their text is not searched.
+  // Split the template before files are inserted, so that their contents are not searched for the marker.
   constexpr std::string_view kData = "<script type=\"application/json\" id=\"data\">";
   const std::string_view html = embedded(template_name);
   const size_t at = html.find(kData) + kData.size();

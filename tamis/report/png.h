@@ -10,7 +10,7 @@ namespace tamis::report {
 
 using Colour = std::array<uint8_t, 3>;  // red, green, blue
 
-/// A picture of at most 256 colours, row by row from the top: each pixel is a number in `palette`.
+/// A picture of at most 256 colours, row by row from the top: each pixel is an index into a palette.
 struct Picture {
   int64_t width = 0, height = 0;
   std::vector<uint8_t> pixels;

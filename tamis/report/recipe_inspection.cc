@@ -11,7 +11,7 @@ nlohmann::json memory_of(const train::Recipe& recipe, at::Device device) {
   constexpr int64_t kFloat = 4, kMoments = 2;
   const train::TrainRecipe& train = recipe.train;
   const std::string precision = train.precision == "auto" ? train::fastest_precision(device) : train.precision;
-  const bool narrow = precision == "bfloat16";  // matrices are rounded to it beside their float32 form
+  const bool narrow = precision == "bfloat16";  // then matrices have a bfloat16 copy beside their float32 form
   const int64_t parameters = models::count_parts(recipe.model).total();
   const models::KeptActivations kept = models::count_activations(recipe.model);
   const int64_t tokens = train.batch_tokens / train.accumulation;

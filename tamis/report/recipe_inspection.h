@@ -8,9 +8,9 @@
 
 namespace tamis::report {
 
-/// What a recipe would train, before it does: inspect_config of its model, and `memory`, an estimate in bytes of what
-/// training needs beside the program itself: weights, gradients, optimizer, activations, total; with tokens, those of a
-/// micro-batch.
+/// Describes the model that a recipe trains: inspect_config of its configuration, and `memory`, an estimate in bytes of
+/// what training allocates: weights, gradients, optimizer, activations, total; with `precision` and `tokens`, the
+/// tokens of a micro-batch.
 nlohmann::json inspect_recipe(const train::Recipe& recipe, at::Device device = at::kCPU);
 
 }  // namespace tamis::report

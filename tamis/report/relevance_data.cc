@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kMostBytes = 4.0 * (1 << 30);
 
-/// float16 in the page's order, runs of zeros shortened.
+/// Writes float16 numbers with run-length encoding of zeros (see encode_map).
 class HalfWriter {
  public:
   void add(uint16_t half) {
@@ -49,8 +49,8 @@ class HalfWriter {
   int zeros_ = 0;
 };
 
-/// The power of two that brings the largest weight to 2^14..2^15: float16 then keeps 11 bits of weights down to 2^-29
-/// of the largest.
+/// The power of two by which weights are divided so that the largest is in [2^14, 2^15): float16 then keeps 11 bits of
+/// every weight down to 2^-29 of the largest.
 double weight_scale(float largest) {
   if (!(largest > 0) || !std::isfinite(largest)) return 1;
   int exponent = 0;
@@ -58,7 +58,7 @@ double weight_scale(float largest) {
   return std::ldexp(1.0, exponent - 15);
 }
 
-/// exp(entropy) of weights that need not add up to 1; 0 without any.
+/// exp(entropy) of the normalised weights, the effective number of keys; 0 when all weights are 0.
 double spread_over(std::span<const float> weights) {
   double sum = 0, logs = 0;
   for (const float weight : weights) {
@@ -69,12 +69,12 @@ double spread_over(std::span<const float> weights) {
   return sum > 0 ? std::exp(std::log(sum) - logs / sum) : 0;
 }
 
-/// A head of [H, T, T] as contiguous float32 on the CPU.
+/// One head of a map [H, T, T] as contiguous float32 on the CPU.
 at::Tensor of_head(const at::Tensor& map_HTT, int64_t head) {
   return map_HTT.select(0, head).to(at::kCPU, at::kFloat).contiguous();
 }
 
-/// Bytes beyond ASCII as `\xE2`.
+/// Escapes bytes beyond ASCII as `\xE2`.
 std::string escaped(std::string_view bytes) {
   std::string result;
   for (const char c : bytes) {

@@ -25,7 +25,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-/// Tokens to draw the maps for, and what they are.
+/// The tokens for the relevance maps, and a description of where they come from.
 struct MapText {
   std::vector<int64_t> tokens;
   std::string origin;
@@ -47,7 +47,7 @@ json describe_maps(const ReportOptions& options, const infer::LoadedModel& loade
   return relevance;
 }
 
-/// The last `parts` parts of the path, also of `runs/demo/` and of `.`.
+/// The last `parts` components of the resolved path; works for `runs/demo/` and `.` too.
 std::string name_of(const fs::path& run, int parts) {
   const fs::path whole = fs::weakly_canonical(run);
   fs::path name;
@@ -57,7 +57,7 @@ std::string name_of(const fs::path& run, int parts) {
   return name.empty() ? whole.string() : name.string();
 }
 
-/// As short as they can be while they differ.
+/// The shortest names that are distinct, of at most kMostParts components.
 std::vector<std::string> names_of(const std::vector<fs::path>& runs) {
   constexpr int kMostParts = 8;
   for (int parts = 1;; ++parts) {
@@ -67,7 +67,7 @@ std::vector<std::string> names_of(const std::vector<fs::path>& runs) {
   }
 }
 
-/// What a run's directory says without its checkpoint.
+/// The data of a run without its checkpoint, and its recipe.
 struct DescribedRun {
   json data;
   train::Recipe recipe;
@@ -83,7 +83,7 @@ DescribedRun describe_run(const fs::path& run, const std::string& name) {
   return {std::move(data), std::move(recipe)};
 }
 
-/// What the page shows of a run that the first is compared with.
+/// The data of a run that the first one is compared with.
 json describe_other(const fs::path& run, const std::string& name) {
   json data = describe_run(run, name).data;
   for (const char* part : {"recipe", "run"}) data.erase(part);
@@ -111,7 +111,7 @@ WrittenReport write_report(const ReportOptions& options, at::Device device) {
     data["tiles"] = describe_tiles(loaded.model->tiles());
     try {
       data["relevance"] = describe_maps(options, loaded, recipe);
-    } catch (const Error& error) {  // a text file of the recipe has moved, say: the rest of the report stands
+    } catch (const Error& error) {  // for example, a text file of the recipe is missing; write the rest of the report
       written.left_out.push_back(fmt::format("relevance maps ({})", error.what()));
     }
   } else {

@@ -39,7 +39,7 @@ models::RelevanceMap small_map() {
   const at::Tensor trim_HTT = at::zeros({1, 4, 4});
   trim_HTT[0][0][0] = 1.0f;
   trim_HTT[0][2][0] = 0.25f;
-  trim_HTT[0][3][3] = 1e-20f;  // accepted, if barely
+  trim_HTT[0][3][3] = 1e-20f;  // barely accepted
   models::RelevanceMap map;
   map.layer = 3;
   map.trim = trim_HTT;
@@ -51,7 +51,7 @@ models::RelevanceMap small_map() {
   return map;
 }
 
-/// A head of softmax attention: causal rows that add up to 1.
+/// A head of softmax attention: causal rows with a sum of 1.
 models::RelevanceMap softmax_map(int64_t T) {
   const at::Tensor scores_TT = 4 * at::randn({T, T}, at::make_generator<at::CPUGeneratorImpl>(7));
   models::RelevanceMap map;
@@ -69,7 +69,7 @@ std::string halves(std::initializer_list<uint16_t> numbers) {
   return bytes;
 }
 
-TEST(EncodeMap, KeepsAFloat16APairInsideTheWindowAndShortensZeros) {
+TEST(EncodeMap, EncodesPairsInsideTheWindowAndRunsOfZeros) {
   const json tile = encode_map(small_map(), 0, kScreening);
   EXPECT_EQ(tile["layer"], 3);
   EXPECT_EQ(tile["head"], 0);
@@ -78,7 +78,7 @@ TEST(EncodeMap, KeepsAFloat16APairInsideTheWindowAndShortensZeros) {
   EXPECT_EQ(tile["mechanism"], "screening");
   EXPECT_EQ(tile["selects"], true);
   EXPECT_TRUE(tile["scale"].is_null());
-  // Queries 0..3 have 1, 2, 3, 3 keys: 1 | 0 0 | 0.5 0 0 | 0 0 1e-10; what is above zero never becomes zero.
+  // Queries 0..3 have 1, 2, 3, 3 keys: 1 | 0 0 | 0.5 0 0 | 0 0 1e-10; positive weights remain positive.
   EXPECT_EQ(tile["numbers"], base64(halves({0x3c00, 0, 2, 0x3800, 0, 4, 1})));
   EXPECT_DOUBLE_EQ(tile["nonzero"], 3.0 / 9.0);
   EXPECT_DOUBLE_EQ(tile["keys"], 1.0);
@@ -94,7 +94,7 @@ TEST(EncodeMap, BreaksLongRunsOfZeros) {
   EXPECT_EQ(tile["numbers"], base64(halves({0, 65535, 0, 80200 - 65535})));
 }
 
-TEST(EncodeMap, ScalesWeightsByAPowerOfTwoSoThatSmallOnesKeepTheirDigits) {
+TEST(EncodeMap, ScalesWeightsByAPowerOfTwoToKeepPrecision) {
   models::RelevanceMap map = small_map();
   map.trim = at::Tensor();
   map.accept = {};
@@ -110,7 +110,7 @@ TEST(EncodeMap, ScalesWeightsByAPowerOfTwoSoThatSmallOnesKeepTheirDigits) {
   EXPECT_DOUBLE_EQ(tile["nonzero"], 0.5);
 }
 
-TEST(EncodeMap, SpreadsOverAsManyKeysAsShareTheWeightEqually) {
+TEST(EncodeMap, CountsTheEffectiveKeys) {
   models::RelevanceMap map;
   map.relevance = at::full({1, 8, 8}, 0.125).tril();
   map.window = {INFINITY};
@@ -205,7 +205,7 @@ TEST(MapOptions, AreRefusedBeforeAModelIsRead) {
   EXPECT_THROW(check_options(MapOptions{.file = "maps.png", .scale = "linear"}), Error);
 }
 
-TEST(ReadableTokens, JoinCharactersAndShowBytesThatAreNone) {
+TEST(ReadableTokens, JoinCharactersAndEscapeInvalidBytes) {
   const auto tokenizer = text::make_byte_tokenizer();
   std::vector<int64_t> tokens = tokenizer->encode("A\u00e9\xe2\u4e2d\xe2\x80");
   tokens.push_back(256);
@@ -234,7 +234,7 @@ TEST(ReadLog, CollectsCurvesTilesAndSamples) {
   EXPECT_EQ(found["samples"], json::parse(R"([{"step":10,"prompt":"B=2\nA=","text":"1"}])"));
 }
 
-TEST(ReadLog, NamesTheLineThatIsNoRecord) {
+TEST(ReadLog, NamesTheLineOfAnInvalidRecord) {
   try {
     read_log("{\"type\":\"train\",\"step\":1}\nnonsense\n", "runs/x/log.jsonl");
     FAIL() << "expected an error";
@@ -271,7 +271,7 @@ TEST(Page, IsOneFileWithItsDataEscaped) {
   }
 }
 
-TEST(Page, IsMadeFromTheTemplateThatIsNamed) {
+TEST(Page, UsesTheGivenTemplate) {
   const std::string shootout(web_file("shootout.js"));
   ASSERT_FALSE(shootout.empty());
   EXPECT_THAT(make_page("shootout.html", {}), HasSubstr(shootout));

@@ -31,7 +31,7 @@ struct Series {
   }
 };
 
-/// Of each range of points the smallest and the largest, in their order.
+/// The points with the smallest and the largest y of each of kRanges ranges, in order.
 Series thinned(const Series& series) {
   const size_t size = series.x.size();
   if (size <= 2 * kRanges) return series;
@@ -58,7 +58,7 @@ std::vector<json> parse_lines(std::string_view log, const fs::path& name) {
   std::vector<json> records;
   for (size_t line = 1, at = 0; at < log.size(); ++line) {
     const size_t end = log.find('\n', at);
-    if (end == std::string_view::npos) break;  // being written
+    if (end == std::string_view::npos) break;  // an incomplete last line: training is still writing it
     json record = try_parse_json(log.substr(at, end - at));
     if (!record.is_object()) {
       fail(ExitCode::kInput, "{}:{}: expected a JSON object; is this the log of a run?", name.string(), line);
@@ -69,7 +69,7 @@ std::vector<json> parse_lines(std::string_view log, const fs::path& name) {
   return records;
 }
 
-/// The history of windows and acceptance widths, every n-th record of it and the last.
+/// The history of windows and acceptance widths: every n-th record and the last one.
 json tile_history(const std::vector<const json*>& records) {
   const json& windows = (*records.front())["windows"];
   size_t tiles = 0;

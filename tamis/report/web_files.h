@@ -4,7 +4,7 @@
 
 namespace tamis::report {
 
-/// A file of web/, or plotly.min.js, as embedded at build time (cmake/TamisWeb.cmake); empty when there is none.
+/// A file of web/, or plotly.min.js, embedded at build time (cmake/TamisWeb.cmake); empty for an unknown name.
 std::string_view web_file(std::string_view name);
 
 }  // namespace tamis::report

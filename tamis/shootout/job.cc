@@ -34,7 +34,7 @@ std::filesystem::path result_file(const Job& job) {
   return job.run() / (job.final ? "result.json" : kSearchResult);
 }
 
-/// An object, or nothing: a damaged file is made again.
+/// The JSON object in the file; none when it is missing or damaged, in which case it is written again.
 std::optional<json> read_object(const std::filesystem::path& file) {
   if (!std::filesystem::exists(file)) return std::nullopt;
   json found = try_parse_json(read_file(file));
@@ -49,7 +49,7 @@ bool is_whole(const json& result, bool final) {
   return status == "done" && std::ranges::all_of(keys, [&](const char* key) { return result.contains(key); });
 }
 
-/// What was asked for: a result of another question, or of another version, is measured again.
+/// The settings of the measurement. A result of other settings or of another version is measured again.
 json question(const ShootoutRecipe& recipe, const Job& job) {
   const EvaluationRecipe& evaluation = recipe.evaluation;
   if (!job.final) return {{"version", kVersion}};
@@ -62,8 +62,8 @@ json question(const ShootoutRecipe& recipe, const Job& job) {
           {"expand_windows", evaluation.expand_windows}};
 }
 
-/// How a job's training differs from what was kept, as train::first_difference says it; here steps and validation
-/// matter in any case: what stands side by side has had equally much.
+/// How a job's training differs from the stored one, in the words of train::first_difference. Unlike there, the numbers
+/// of steps and of validation tokens must be equal, because the results of all mixers are compared.
 std::string difference(const ShootoutRecipe& recipe, const Job& job, const json& kept) {
   const json before = kept.value("recipe", json::object()), now = train::to_json(job.recipe);
   for (const auto& key : {"/train/steps"_json_pointer, "/train/validate_tokens"_json_pointer}) {
@@ -72,12 +72,12 @@ std::string difference(const ShootoutRecipe& recipe, const Job& job, const json&
   }
   for (const auto& [source, checksum] : recipe.checksums) {
     if (kept.value("checksums", json::object()).value(source, "") == checksum) continue;
-    return fmt::format("the text of data.sources.{} is another one", source);
+    return fmt::format("the text of data.sources.{} has changed", source);
   }
   return train::first_difference(before, now);
 }
 
-/// The training loss as at most kCurvePoints means.
+/// The training loss, averaged to at most kCurvePoints points.
 json curve_of(const Job& job) {
   std::vector<std::pair<int64_t, double>> points;  // step, loss
   std::istringstream lines(read_file(job.run() / "log.jsonl"));
@@ -100,7 +100,7 @@ json curve_of(const Job& job) {
   return curve;
 }
 
-/// Loss of validation examples by position, counted targets only.
+/// Loss of validation examples by position; ignored targets do not count.
 eval::PositionBins by_position(const infer::LoadedModel& loaded, const train::ValidationSet& validation,
                                const train::TrainRecipe& train) {
   eval::PositionBins bins(train.length);
@@ -120,7 +120,7 @@ eval::PositionBins by_position(const infer::LoadedModel& loaded, const train::Va
   return bins;
 }
 
-/// A job's model, trained, and what is asked of it.
+/// Measures the trained model of a job.
 class Measurement {
  public:
   Measurement(const ShootoutRecipe& recipe, const Job& job, at::Device device, std::FILE* messages,
@@ -140,7 +140,7 @@ class Measurement {
     result["loss"] = sum / static_cast<double>(data.validation.size());
   }
 
-  /// At the training length, and at the longest that the tasks have; with windows as the tasks see them.
+  /// Costs at the training length and at the longest length of the tasks, with windows as in the tasks.
   void add_costs(json& result) const {
     const int64_t length = loaded_.model->training_length();
     const int64_t longest = length * *std::ranges::max_element(recipe_.evaluation.multiples);
@@ -161,19 +161,20 @@ class Measurement {
   }
 
  private:
-  /// What the recipe asks for, of models that have windows to expand.
+  /// True when the recipe expands windows and the model has windows to expand.
   bool expands_windows() const { return recipe_.evaluation.expand_windows && !loaded_.model->tiles().empty(); }
 
-  /// The decoding state after that many tokens, for which room was made at once.
+  /// Bytes of the decoding state after `length` tokens, allocated at once.
   int64_t state_bytes(int64_t length) const {
     infer::Decoder decoder(*loaded_.model, /*sequences=*/1, {.expand_windows = expands_windows()});
-    const int64_t chunk = std::clamp<int64_t>(length / 2, 1, 4096);  // what is longer than a chunk is reserved
+    const int64_t chunk = std::clamp<int64_t>(length / 2, 1, 4096);  // the decoder reserves texts longer than a chunk
     decoder.read(at::zeros({1, length}, at::kLong), chunk,
                  [&](const at::Tensor&, int64_t) { stop_if_asked(job_.name, signals_); });
     return decoder.state_bytes();
   }
 
-  /// As `tamis eval` leaves it, in its file; what answers the same question of the same checkpoint stays.
+  /// The result of `tamis eval`, also written to the same file. An existing result for the same settings and checkpoint
+  /// is reused.
   json evaluated(eval::TaskEvalOptions options) const {
     options.expand_windows = expands_windows();
     const std::filesystem::path file = job_.run() / "eval" / (options.task + ".json");
@@ -205,7 +206,7 @@ class Measurement {
   const infer::LoadedModel loaded_;
 };
 
-/// What the search's run of the same recipe said of its training, if there is one.
+/// The result of the search run with the same recipe, if there is one: its training need not be repeated.
 std::optional<json> trained_before(const ShootoutRecipe& recipe, const Job& job) {
   if (!job.final) return std::nullopt;
   auto search = read_object(job.run() / kSearchResult);
@@ -238,8 +239,8 @@ void stop_if_asked(const std::string& what, const train::StopSignals& signals) {
   const int signal = signals.received();
   if (signal == 0) return;
   const bool interrupted = signal == SIGINT;
-  fail(interrupted ? ExitCode::kInterrupt : ExitCode::kTerminate, "{}: stopped by {}; the same command goes on", what,
-       interrupted ? "SIGINT" : "SIGTERM");
+  fail(interrupted ? ExitCode::kInterrupt : ExitCode::kTerminate, "{}: stopped by {}; run the same command to resume",
+       what, interrupted ? "SIGINT" : "SIGTERM");
 }
 
 std::optional<json> finished(const ShootoutRecipe& recipe, const Job& job) {

@@ -11,26 +11,26 @@
 
 namespace tamis::shootout {
 
-/// Trains, goes on training, or finds that all is done; then measures what the job is for, and keeps what it found in
-/// the run's directory, as search.json or, of final jobs, result.json. Returns it:
+/// Trains a job's model, resuming an interrupted run, then measures it and writes the result to the run directory as
+/// search.json or, for final jobs, result.json. Returns an existing result if there is one. The result:
 ///
-///   status             "done" or "diverged", with a reason
+///   status             "done", or "diverged" with a reason
 ///   seconds, tokens, tokens_per_second, threads    of the training
 ///   loss               of the validation, the mean over the sources
 ///   validation         {source: loss};  by_position  {source: PositionBins}
 ///   curve              {tokens, loss}: the training loss, thinned
 ///
-/// and of final jobs flops_per_token and state_bytes, by length, and tasks, {task: by_length of eval::to_json}.
+/// and for final jobs flops_per_token and state_bytes, by length, and tasks, {task: by_length of eval::to_json}.
 ///
-/// Throws what train() throws, but for kDiverged; kInterrupt and kTerminate also when `signals` came while it measured.
+/// Throws like train(), except kDiverged; kInterrupt and kTerminate also when a signal is received while measuring.
 nlohmann::json run_job(const ShootoutRecipe& recipe, const Job& job, at::Device device, std::FILE* messages,
                        const train::StopSignals& signals);
 
-/// What was kept of a job that is done; nothing when it is not, or was measured otherwise. Throws ExitCode::kUsage when
-/// it is another recipe's, or of other texts.
+/// The stored result of a finished job; none when there is none, or when it was measured with other settings. Throws
+/// ExitCode::kUsage when it belongs to another recipe or to other texts.
 std::optional<nlohmann::json> finished(const ShootoutRecipe& recipe, const Job& job);
 
-/// Throws kInterrupt or kTerminate when one of the signals came.
+/// Throws kInterrupt or kTerminate when a signal was received.
 void stop_if_asked(const std::string& what, const train::StopSignals& signals);
 
 }  // namespace tamis::shootout

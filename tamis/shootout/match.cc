@@ -8,7 +8,7 @@ namespace {
 
 struct SizingKey {
   const char* name;
-  int64_t step;        // its values are multiples of this
+  int64_t step;        // values are multiples of this
   int64_t most_steps;  // a power of two
 };
 
@@ -27,7 +27,7 @@ SizeFit with_value(const nlohmann::json& config, const SizingKey& key, int64_t s
   return fit;
 }
 
-/// The size grows with the key: the values just below and above the target are found by halving.
+/// The size grows with the value, so the values just below and above the target are found by bisection.
 SizeFit nearest_value(const nlohmann::json& config, const SizingKey& key, int64_t target) {
   int64_t below = 0, above = 1;
   SizeFit upper = with_value(config, key, above), lower = upper;

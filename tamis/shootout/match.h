@@ -8,20 +8,21 @@
 
 namespace tamis::shootout {
 
-/// One key of a model and the value that brings its size nearest to another's.
+/// The value of one key of a model configuration that brings its size closest to a target.
 struct SizeFit {
   std::string key;  // "intermediate_size"
   int64_t value = 0;
-  nlohmann::json config;              // complete, with that value
-  models::ParameterCount parameters;  // of it
+  nlohmann::json config;              // the complete configuration with that value
+  models::ParameterCount parameters;  // of this configuration
 };
 
-/// How far two sizes are apart, as a share of the smaller.
+/// The relative difference of two sizes: max(a, b) / min(a, b) - 1.
 double size_difference(int64_t a, int64_t b);
 
-/// Changes one key of a complete configuration so that its parameters beside the embedding come nearest to `target`:
-/// intermediate_size where the model has MLPs, else value_dim, or, where that comes no nearer than 0.9%, key_dim or
-/// num_attention_heads. The size that the configuration has now does not matter. Cost: some 30 models without memory.
+/// Changes one key of a complete configuration so that its number of parameters without the embedding is closest to
+/// `target`: intermediate_size if the model has MLPs, else value_dim or, if that leaves a difference above 0.9%,
+/// key_dim or num_attention_heads. The current value of the key has no influence. Counts the parameters of about 30
+/// models per key, without allocating them.
 SizeFit nearest_fit(const nlohmann::json& config, int64_t target);
 
 }  // namespace tamis::shootout

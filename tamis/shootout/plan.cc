@@ -7,7 +7,7 @@
 namespace tamis::shootout {
 namespace {
 
-/// Runs of other steps lie elsewhere, with a warm-up as much shorter.
+/// Runs with another number of steps have their own directory and a proportionally shorter warm-up.
 train::Recipe run_recipe(const ShootoutRecipe& shootout, size_t mixer, double lr, int64_t seed, int64_t steps) {
   train::Recipe recipe = shootout.mixers[mixer].recipe;
   const int64_t all_steps = recipe.train.steps;

@@ -10,25 +10,25 @@
 
 namespace tamis::shootout {
 
-/// One training run, and whether it is measured afterwards.
+/// One training run, and the measurements after it.
 struct Job {
   std::string name;  // "transformer/lr-0.004", "transformer/seed-1"
   size_t mixer;      // in ShootoutRecipe::mixers
-  bool final;        // with the chosen learning rate: it is measured on the tasks
+  bool final;        // has the chosen learning rate and is evaluated on the tasks
   train::Recipe recipe;
 
-  /// The run's directory, which is that of `tamis train`.
+  /// The run directory, as `tamis train` writes it.
   std::filesystem::path run() const { return recipe.run.dir; }
 };
 
-/// Runs of the grid, one for each learning rate, with the first seed.
+/// The runs of the learning rate grid, one per rate, with the first seed.
 std::vector<Job> search_jobs(const ShootoutRecipe& recipe, size_t mixer);
 
-/// Runs with the chosen learning rate, one for each seed. Where search_steps are all steps, the first seed's is the
-/// search's run.
+/// The runs with the chosen learning rate, one per seed. If search_steps equals train.steps, the run of the first seed
+/// is the search run.
 std::vector<Job> final_jobs(const ShootoutRecipe& recipe, size_t mixer, double lr);
 
-/// Jobs of all mixers together.
+/// The number of jobs of all mixers.
 int64_t count_jobs(const ShootoutRecipe& recipe);
 
 }  // namespace tamis::shootout

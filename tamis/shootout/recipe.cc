@@ -8,6 +8,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
+#include "tamis/base/names.h"
 #include "tamis/data/registry.h"
 #include "tamis/train/data_set.h"
 #include "tamis/train/recipe_fields.h"
@@ -18,24 +19,23 @@ namespace tamis::shootout {
 namespace {
 
 using nlohmann::json;
-using train::Allowed;
 using train::TableReader;
 using train::TomlDocument;
 
-/// Keys of [train] that are the shootout's: equal for all, or drawn from its lists.
+/// Keys of [train] and [model] that a mixer must not set: they are the same for all mixers, or come from [shootout].
 constexpr std::array kShared = {"lr",           "seed",         "steps",           "length",    "batch_size",
                                 "batch_tokens", "accumulation", "validate_tokens", "precision", "threads"};
 constexpr std::array kSharedOfModel = {"vocab_size", "max_position_embeddings"};
 
 constexpr int64_t kMostLength = int64_t{1} << 40;
 
-/// Names become directories.
+/// Names are used as directory names.
 bool is_plain(const std::string& name) {
   const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
   return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), plain);
 }
 
-/// `over`'s keys in the place of those of `table`, and where they stand.
+/// Overrides keys of `table` with those of `over`, which is `from`.`table` in the document, and their positions.
 void put_over(TomlDocument& document, const std::string& table, const json& over, const std::string& from) {
   for (const auto& [key, value] : over.items()) {
     document.values[table][key] = value;
@@ -144,7 +144,7 @@ class Reader {
     const std::string name = from["name"];
     if (!is_plain(name)) refuse(path, fmt::format("{}.name: {:?} must be letters, digits, - and _", path, name));
     for (const MixerRecipe& other : recipe_.mixers) {
-      if (other.name == name) refuse(path, fmt::format("{}.name: \"{}\" is there twice", path, name));
+      if (other.name == name) refuse(path, fmt::format("{}.name: \"{}\" is used twice", path, name));
     }
     TomlDocument document = document_;
     for (const char* own : {"shootout", "evaluation", "mixers"}) document.values.erase(own);
@@ -173,7 +173,7 @@ class Reader {
     recipe_.mixers.push_back(std::move(mixer));
   }
 
-  /// Every mixer that is not near the first in size becomes so by one key of its model.
+  /// Changes one key of every model whose size differs from the first mixer's.
   void match_sizes() {
     const int64_t target = recipe_.mixers.front().parameters.without_embedding;
     for (MixerRecipe& mixer : recipe_.mixers) {
@@ -184,7 +184,7 @@ class Reader {
     }
   }
 
-  /// What would give the mixers the size of the first: `wide fits with intermediate_size = 42`.
+  /// Values that match the first mixer's size: `wide fits with model.intermediate_size = 42`.
   std::string fitting_values() const {
     const int64_t target = recipe_.mixers.front().parameters.without_embedding;
     std::vector<std::string> texts;
@@ -206,9 +206,10 @@ class Reader {
     if (static_cast<double>(size(*most)) <= (1 + kMostDifference) * static_cast<double>(size(*least))) return;
     std::vector<std::string> sizes;
     for (const MixerRecipe& mixer : recipe_.mixers) sizes.push_back(fmt::format("{} {}", mixer.name, size(mixer)));
-    refuse("mixers",
-           fmt::format("mixers must have equally many parameters beside the embedding, within {}%, but have: {}; {}",
-                       100 * kMostDifference, fmt::join(sizes, ", "), fitting_values()));
+    refuse(
+        "mixers",
+        fmt::format("mixers must have equal numbers of parameters without the embedding, within {}%, but have: {}; {}",
+                    100 * kMostDifference, fmt::join(sizes, ", "), fitting_values()));
   }
 
   void check_search() const {
@@ -233,8 +234,8 @@ class Reader {
     }
   }
 
-  /// Tasks that the models were trained on are asked with the settings of their training, ABCDigits in the paper's
-  /// form.
+  /// Fills in the tasks and their options. A task that is trained on is evaluated with its training settings; ABCDigits
+  /// always has the paper's form.
   void resolve_tasks() {
     EvaluationRecipe& evaluation = recipe_.evaluation;
     for (const train::SourceRecipe& source : first().data.sources) {
@@ -255,7 +256,7 @@ class Reader {
     }
   }
 
-  /// A task that is not trained on has its own settings, for any vocabulary.
+  /// A task that is not trained on may have more ids than the models' vocabulary.
   void check_vocabulary(const data::Task& task, data::Settings settings) const {
     if (!std::holds_alternative<data::TokenTask>(task.kind)) return;
     const int64_t ids =
@@ -263,8 +264,8 @@ class Reader {
     const int64_t most = first().model["vocab_size"];
     if (ids <= most) return;
     fail(ExitCode::kUsage,
-         "{}: its {} ids are more than model.vocab_size = {}; train on it, with a vocab of at most that", task.name,
-         ids, most);
+         "{}: its {} ids are more than model.vocab_size = {}; add it to [data.sources] with a vocab of at most that",
+         task.name, ids, most);
   }
 
   eval::TaskEvalOptions task_options(const data::Task& task) const {

@@ -43,7 +43,7 @@ class Shootout {
     const FileLock lock(recipe_.dir / ".lock");
     write_file_atomic(workers_recipe(), read_file(options_.recipe));
     write();
-    begun_ = now_seconds();
+    start_seconds_ = now_seconds();
     if (options_.jobs == 1) {
       while (const auto job = next_job()) {
         run_here(*job);
@@ -81,11 +81,11 @@ class Shootout {
   static std::string plan_text(const nlohmann::json& plan) {
     const auto count = [&](const char* key) { return format_count(plan[key].get<double>()); };
     std::string text =
-        fmt::format("{}: {} jobs of {} tokens, those named lr-... of {}\n\n", plan["dir"].get<std::string>(),
+        fmt::format("{}: {} jobs of {} tokens each, those named lr-... of {}\n\n", plan["dir"].get<std::string>(),
                     plan["jobs"].get<int64_t>(), count("tokens"), count("search_tokens"));
     for (const nlohmann::json& mixer : plan["mixers"]) {
       const nlohmann::json& key = mixer["matched_by"];
-      text += fmt::format("{:<20} {:>10} parameters beside the embedding{}\n", mixer["name"].get<std::string>(),
+      text += fmt::format("{:<20} {:>10} parameters without the embedding{}\n", mixer["name"].get<std::string>(),
                           mixer["parameters_without_embedding"].get<int64_t>(),
                           key.is_null() ? ""
                                         : fmt::format(", with {} = {}", key.get<std::string>(),
@@ -99,10 +99,10 @@ class Shootout {
     return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
 
-  /// What processes read, whatever becomes of the recipe meanwhile.
+  /// A copy of the recipe for the worker processes, so that they do not depend on later changes of the original.
   std::filesystem::path workers_recipe() const { return recipe_.dir / "recipe.toml"; }
 
-  /// Those of a mixer whose learning rate is not chosen yet have the first of the grid.
+  /// All jobs of a mixer. While its learning rate is not chosen, the final jobs have the first rate of the grid.
   std::vector<Job> all_jobs(size_t mixer) const {
     std::vector<Job> jobs = search_jobs(recipe_, mixer);
     const double lr = choose_lr(recipe_, mixer, results_).value_or(recipe_.lr.front());
@@ -110,11 +110,11 @@ class Shootout {
     return jobs;
   }
 
-  /// What earlier calls have done.
+  /// Loads the results of earlier calls.
   void find_results() {
     for (size_t mixer = 0; mixer < recipe_.mixers.size(); ++mixer) {
       for (const Job& job : ready_jobs(mixer)) find_result(job);
-      for (const Job& job : ready_jobs(mixer)) find_result(job);  // those that the learning rate decides on
+      for (const Job& job : ready_jobs(mixer)) find_result(job);  // final jobs, once the learning rate is chosen
     }
   }
 
@@ -124,8 +124,8 @@ class Shootout {
 
   void keep(const Job& job, nlohmann::json result) { results_[job.name] = std::move(result); }
 
-  /// A mixer's jobs that could run now, or already have. A mixer whose runs all diverged has no final ones: they are
-  /// kept as diverged too.
+  /// A mixer's jobs that can run now or have already run. If all runs of the search diverged, the final jobs count as
+  /// diverged too.
   std::vector<Job> ready_jobs(size_t mixer) {
     if (!searched(recipe_, mixer, results_)) return search_jobs(recipe_, mixer);
     const auto lr = choose_lr(recipe_, mixer, results_);
@@ -149,7 +149,7 @@ class Shootout {
     const auto done = static_cast<int64_t>(results_.size());
     std::string left;
     if (done_here_ > 0) {
-      const double each = (now_seconds() - begun_) / static_cast<double>(done_here_);
+      const double each = (now_seconds() - start_seconds_) / static_cast<double>(done_here_);
       left = fmt::format(", about {} left", format_duration(each * static_cast<double>(all - done)));
     }
     print_message(messages_, fmt::format("shootout: {} of {} jobs done{}; now {}\n", done, all, left, job.name));
@@ -177,8 +177,8 @@ class Shootout {
         if (job.name != name) continue;
         if (job.final && !choose_lr(recipe_, mixer, results_)) {
           const bool diverged = searched(recipe_, mixer, results_);
-          fail(ExitCode::kUsage, "{}: its learning rate is chosen when the runs {}/lr-... are done; {}", name,
-               recipe_.mixers[mixer].name, diverged ? "but all of them diverged" : "run these first");
+          fail(ExitCode::kUsage, "{}: its learning rate is chosen by the runs {}/lr-...; {}", name,
+               recipe_.mixers[mixer].name, diverged ? "all of them diverged" : "run these first");
         }
         return run_job(recipe_, job, device_, messages_, *signals_);
       }
@@ -186,7 +186,7 @@ class Shootout {
     throw Error(ExitCode::kUsage, "--only: " + unknown_name("job", name, known));
   }
 
-  /// As many jobs at a time as asked for, with the processor's threads shared among them.
+  /// Runs options_.jobs jobs at a time in processes of their own, with the CPU threads divided among them.
   void run_processes() {
     Workers workers;
     while (true) {
@@ -195,7 +195,7 @@ class Shootout {
         if (!job) break;
         announce(*job);
         running_.emplace(job->name, *job);
-        workers.start(job->name, arguments(*job), job->run().string() + ".out");
+        workers.start(job->name, arguments_of(*job), job->run().string() + ".out");
       }
       if (workers.running() == 0) break;
       const Workers::Ended ended = workers.wait([&] { return signals_->received(); });
@@ -204,20 +204,24 @@ class Shootout {
         done(job, std::move(*result));
       } else if (signals_->received() == 0) {
         const auto code = ended.status == 0 ? ExitCode::kRuntime : static_cast<ExitCode>(ended.status);
-        throw Error(code, fmt::format("{}: ended without a result: {}", job.name, ended.last_words));
+        throw Error(code, fmt::format("{}: ended without a result: {}", job.name, ended.last_line));
       }
     }
     stop_if_asked(recipe_.dir.string(), *signals_);
   }
 
-  std::vector<std::string> arguments(const Job& job) const {
-    std::vector<std::string> words = {"shootout", workers_recipe().string(), "--only", job.name};
-    for (const std::string& assignment : options_.overrides) words.insert(words.end(), {"--set", assignment});
-    words.insert(words.end(), {"--set", "shootout.dir=" + recipe_.dir.string()});
+  std::vector<std::string> arguments_of(const Job& job) const {
+    std::vector<std::string> arguments = {"shootout", workers_recipe().string(), "--only", job.name};
+    const auto add = [&](const std::string& option, const std::string& value) {
+      arguments.insert(arguments.end(), {option, value});
+    };
+    for (const std::string& assignment : options_.overrides) add("--set", assignment);
+    add("--set", "shootout.dir=" + recipe_.dir.string());
     const int64_t given = recipe_.mixers[job.mixer].recipe.train.threads;
     const int64_t threads = std::max<int64_t>(1, (given > 0 ? given : usable_cores()) / options_.jobs);
-    words.insert(words.end(), {"--threads", std::to_string(threads), "--device", device_.is_cuda() ? "cuda" : "cpu"});
-    return words;
+    add("--threads", std::to_string(threads));
+    add("--device", device_.is_cuda() ? "cuda" : "cpu");
+    return arguments;
   }
 
   nlohmann::json write() const {
@@ -236,7 +240,7 @@ class Shootout {
   std::optional<train::StopSignals> signals_;
   Results results_;
   std::map<std::string, Job> running_;
-  double begun_ = 0;
+  double start_seconds_ = 0;
   int64_t done_here_ = 0;
 };
 

@@ -9,7 +9,8 @@ namespace {
 
 using nlohmann::json;
 
-/// The 97.5% quantile of Student's t with that many degrees of freedom; beyond the table the last, which is too wide.
+/// The 97.5% quantile of Student's t distribution; beyond the table its last value, which gives a slightly wider
+/// interval.
 double student_t(size_t degrees) {
   constexpr std::array kQuantiles = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
                                      2.201,  2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086};

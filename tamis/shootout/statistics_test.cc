@@ -29,10 +29,10 @@ TEST(ScoreSpread, OfOneSeedIsWilsonsIntervalOfTheInstances) {
 }
 
 TEST(ScoreSpread, NeverClaimsMoreThanInstancesOrSeedsAllow) {
-  const auto equal = score_spread(std::vector{0.0, 0.0}, 50);  // seeds agree: the instances are what is uncertain
+  const auto equal = score_spread(std::vector{0.0, 0.0}, 50);  // equal seeds: the uncertainty of the instances remains
   EXPECT_EQ(equal["interval_95"][0], 0.0);
   EXPECT_GT(equal["interval_95"][1].get<double>(), 0.03);
-  const auto apart = score_spread(std::vector{0.2, 0.8}, 1'000'000);  // seeds disagree
+  const auto apart = score_spread(std::vector{0.2, 0.8}, 1'000'000);  // the uncertainty of the seeds dominates
   EXPECT_EQ(apart["interval_95"][0], 0.0);
   EXPECT_EQ(apart["interval_95"][1], 1.0);
 }

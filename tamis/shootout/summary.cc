@@ -23,7 +23,7 @@ const json* find(const Results& results, const std::string& name) {
   return found == results.end() ? nullptr : &found->second;
 }
 
-/// What `path` holds in each run, one number a seed.
+/// The number at `path` of each run that has one.
 std::vector<double> values_of(const std::vector<const json*>& runs, const json::json_pointer& path) {
   std::vector<double> values;
   for (const json* run : runs) {
@@ -81,15 +81,15 @@ json search_of(const Job& job, const json* result) {
           {"loss", result != nullptr && is_done(*result) ? (*result)["loss"] : json()}};
 }
 
-/// Bytes that a token more costs, from the first to the last length; null for one length alone.
+/// State bytes per additional token between the first and the last length; null for a single length.
 json bytes_per_token(const json& states) {
   const double tokens = states.back()["length"].get<double>() - states.front()["length"].get<double>();
   if (tokens <= 0) return {};
   return (states.back()["bytes"].get<double>() - states.front()["bytes"].get<double>()) / tokens;
 }
 
-/// "lowest" or "highest" where the chosen rate is the last of the grid that was tried with a result: a rate beyond it
-/// may be better. Null inside the grid, beside a rate that diverged, and for one rate alone.
+/// "lowest" or "highest" if the chosen rate is at that end of the grid, so that a rate beyond it may be better. Null
+/// inside the grid and for a single rate.
 json edge_of(const json& search, double chosen) {
   const auto rate = [](const json& run) { return run["lr"].get<double>(); };
   const bool lower = std::ranges::any_of(search, [&](const json& run) { return rate(run) < chosen; });
@@ -125,7 +125,7 @@ json mixer_of(const ShootoutRecipe& recipe, size_t index, const Results& results
   return entry;
 }
 
-/// Answers that a guess gets right, of tasks whose answers are drawn from so many ids; digits are never guessed.
+/// Score and loss of random guessing, for tasks whose answers are drawn uniformly from a known set of ids.
 json chances(const ShootoutRecipe& recipe) {
   json result = {{"score", json::object()}, {"loss", json::object()}};
   const auto choices = [](const std::string& name, const data::Settings& settings) -> std::optional<double> {

@@ -9,17 +9,17 @@
 
 namespace tamis::shootout {
 
-/// Results by the job's name; those that are missing are not done yet.
+/// Results of finished jobs by job name.
 using Results = std::map<std::string, nlohmann::json>;
 
-/// The learning rate whose run of the grid has the lowest validation loss, the mean over the sources; nothing while
-/// runs of the grid are missing, or when all diverged.
+/// The learning rate of the grid with the lowest validation loss (mean over the sources); none while results of the
+/// grid are missing, or when all runs diverged.
 std::optional<double> choose_lr(const ShootoutRecipe& recipe, size_t mixer, const Results& results);
 
-/// True when every run of the mixer's grid is done.
+/// True when all runs of the mixer's grid have a result.
 bool searched(const ShootoutRecipe& recipe, size_t mixer, const Results& results);
 
-/// All that is known, as docs/shootout.md and tamis/report/page.h describe it: shootout.json, and the report's data.
+/// The content of shootout.json, which is also the data of the report (docs/shootout.md, tamis/report/page.h).
 nlohmann::json summarise(const ShootoutRecipe& recipe, const Results& results);
 
 }  // namespace tamis::shootout

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Rows of cells as a Markdown table whose columns stand below each other: the first to the left, others to the right.
+/// A Markdown table with aligned columns: the first left-aligned, the others right-aligned.
 std::string table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths(rows.front().size(), 3);
   for (const auto& row : rows) {
@@ -44,7 +44,7 @@ const json* last_of(const json& mixer, const char* key) {
   return mixer.contains(key) && !mixer[key].empty() ? &mixer[key].back() : nullptr;
 }
 
-/// The learning rate, and what became of runs that did not end.
+/// The learning rate, and the numbers of diverged and missing runs.
 std::string status_of(const json& mixer) {
   const auto count = [](const json& runs, const char* status) {
     return std::ranges::count_if(runs, [&](const json& run) { return run["status"] == status; });
@@ -59,7 +59,7 @@ std::string status_of(const json& mixer) {
   return status;
 }
 
-/// True when runs had different numbers of threads: their speeds cannot be compared.
+/// True when runs used different numbers of threads, so that their speeds are not comparable.
 bool threads_differ(const json& summary) {
   json first;
   for (const json& mixer : summary["mixers"]) {
@@ -106,7 +106,7 @@ std::string losses_and_costs(const json& summary) {
   return table(rows);
 }
 
-/// A row of each mixer: its name, then a number for every cell of the first that has them.
+/// A table with a row per mixer: its name, then the numbers of the cells at `path`, as many as `head` has columns.
 std::string cells_table(const json& summary, std::vector<std::string> head, const json::json_pointer& path,
                         double factor, int digits) {
   std::vector<std::vector<std::string>> rows = {std::move(head)};
@@ -136,16 +136,17 @@ std::string task_table(const json& summary, const std::string& task, const json&
   return cells_table(summary, std::move(head), json::json_pointer("/summary/tasks") / task, 100, 1);
 }
 
-/// A line for each mixer whose rate may lie beyond the grid.
+/// A line for each mixer whose best rate may lie beyond the grid.
 std::string edge_warnings(const json& summary) {
   std::string text;
   for (const json& mixer : summary["mixers"]) {
     const json edge = mixer.value("lr_edge", json());
     if (!edge.is_string()) continue;
     const bool highest = edge == "highest";
-    text += fmt::format("{} takes the {} rate of the grid, {}: {} may be better; add one to shootout.lr\n",
-                        mixer["name"].get<std::string>(), edge.get<std::string>(), mixer["chosen_lr"].get<double>(),
-                        highest ? "a higher one" : "a lower one");
+    text +=
+        fmt::format("{} has its best result at the {} rate of the grid, {}: {} may be better; add one to shootout.lr\n",
+                    mixer["name"].get<std::string>(), edge.get<std::string>(), mixer["chosen_lr"].get<double>(),
+                    highest ? "a higher one" : "a lower one");
   }
   return text;
 }

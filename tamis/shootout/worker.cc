@@ -40,31 +40,31 @@ void Workers::start(const std::string& name, const std::vector<std::string>& arg
   argv.push_back(nullptr);
   make_directories(output.parent_path());
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-  const int words = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (words < 0) fail(ExitCode::kStorage, "{}: cannot be written: {}", output.string(), std::strerror(errno));
+  const int messages = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (messages < 0) fail(ExitCode::kStorage, "{}: cannot be written: {}", output.string(), std::strerror(errno));
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) {  // nothing but system calls from here on: other threads may hold locks
+  if (pid == 0) {  // only system calls from here on: other threads may have held locks at the fork
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(1);
     dup2(nothing, 0);
     dup2(nothing, 1);
-    dup2(words, 2);
+    dup2(messages, 2);
     execv(program.c_str(), argv.data());
     _exit(1);
   }
   close(nothing);
-  close(words);
+  close(messages);
   if (pid < 0) fail(ExitCode::kRuntime, "{}: cannot start {}: {}", name, program, std::strerror(errno));
   running_[pid] = {name, output};
 }
 
-/// How a process ended: its status as waitpid gives it.
+/// Interprets the status that waitpid returned.
 Workers::Ended Workers::ended(const Worker& worker, int status) {
   if (WIFEXITED(status)) return {worker.name, WEXITSTATUS(status), last_line(worker.output)};
   return {worker.name, static_cast<int>(ExitCode::kRuntime),
-          fmt::format("killed by signal {}{}; {} has what it said", WTERMSIG(status),
+          fmt::format("killed by signal {}{}; its messages are in {}", WTERMSIG(status),
                       WTERMSIG(status) == SIGKILL ? " (out of memory?)" : "", worker.output.string())};
 }
 
@@ -74,7 +74,7 @@ Workers::Ended Workers::wait(const std::function<int()>& signal_received) {
       int status = 0;
       const pid_t found = waitpid(pid, &status, WNOHANG);
       if (found == 0 || (found < 0 && errno == EINTR)) continue;
-      Ended result = found == pid ? ended(worker, status) : Ended{worker.name, 1, "was waited for by somebody else"};
+      Ended result = found == pid ? ended(worker, status) : Ended{worker.name, 1, "its exit status is lost"};
       running_.erase(pid);
       return result;
     }
@@ -85,7 +85,7 @@ Workers::Ended Workers::wait(const std::function<int()>& signal_received) {
 
 void Workers::stop_all(int signal) {
   for (auto& [pid, worker] : running_) {
-    if (!std::exchange(worker.asked, true)) kill(pid, signal);
+    if (!std::exchange(worker.stopping, true)) kill(pid, signal);
   }
 }
 

@@ -10,25 +10,25 @@
 
 namespace tamis::shootout {
 
-/// Jobs that run as processes of their own: the same program with other arguments. Each belongs to a process group of
-/// its own, so that a signal from the terminal reaches it through this one alone, and is asked to stop when this one
-/// dies.
+/// Child processes that each run one job: the same program with other arguments. Each has its own process group, so
+/// that it receives signals from the terminal only through this process, and gets SIGTERM when this process dies.
 class Workers {
  public:
   Workers() = default;
-  ~Workers();  // stops what still runs, and waits for it
+  ~Workers();  // sends SIGTERM to the remaining processes and waits for them
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  /// Starts this program with `arguments`; what it says goes to the file `output`. Throws ExitCode::kRuntime.
+  /// Starts this program with `arguments`; its standard error is written to the file `output`. Throws
+  /// ExitCode::kRuntime or kStorage.
   void start(const std::string& name, const std::vector<std::string>& arguments, const std::filesystem::path& output);
 
   struct Ended {
     std::string name;
-    int status;              // exit code; kRuntime when a signal killed it
-    std::string last_words;  // the last line of its output, or how it was killed
+    int status;             // exit code; kRuntime when a signal killed it
+    std::string last_line;  // the last line of its output, or the signal that killed it
   };
-  /// Waits for the next one to end. After a signal it asks each to stop, once, and goes on waiting.
+  /// Waits for the next process to end. Once `signal_received` returns a signal, passes it on to each process, once.
   Ended wait(const std::function<int()>& signal_received);
 
   size_t running() const { return running_.size(); }
@@ -37,7 +37,7 @@ class Workers {
   struct Worker {
     std::string name;
     std::filesystem::path output;
-    bool asked = false;  // to stop: a second time would be to kill it
+    bool stopping = false;  // was sent a signal; a second one would kill it at once
   };
   void stop_all(int signal);
   static Ended ended(const Worker& worker, int status);

@@ -24,8 +24,8 @@ std::string utf8(int code_point) {
   return {static_cast<char>(0xc0 | (code_point >> 6)), static_cast<char>(0x80 | (code_point & 0x3f))};
 }
 
-/// GPT-2's alphabet, which Hugging Face calls ByteLevel: a printable character for every byte. The printable bytes of
-/// Latin-1 stand for themselves; the others, in order, are U+0100, U+0101, ...
+/// GPT-2's alphabet (ByteLevel in Hugging Face tokenizers): a printable character for every byte. Printable Latin-1
+/// bytes map to themselves; the others, in order, to U+0100, U+0101, ...
 std::array<std::string, kBytes> byte_alphabet() {
   std::array<std::string, kBytes> alphabet;
   int next = 0x100;
@@ -42,7 +42,7 @@ class ByteTokenizer : public Tokenizer {
   int64_t vocab_size() const override { return kBytes + 1; }
   int64_t end_of_text() const override { return kEndOfText; }
 
-  /// Text that spells a special token stays text: only a program can end a document.
+  /// Text that looks like a special token is encoded as plain bytes.
   std::vector<int64_t> encode(std::string_view text) const override {
     const auto bytes = sizeof(int64_t) * static_cast<double>(text.size());
     if (bytes > kWorthAsking) require_memory(bytes, "the tokens of this text", "use a shorter text");
@@ -103,16 +103,16 @@ class ByteTokenizer : public Tokenizer {
 
 using nlohmann::json;
 
-/// `file[key]`, or null when there is none (or `file` is no object).
+/// `file[key]`, or null when `file` is not an object or lacks the key.
 const json& field(const json& file, const char* key) {
   static const json kNull;
   const auto found = file.is_object() ? file.find(key) : file.end();
   return found == file.end() ? kNull : *found;
 }
 
-/// Why a tokenizer.json is not the byte tokenizer's, or empty when it is. Everything that changes ids or text is
-/// compared, and whatever this reader does not know may change them; the version, how words are split before merges
-/// that do not exist, and options of merges are left free.
+/// How a tokenizer.json differs from the byte tokenizer's, or empty when it is equivalent. Compares everything that can
+/// change ids or text, and treats unknown keys as a difference. The version, the splitting into words and the options
+/// of merges have no effect without merges and are ignored.
 std::string difference_from_bytes(const json& file) {
   static const std::set<std::string, std::less<>> kKnown = {"version",        "truncation", "padding",
                                                             "added_tokens",   "normalizer", "pre_tokenizer",
@@ -165,8 +165,7 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer() {
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& file) {
   const json contents = read_json(file);
   if (const std::string difference = difference_from_bytes(contents); !difference.empty()) {
-    fail(ExitCode::kInput, "{}: {}; the only tokenizer that Tamis knows is its byte tokenizer", file.string(),
-         difference);
+    fail(ExitCode::kInput, "{}: {}; Tamis supports only its byte tokenizer", file.string(), difference);
   }
   return make_byte_tokenizer();
 }

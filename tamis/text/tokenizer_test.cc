@@ -128,7 +128,7 @@ TEST_F(TokenizerFile, DeepNestingIsNotACrash) {
   EXPECT_THAT(error_of(R"({"model": {"type": )" + deep + "}}"), HasSubstr("levels of nesting"));
 }
 
-TEST_F(TokenizerFile, WhatAddsOrDropsTokensIsNotTheByteTokenizers) {
+TEST_F(TokenizerFile, FilesThatAddOrDropTokensAreRefused) {
   EXPECT_EQ(error_after([](json&) {}), "");
   EXPECT_THAT(error_after([](json& file) {
                 file["post_processor"] = {{"type", "TemplateProcessing"}, {"special_tokens", json::object()}};

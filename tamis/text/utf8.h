@@ -5,18 +5,18 @@
 
 namespace tamis::text {
 
-/// `bytes` with everything that is not valid UTF-8 replaced by U+FFFD, one per maximal invalid part (the Unicode
-/// standard's recommendation, what browsers do). Overlong forms, surrogates and values beyond U+10FFFF are invalid.
+/// `bytes` with each maximal invalid sequence replaced by one U+FFFD, as the Unicode standard recommends and browsers
+/// do. Overlong forms, surrogates and values beyond U+10FFFF are invalid.
 std::string valid_utf8(std::string_view bytes);
 
-/// Makes valid UTF-8 out of bytes that arrive in pieces: what may still become a character is held back.
+/// Converts bytes that arrive in pieces to valid UTF-8. An incomplete character at the end is kept for the next call.
 ///
 ///   push("\xc3") == "", push("\xa9!") == "é!"
 class Utf8Stream {
  public:
-  /// The characters completed so far that were not returned before.
+  /// The characters that `bytes` completes.
   std::string push(std::string_view bytes);
-  /// What was held back, as it is now never completed.
+  /// U+FFFD when an incomplete character is pending, else nothing.
   std::string finish();
 
  private:

@@ -10,10 +10,10 @@ namespace {
 
 constexpr int64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond;
 
-constexpr int64_t kLongestSpin = 500 * kMicrosecond;  // the serial code between two regions of a small model is shorter
-constexpr int64_t kLostCore = kMillisecond;           // between two looks at the clock: a time slice of another program
-constexpr int64_t kRestPerWaste = 16;                 // so a sixteenth of a thread's time is wasted at most
-constexpr int kReadsPerClock = 20;                    // take about as long as a look at the clock
+constexpr int64_t kLongestSpin = 500 * kMicrosecond;  // longer than the serial code between a small model's regions
+constexpr int64_t kLostCore = kMillisecond;  // a longer gap between clock reads means that the thread was preempted
+constexpr int64_t kBackoffFactor = 16;       // bounds the time lost to useless spinning to 1/16 of a thread's time
+constexpr int kReadsPerClock = 20;           // this many reads take about as long as one clock read
 
 int64_t now() {
   timespec time{};
@@ -29,14 +29,15 @@ void pause() {
 #endif
 }
 
-/// Until when this thread does without spinning.
-thread_local int64_t rests_until = 0;
+/// This thread does not spin before this time.
+thread_local int64_t no_spin_before = 0;
 
-void rest_for(int64_t wasted, int64_t time) {
-  rests_until = time + kRestPerWaste * wasted;
+void back_off(int64_t wasted, int64_t time) {
+  no_spin_before = time + kBackoffFactor * wasted;
 }
 
-/// Reads until the number is reached, for as long as spinning is worth it; false when it is not.
+/// Spins until `reached`; returns false when the time limit is exceeded, the thread was preempted, or it is backing
+/// off.
 template <typename Reached>
 bool spin(const Reached& reached) {
   const auto read = [&] {
@@ -48,15 +49,15 @@ bool spin(const Reached& reached) {
   };
   if (read()) return true;
   const int64_t first = now();
-  if (first < rests_until) return false;
+  if (first < no_spin_before) return false;
   for (int64_t before = first, after = first; before - first < kLongestSpin; before = after) {
     const bool done = read();
     after = now();
-    if (after - before > kLostCore) rest_for(after - before, after);
+    if (after - before > kLostCore) back_off(after - before, after);
     if (done) return true;
     if (after - before > kLostCore) return false;
   }
-  rest_for(kLongestSpin, first + kLongestSpin);
+  back_off(kLongestSpin, first + kLongestSpin);
   return false;
 }
 
@@ -65,7 +66,8 @@ bool spin(const Reached& reached) {
 template <typename Reached>
 void Event::wait(const Reached& reached) {
   if (spin([&] { return reached(value()); })) return;
-  // Announced before the last look: either wake() sees the sleeper, or the kernel sees that the number has changed.
+  // Counted before the value is read again: either wake() sees the count, or FUTEX_WAIT sees that the value has
+  // changed.
   sleepers_.fetch_add(1);
   for (uint32_t seen = value_.load(); !reached(seen); seen = value_.load()) {
     syscall(SYS_futex, &value_, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);

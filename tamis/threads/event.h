@@ -5,27 +5,27 @@
 
 namespace tamis::threads {
 
-/// A number that one thread changes and others wait on.
+/// A 32-bit value that some threads change and others wait on.
 ///
-/// A thread that spins, reading the number again and again, sees a change within a tenth of a microsecond; one that
-/// sleeps in the kernel needs 5 to 50. But on a core that another program wants, spinning uses up the thread's time
-/// slice, and the thread is off the core when there is work for it. So a thread spins for a bounded time, and each time
-/// that spinning was of no use, because the time was up or another program took the core meanwhile, the thread waits
-/// without spinning for a multiple of the time that was wasted.
+/// A thread that spins sees a change within 0.1 microseconds; a thread that sleeps in the kernel (futex) needs 5 to 50
+/// microseconds. On an oversubscribed machine, however, spinning uses up the thread's time slice, and the thread is
+/// preempted just when there is work for it. So a thread spins for at most 500 microseconds. When that was of no use,
+/// because the time ran out or the thread was preempted, it does not spin again for 16 times the time that was lost.
 class alignas(64) Event {
  public:
   uint32_t value() const { return value_.load(std::memory_order_acquire); }
 
-  /// Only while no thread waits.
+  /// To be called only while no thread waits.
   void reset(uint32_t value) { value_.store(value, std::memory_order_release); }
 
-  /// Adds 1 and wakes all who wait for a change.
+  /// Adds 1 and wakes all waiting threads.
   void advance() {
     value_.fetch_add(1);
     wake();
   }
 
-  /// Subtracts 1 and wakes who waits for 0. The caller must not touch the event again if that ends its life.
+  /// Subtracts 1 and wakes all waiting threads at 0. The caller must not access the event afterwards if the waiting
+  /// thread may destroy it.
   void count_down() {
     if (value_.fetch_sub(1) == 1) wake();
   }

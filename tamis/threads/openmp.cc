@@ -1,6 +1,6 @@
-// OpenMP's functions as GCC calls them, in place of libgomp's: LibTorch's parallel regions, MKL's, oneDNN's and ours
-// run on tamis::threads' team. A symbol of the program precedes those of the libraries. What is not in one of our
-// regions goes on to the library.
+// Replaces the entry points of libgomp that GCC-compiled code calls, so that the parallel regions of LibTorch, MKL,
+// oneDNN and Tamis run on the threads of tamis/threads/team.h. This works because symbols of the program take
+// precedence over those of shared libraries. Calls from outside such a region are forwarded to libgomp.
 
 #include "tamis/threads/openmp_library.h"
 #include "tamis/threads/team.h"

@@ -39,7 +39,7 @@ constexpr std::array kReplaced = {
     "omp_in_parallel",
 };
 
-/// Functions of libgomp that mean the same in every thread, whoever started it.
+/// Functions of libgomp that work in any thread, including those that libgomp did not start.
 constexpr std::array kIndependent = {
     "GOMP_atomic_start",        "GOMP_atomic_end",        "GOMP_critical_start", "GOMP_critical_end",
     "GOMP_critical_name_start", "GOMP_critical_name_end", "omp_get_max_threads", "omp_set_num_threads",
@@ -53,7 +53,7 @@ bool contains(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// What the dynamic linker keeps of a loaded library or program.
+/// The dynamic section of a loaded library or program.
 class Loaded {
  public:
   explicit Loaded(const dl_phdr_info& info) : name_(info.dlpi_name), base_(info.dlpi_addr) {
@@ -68,7 +68,7 @@ class Loaded {
 
   std::string_view name() const { return name_; }
 
-  /// Calls `visit(name)` for every library that it was linked with.
+  /// Calls `visit(name)` for every library that it is linked to.
   template <typename Visit>
   void needed(const Visit& visit) const {
     if (strings_ == nullptr) return;
@@ -77,7 +77,7 @@ class Loaded {
     }
   }
 
-  /// Calls `visit(name)` for every symbol that it imports; false when they cannot be found.
+  /// Calls `visit(name)` for every imported symbol; false when the symbol tables are missing.
   template <typename Visit>
   bool imported(const Visit& visit) const {
     if (strings_ == nullptr || symbols_ == nullptr || hashes_ == nullptr) return false;
@@ -93,7 +93,7 @@ class Loaded {
   const T* table(ElfW(Sxword) tag) const {
     for (const ElfW(Dyn)* entry = dynamic_; entry != nullptr && entry->d_tag != DT_NULL; ++entry) {
       if (entry->d_tag != tag) continue;
-      const ElfW(Addr) address = entry->d_un.d_ptr;  // the linker has added the base where the entries are writable
+      const ElfW(Addr) address = entry->d_un.d_ptr;  // relocated by the dynamic linker if the section is writable
       return reinterpret_cast<const T*>(address < base_ ? base_ + address : address);
     }
     return nullptr;
@@ -107,7 +107,7 @@ class Loaded {
   const uint32_t* hashes_ = nullptr;
 };
 
-/// Calls `visit(loaded)` for everything in the process.
+/// Calls `visit(loaded)` for the program and every loaded library.
 template <typename Visit>
 void for_each_loaded(Visit visit) {
   const auto call = [](dl_phdr_info* info, size_t, void* data) {
@@ -167,7 +167,7 @@ void* openmp_function(const char* name) {
   static void* const library = open_library();
   void* const function = library == nullptr ? nullptr : dlsym(library, name);
   if (function != nullptr) return function;
-  std::fprintf(stderr, "tamis: OpenMP's %s was called, but no OpenMP library with it is loaded\n", name);
+  std::fprintf(stderr, "tamis: %s was called, but no loaded OpenMP library defines it\n", name);
   std::abort();
 }
 

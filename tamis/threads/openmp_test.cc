@@ -1,4 +1,4 @@
-// OpenMP code, compiled as LibTorch's is, on the team of tamis::threads.
+// OpenMP code, compiled like LibTorch's, runs on the team of tamis/threads/team.h.
 
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kItems = 1000;
 
-/// The workers of a region with `workers` threads, by their numbers; each says how many there are.
+/// For each worker of a region with `workers` threads: the number of workers that OpenMP reports to it.
 std::vector<int> workers_of_region(int workers) {
   std::vector<int> seen(workers, 0);
 #pragma omp parallel num_threads(workers)
@@ -32,7 +32,7 @@ std::vector<int> workers_of_region(int workers) {
   return seen;
 }
 
-/// The sums of many dependent steps, each a parallel region with a barrier inside.
+/// The result of many dependent steps, each a parallel region with a barrier inside.
 std::vector<int64_t> sums_of_neighbours(int workers, int steps) {
   std::vector<int64_t> now(kItems), next(kItems);
   std::iota(now.begin(), now.end(), 0);
@@ -58,13 +58,13 @@ TEST(OpenMp, ItsRegionsRunOnTheTeam) {
   EXPECT_EQ(omp_get_num_threads(), 1);
 }
 
-TEST(OpenMp, EveryWorkerComesOnceForAnyNumberOfThreads) {
+TEST(OpenMp, EveryWorkerRunsOnceForAnyNumberOfThreads) {
   for (const int workers : {2, 5, 3, 1, 4, 64, 2}) {
     EXPECT_EQ(workers_of_region(workers), std::vector<int>(workers, workers));
   }
 }
 
-TEST(OpenMp, TheNumberOfThreadsThatWasSetIsTheDefault) {
+TEST(OpenMp, TheNumberOfThreadsIsTheDefault) {
   const int before = omp_get_max_threads();
   omp_set_num_threads(3);
   std::atomic<int> workers{0};

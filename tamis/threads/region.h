@@ -10,45 +10,47 @@
 
 namespace tamis::threads {
 
-/// Iterations first, first + step, ... before end, handed out in chunks.
+/// The iterations first, first + step, ... before end, distributed in chunks of `chunk` iterations.
 struct LoopBounds {
   long first, end, step, chunk;  // NOLINT(google-runtime-int): OpenMP's type
 };
 
-/// A loop whose chunks are taken by whichever worker is free. OpenMP's sections and `single` are loops too.
+/// A dynamically scheduled loop. OpenMP's `sections` and `single` are loops too.
 struct Loop {
-  uint64_t number;  // of the loops of the region, in the order in which every worker meets them
-  LoopBounds left;
-  unsigned workers_left;  // who have not finished with it
-  int64_t taken = 0;      // chunks
-  int64_t turn = 0;       // of an ordered loop: the chunk whose ordered part may run
+  uint64_t number;        // index among the loops of the region; every worker executes them in this order
+  LoopBounds left;        // iterations that no worker has taken yet
+  unsigned workers_left;  // workers that have not left the loop yet
+  int64_t taken = 0;      // number of chunks that workers have taken
+  int64_t turn = 0;       // ordered loops: index of the chunk whose ordered part may run
 };
 
-/// One parallel region: what its workers share.
+/// The shared state of the workers of one parallel region.
 class Region {
  public:
   explicit Region(unsigned workers) : workers_(workers) {}
   unsigned workers() const { return workers_; }
 
-  /// Returns when all workers have called it.
+  /// Waits until all workers have called it.
   void barrier();
 
-  /// The loop with this number; made by the first worker that comes.
+  /// The loop with this number; the first worker to call this creates it.
   Loop* enter(uint64_t number, const LoopBounds& bounds);
 
-  /// The next chunk of iterations and its index; -1 when none is left.
+  /// Takes the next chunk: stores its bounds and returns its index, or -1 when no chunk is left.
   int64_t take(Loop* loop, long* first, long* end);  // NOLINT(google-runtime-int)
 
-  /// The worker is done with the loop: the last one deletes it.
+  /// Called by each worker when it has finished the loop; the last call deletes the loop.
   void leave(Loop* loop);
 
+  /// Waits until the ordered parts of all chunks before `chunk` have run.
   void wait_for_turn(Loop* loop, int64_t chunk);
+  /// Allows the ordered part of the chunk after `chunk` to run.
   void end_turn(Loop* loop, int64_t chunk);
 
  private:
   const unsigned workers_;
   std::atomic<unsigned> arrived_{0};
-  Event barriers_;  // how many were passed
+  Event barriers_;  // number of completed barriers
   std::mutex mutex_;
   std::condition_variable turn_;
   std::vector<std::unique_ptr<Loop>> loops_;

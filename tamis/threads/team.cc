@@ -19,77 +19,76 @@ void run_as(const Place& place, void (*work)(void*), void* data) {
   Place::mine() = before;
 }
 
-/// Threads that wait for work until the process ends.
+/// A set of threads that run parallel regions until the process ends.
 ///
-/// A region's workers are numbers, not threads: a thread takes a number that is still open and does that worker's part,
-/// its own number first. Who opened the region takes what is left, so that nobody waits for a thread that has no core.
-/// That is safe even where workers wait for each other, by whatever means: a thread that waits has one number, and
-/// there are as many threads as numbers.
+/// Thread n runs the part of worker n. When the calling thread has finished the part of worker 0, it also runs the
+/// parts that no thread has started yet, so that it never waits for a thread that has not been scheduled. This is safe
+/// even when workers wait for each other: a waiting thread occupies one part, and there are as many threads as parts.
 class Team {
  public:
   void run(void (*work)(void*), void* data, unsigned workers) {
-    workers = 1 + hire(workers - 1);
+    workers = 1 + start_threads(workers - 1);
     Region region(workers);
     work_ = work;
     data_ = data;
     region_ = &region;
     unfinished_.reset(workers - 1);
     for (unsigned worker = 1; worker < workers; ++worker) {
-      Seat& seat = *seats_[worker - 1];
-      seat.open.store(true, std::memory_order_release);
-      seat.starts.advance();
+      Slot& slot = *slots_[worker - 1];
+      slot.open.store(true, std::memory_order_release);
+      slot.starts.advance();
     }
     run_as({.region = &region, .worker = 0, .parallel = true}, work, data);
-    for (unsigned worker = 1; worker < workers; ++worker) work_if_open(worker, *seats_[worker - 1]);
+    for (unsigned worker = 1; worker < workers; ++worker) work_if_open(worker, *slots_[worker - 1]);
     unfinished_.wait_for_zero();
   }
 
  private:
-  struct Seat {
+  struct Slot {
     Event starts;                   // advanced for every region with this worker
-    std::atomic<bool> open{false};  // nobody does its part yet
+    std::atomic<bool> open{false};  // no thread has started this worker's part yet
   };
 
-  /// Sees to it that there are so many threads, and returns how many of them there are.
-  unsigned hire(unsigned threads) {
-    while (seats_.size() < threads) {
-      seats_.push_back(std::make_unique<Seat>());
+  /// Starts threads until there are `threads`; returns how many of these exist, which is less when the system refuses.
+  unsigned start_threads(unsigned threads) {
+    while (slots_.size() < threads) {
+      slots_.push_back(std::make_unique<Slot>());
       try {
-        std::thread([this, worker = seats_.size(), seat = seats_.back().get()] {
-          serve(static_cast<unsigned>(worker), *seat);
+        std::thread([this, worker = slots_.size(), slot = slots_.back().get()] {
+          serve(static_cast<unsigned>(worker), *slot);
         }).detach();
-      } catch (const std::system_error&) {  // no more threads: fewer do the same work
-        seats_.pop_back();
+      } catch (const std::system_error&) {
+        slots_.pop_back();
         break;
       }
     }
-    return std::min(threads, static_cast<unsigned>(seats_.size()));
+    return std::min(threads, static_cast<unsigned>(slots_.size()));
   }
 
-  [[noreturn]] void serve(unsigned worker, Seat& seat) {
+  [[noreturn]] void serve(unsigned worker, Slot& slot) {
     pthread_setname_np(pthread_self(), "tamis-team");
     for (uint32_t seen = 0;;) {
-      seat.starts.wait_for_change(seen);
-      seen = seat.starts.value();  // before the look at `open`: a start that comes now is seen next time
-      work_if_open(worker, seat);
+      slot.starts.wait_for_change(seen);
+      seen = slot.starts.value();  // read before `open`, so that a start between the two reads is not missed
+      work_if_open(worker, slot);
     }
   }
 
-  /// The region cannot end while a number is open or its part is being done.
-  void work_if_open(unsigned worker, Seat& seat) {
-    if (!seat.open.exchange(false, std::memory_order_acq_rel)) return;
+  /// The region cannot end while the slot is open or its part is running.
+  void work_if_open(unsigned worker, Slot& slot) {
+    if (!slot.open.exchange(false, std::memory_order_acq_rel)) return;
     run_as({.region = region_, .worker = worker, .parallel = true}, work_, data_);
     unfinished_.count_down();
   }
 
-  std::vector<std::unique_ptr<Seat>> seats_;  // of the workers from 1
+  std::vector<std::unique_ptr<Slot>> slots_;  // of workers 1, 2, ...
   void (*work_)(void*) = nullptr;
   void* data_ = nullptr;
   Region* region_ = nullptr;
-  Event unfinished_;  // workers from 1 whose parts are not done: not in the region, which ends at 0
+  Event unfinished_;  // number of unfinished parts of workers 1, 2, ...; not in Region, which is destroyed at 0
 };
 
-/// Every thread that opens a region at this moment has a team of its own; a team that is not used waits here.
+/// A pool of teams: threads that open regions concurrently each use a team of their own.
 class Teams {
  public:
   std::unique_ptr<Team> take() {
@@ -110,7 +109,7 @@ class Teams {
   std::vector<std::unique_ptr<Team>> idle_;
 };
 
-/// They are there until the process ends. A forked child has no thread of any team, so it begins with none.
+/// Never destroyed. A forked child has none of the threads, so it starts with an empty pool.
 Teams& teams() {
   static Teams* current = [] {
     pthread_atfork(nullptr, nullptr, [] { current = new Teams; });

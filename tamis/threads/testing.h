@@ -1,6 +1,6 @@
 #pragma once
 
-// A load for tests and benches. Included by tests only.
+// Background load for tests and benchmarks. Included by them only.
 
 #include <atomic>
 #include <thread>
@@ -8,7 +8,7 @@
 
 namespace tamis::threads::testing {
 
-/// Threads that compute without a pause, as many as the machine has cores: a machine that other programs use.
+/// Keeps every core busy with a spinning thread, like other programs on the machine would.
 class BusyCores {
  public:
   BusyCores() {

@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kFirstValidationIndex = uint64_t{1} << 62;  // training counts from 0
 
-/// Sources of one recipe draw independently.
+/// Depends on the source's name, so that the sources of one recipe draw independently.
 uint64_t source_seed(const Recipe& recipe, const std::string& name) {
   return Random({static_cast<uint64_t>(recipe.train.seed), checksum(name)}).next();
 }
@@ -70,11 +70,11 @@ class Opener {
     return opened;
   }
 
-  /// The texts that tasks make are bytes.
+  /// Text tasks generate bytes, so they need the byte tokenizer.
   void check_tokenizer(const SourceRecipe& source) const {
     const bool text = std::holds_alternative<data::TextTask>(data::find_task(source.kind).kind);
     if (text && tokenizer_.name() != "byte") {
-      fail(ExitCode::kUsage, "data.sources.{}: {} makes bytes; set data.tokenizer = \"byte\", not {}", source.name,
+      fail(ExitCode::kUsage, "data.sources.{}: {} generates bytes; set data.tokenizer = \"byte\", not {}", source.name,
            source.kind, recipe_.data.tokenizer);
     }
   }

@@ -14,32 +14,33 @@
 
 namespace tamis::train {
 
-/// "byte", or the path of a tokenizer.json.
+/// Opens the tokenizer `name`: "byte", or the path of a tokenizer.json.
 std::unique_ptr<text::Tokenizer> open_tokenizer(const std::string& name);
 
-/// Sequences as the model takes them.
+/// A batch of training sequences.
 struct Batch {
   at::Tensor tokens_BT;   // int64
-  at::Tensor targets_BT;  // int64, data::kIgnore where nothing is asked
+  at::Tensor targets_BT;  // int64, data::kIgnore where there is no target
 };
 
 Batch make_batch(const std::vector<data::Example>& examples);
 
-/// Examples of one source that training never sees.
+/// Held-out examples of one source.
 struct ValidationSet {
   std::string name;  // of the source, in the recipe
   std::vector<data::Example> examples;
 };
 
-/// What a recipe's [data] means. A text's validation examples are windows that cover its validation part evenly, in
-/// order; a generated task's are examples with indices that no run reaches.
+/// The data of a recipe. The validation examples of a text are evenly spaced windows of its validation part, in order;
+/// those of a generated task are examples with indices that training never reaches.
 struct DataSet {
   std::unique_ptr<data::Source> training;
   std::vector<ValidationSet> validation;
-  std::map<std::string, std::string> checksums;  // of each text, by the source's name: a run must go on with the same
+  std::map<std::string, std::string> checksums;  // of each text, by source name; a resumed run must have the same texts
 };
 
-/// Reads every file and makes one example of every source, so that what is missing, empty or too short is an error now.
+/// Reads every file and draws one example from every source, so that files that are missing, empty or too short are
+/// reported before training. Throws ExitCode::kInput or kUsage.
 DataSet open_data(const Recipe& recipe, const text::Tokenizer& tokenizer);
 
 }  // namespace tamis::train

@@ -42,7 +42,7 @@ TEST(DataSet, ValidationWindowsCoverTheLastPartOfAText) {
   EXPECT_EQ(data.training->example(3, 8).tokens.size(), 8);
 }
 
-TEST(DataSet, ValidationTokensAreAtMostWhatIsAsked) {
+TEST(DataSet, ValidationTokensAreLimited) {
   const TemporaryDirectory directory;
   Recipe recipe = text_recipe(directory.write("text", counting_text(400)));
   recipe.train.validate_tokens = 24;
@@ -51,7 +51,7 @@ TEST(DataSet, ValidationTokensAreAtMostWhatIsAsked) {
   EXPECT_TRUE(open(recipe).validation.empty());
 }
 
-TEST(DataSet, ChecksumTellsTextsApart) {
+TEST(DataSet, ChecksumsOfTextsDiffer) {
   const TemporaryDirectory directory;
   const auto one = open(text_recipe(directory.write("text", counting_text(400)))).checksums;
   const auto two = open(text_recipe(directory.write("text", counting_text(200) + counting_text(205)))).checksums;
@@ -103,7 +103,7 @@ TEST(DataSet, TasksHaveValidationExamplesThatTrainingNeverSees) {
   }
 }
 
-TEST(DataSet, IdsOfATaskHaveToBeTheModels) {
+TEST(DataSet, IdsOfATaskMustBeInTheVocabulary) {
   EXPECT_EQ(open(task_recipe("mqar", {{"vocab", 257}})).training->example(0, 512).tokens.size(), 512);
   const auto [code, text] = error_of([] { open(task_recipe("mqar")); });
   EXPECT_EQ(code, ExitCode::kUsage);
@@ -114,7 +114,7 @@ TEST(DataSet, IdsOfATaskHaveToBeTheModels) {
   EXPECT_NO_THROW(open(large));
 }
 
-/// Says that it is another one.
+/// A tokenizer with another name.
 class OtherTokenizer : public text::Tokenizer {
  public:
   std::string name() const override { return "other"; }
@@ -125,11 +125,11 @@ class OtherTokenizer : public text::Tokenizer {
   std::string to_json() const override { return ""; }
 };
 
-TEST(DataSet, TextsOfTasksWantTheTokenizerOfBytes) {
+TEST(DataSet, TextTasksNeedTheByteTokenizer) {
   for (const std::string task : {"passkey", "abc_digits"}) {
     const auto [code, text] = error_of([&] { open_data(task_recipe(task), OtherTokenizer()); });
     EXPECT_EQ(code, ExitCode::kUsage);
-    EXPECT_THAT(text, HasSubstr("data.sources.a: " + task + " makes bytes; set data.tokenizer = \"byte\""));
+    EXPECT_THAT(text, HasSubstr("data.sources.a: " + task + " generates bytes; set data.tokenizer = \"byte\""));
   }
   EXPECT_NO_THROW(open_data(task_recipe("copy"), OtherTokenizer()));
 }

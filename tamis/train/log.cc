@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Cuts the file behind its last whole record of a step up to `step`; returns its path.
+/// Truncates the file after its last complete record of a step up to `step`; returns its path.
 const fs::path& cut_back(const fs::path& path, int64_t step) {
   if (!fs::exists(path)) return path;
   const std::string text = read_file(path);

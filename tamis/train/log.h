@@ -8,11 +8,12 @@
 
 namespace tamis::train {
 
-/// log.jsonl: one JSON object a line, in order of "step" = number of steps done. docs/training.md has the records.
+/// log.jsonl: one JSON object per line, ordered by "step", the number of completed steps. docs/training.md describes
+/// the records.
 class Log {
  public:
-  /// Opens `path` to append, after cutting off every record of a step beyond `step` and a line that a kill left
-  /// unfinished: what follows `step` will be written again. Throws ExitCode::kStorage.
+  /// Opens `path` for appending. First removes the records of steps after `step`, which a resumed run writes again, and
+  /// an incomplete last line. Throws ExitCode::kStorage.
   Log(const std::filesystem::path& path, int64_t step);
 
   /// Adds "time", the wall-clock time in UTC.

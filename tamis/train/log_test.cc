@@ -11,7 +11,7 @@ namespace {
 
 using tamis::testing::TemporaryDirectory;
 
-/// The file without the times of its records, each of which has one in UTC.
+/// The file without the UTC times of its records.
 std::string without_times(const std::filesystem::path& file) {
   static const std::regex kTime(R"re(,?"time":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")re");
   return std::regex_replace(read_file(file), kTime, "");

@@ -97,7 +97,7 @@ std::vector<std::string> command_line() {
 double measure_matmul_flops(at::ScalarType dtype, at::Device device, int64_t size, double seconds) {
   const at::NoGradGuard no_grad;
   const at::Tensor a = at::ones({size, size}, at::TensorOptions(device).dtype(dtype));
-  const auto multiply = [&] { ops::linear(a, a)[0][0].item(); };  // item waits for the device
+  const auto multiply = [&] { ops::linear(a, a)[0][0].item(); };  // item() synchronises with the device
   multiply();
   double best = 1e30;
   const double start = now_seconds();

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Machine, GoesOnWithTheArithmeticOfItsRun) {
+TEST(Machine, RestoresTheMatmulBackends) {
   const nlohmann::json own = describe_numerics();
   for (const ops::MatmulBackend backend : ops::matmul_backends(at::kFloat)) {
     nlohmann::json recorded = own;
@@ -25,7 +25,7 @@ TEST(Machine, GoesOnWithTheArithmeticOfItsRun) {
   EXPECT_EQ(describe_numerics(), own);
 }
 
-TEST(Machine, SaysWhatDiffersFromTheMachineOfARun) {
+TEST(Machine, ReportsDifferencesFromTheRecordedMachine) {
   nlohmann::json recorded = describe_numerics();
   recorded["instruction_set"] = "avx10";
   recorded["matmul"]["float32"] = "abacus";

@@ -10,7 +10,7 @@
 namespace tamis::train {
 namespace {
 
-/// Settings of a task that are not those it has by itself.
+/// Options for the settings that differ from the task's defaults.
 std::string changed_settings(const SourceRecipe& source) {
   std::string text;
   for (const data::Setting& setting : data::find_task(source.kind).settings) {

@@ -7,11 +7,11 @@
 
 namespace tamis::train {
 
-/// What to do with a trained run, as command lines for a shell: evaluate it on what it was trained on, continue its
-/// sample prompt, write its report.
+/// Suggested command lines after training: evaluate the run on its training tasks, continue its sample prompt, write
+/// its report.
 std::vector<std::string> next_commands(const Recipe& recipe);
 
-/// `text` as one word of a POSIX shell; with $'...' where it holds control characters.
+/// `text` quoted as one word of a POSIX shell; with $'...' if it contains control characters.
 std::string shell_word(const std::string& text);
 
 }  // namespace tamis::train

@@ -11,10 +11,10 @@
 namespace tamis::train {
 namespace {
 
-constexpr int64_t kBlock = 1 << 14;  // elements summed by one thread in one go
+constexpr int64_t kBlock = 1 << 14;  // elements per block of a sum
 
 double sum_of_squares(const float* x, int64_t count) {
-  constexpr int64_t kLanes = 16;  // independent sums: the compiler turns them into vectors
+  constexpr int64_t kLanes = 16;  // independent sums, which the compiler can vectorise
   double sums[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
@@ -86,7 +86,7 @@ AdamW::AdamW(std::vector<models::Parameter> parameters, const TrainRecipe& train
 }
 
 void AdamW::step(int64_t step, double lr, double gradient_scale) {
-  // The kernel divides the gradients by grad_scale, and counts steps from 1.
+  // The kernel divides gradients by its grad_scale and counts steps from 1.
   std::optional<at::Tensor> divisor;
   const at::TensorOptions scalar = at::TensorOptions(parameters_.front().tensor.device()).dtype(at::kFloat);
   if (gradient_scale != 1.0) divisor = at::full({}, 1.0 / gradient_scale, scalar);

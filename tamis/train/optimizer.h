@@ -16,28 +16,29 @@ namespace tamis::train {
 /// of the steps after the warm-up follow half a cosine to min_lr at the last step.
 double learning_rate(const TrainRecipe& train, int64_t step);
 
-/// |x|_2 over all tensors (float32, contiguous; undefined ones count nothing). Sums in float64 over blocks of fixed
-/// size, added in fixed order: the same bits for any number of threads.
+/// The 2-norm over all elements of all tensors (float32; undefined tensors are skipped). Sums in float64 over blocks of
+/// fixed size in a fixed order, so the bits do not depend on the number of threads.
 double global_norm(std::span<const at::Tensor> tensors);
 
-/// No NaN, no infinity; an undefined tensor has none.
+/// True when the tensor contains no NaN and no infinity, or is undefined.
 bool all_finite(const at::Tensor& tensor);
 
-/// "parameter layers.0.s_w": the first that is not finite; empty when all are.
+/// The first parameter that is not finite, such as "parameter layers.0.s_w"; empty when all are finite.
 std::string first_non_finite_parameter(std::span<const models::Parameter> parameters);
 
-/// "gradient of layers.0.s_w": the last of `parameters` whose gradient is not finite; layers stand in the order of the
-/// forward pass, so the layer nearest to the loss. Empty when all are finite.
+/// The last of `parameters` whose gradient is not finite, such as "gradient of layers.0.s_w"; empty when all are
+/// finite. Parameters have the order of the forward pass, so this is where the backward pass first became non-finite.
 std::string first_non_finite_gradient(std::span<const models::Parameter> parameters);
 
-/// AdamW (decoupled weight decay) through ATen's fused kernel. The moments belong to this object; they can be saved and
-/// restored through first_moments and second_moments, which with the number of the next step are its whole state.
+/// AdamW (decoupled weight decay) with ATen's fused kernel. Weight decay applies to matrices only. Its state consists
+/// of the moments, which can be saved and restored through first_moments and second_moments, and the step number, which
+/// the caller passes.
 class AdamW {
  public:
   AdamW(std::vector<models::Parameter> parameters, const TrainRecipe& train);
 
-  /// Applies the gradients, each multiplied by `gradient_scale`, as step n = 0, 1, ... with learning rate `lr`, and
-  /// drops them. Parameters without a gradient stay as they are.
+  /// Updates the parameters in step n = 0, 1, ... with their gradients times `gradient_scale`, then frees the
+  /// gradients. Parameters without a gradient are unchanged.
   void step(int64_t step, double lr, double gradient_scale = 1.0);
 
   std::span<const models::Parameter> parameters() const { return parameters_; }

@@ -70,7 +70,8 @@ TEST(AdamW, FollowsTheDefinition) {
     optimizer.parameters()[0].tensor.mutable_grad() = matrix_gradient;
     optimizer.parameters()[1].tensor.mutable_grad() = vector_gradient;
     exact_matrix.step(0.5 * matrix_gradient.to(at::kDouble), n, train, 0.01, 0.1);
-    exact_vector.step(0.5 * vector_gradient.to(at::kDouble), n, train, 0.01, 0.0);  // no decay but on matrices
+    exact_vector.step(0.5 * vector_gradient.to(at::kDouble), n, train, 0.01,
+                      0.0);  // weight decay applies to matrices only
     optimizer.step(n, 0.01, /*gradient_scale=*/0.5);
     EXPECT_FALSE(optimizer.parameters()[0].tensor.grad().defined());
   }

@@ -10,13 +10,13 @@ namespace tamis::train {
 struct TrainOptions {
   std::filesystem::path recipe;        // a TOML file
   std::vector<std::string> overrides;  // `train.lr=0.0625`
-  bool fresh = false;                  // begin anew; an existing run is kept under another name
+  bool fresh = false;                  // start a new run; an existing one is kept under another name
 };
 
-/// Key and value of an override. Throws ExitCode::kUsage when there is no key before a `=`.
+/// Splits an override into key and value. Throws ExitCode::kUsage unless it has the form `key=value`.
 std::pair<std::string, std::string> split_override(const std::string& assignment);
 
-/// Throws ExitCode::kUsage when an override is none.
+/// Throws ExitCode::kUsage for a malformed override.
 void check_options(const TrainOptions& options);
 
 }  // namespace tamis::train

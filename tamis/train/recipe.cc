@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The recipe being read, with what its checks need to say where something stands.
+/// Reads a recipe from a document and checks it; errors give the position in the document.
 class RecipeReader {
  public:
   explicit RecipeReader(const TomlDocument& document) : document_(document) {}
@@ -85,7 +85,7 @@ class RecipeReader {
     visit_fields(source, reader);
     reader.refuse_other_keys();
     if (source.kind == "text" && source.files.empty()) {
-      refuse(path + ".files", fmt::format("{0}: no text; name it here, or with --set {0}.files=FILE", path));
+      refuse(path + ".files", fmt::format("{0}: files is missing; give it here, or with --set {0}.files=FILE", path));
     }
     recipe_.data.sources.push_back(std::move(source));
   }
@@ -99,8 +99,9 @@ class RecipeReader {
       }
       train.batch_size = train.batch_tokens / train.length;
       if (train.batch_size == 0) {
-        refuse("train.batch_tokens", fmt::format("train.batch_tokens = {} holds no sequence of train.length = {}",
-                                                 train.batch_tokens, train.length));
+        refuse("train.batch_tokens",
+               fmt::format("train.batch_tokens = {} is less than one sequence of train.length = {}", train.batch_tokens,
+                           train.length));
       }
     } else if (given("train", "batch_tokens") && train.batch_tokens / train.length != train.batch_size) {
       refuse("train.batch_size",
@@ -147,7 +148,7 @@ class RecipeReader {
     }
   }
 
-  /// The path of the [model] key that an error text names first: quoted, or as what has an unknown value.
+  /// The path of the [model] key that an error text mentions first, either in quotes or after "unknown".
   static std::string model_key(const json& model, const std::string& text) {
     std::string path = "model";
     size_t first = std::string::npos;
@@ -166,7 +167,7 @@ class RecipeReader {
 
 }  // namespace
 
-/// Collects what visit_fields shows.
+/// A visitor for visit_fields that writes the values to a JSON object.
 struct JsonWriter {
   json& table;
   template <typename T>
@@ -197,34 +198,34 @@ json to_json(const Recipe& recipe) {
 }
 
 std::string first_difference(const json& before, const json& now) {
-  static const std::vector<std::string> kPace = {"/run/dir",
-                                                 "/train/threads",
-                                                 "/train/save_every",
-                                                 "/train/keep",
-                                                 "/train/log_every",
-                                                 "/train/validate_every",
-                                                 "/train/validate_tokens",
-                                                 "/train/sample_every",
-                                                 "/train/sample_prompt",
-                                                 "/train/sample_tokens",
-                                                 "/train/sample_temperature"};
-  static const json kDefaults = to_json(Recipe()).flatten();  // of keys that an earlier version did not know
-  json as_now = before;  // an earlier version may have written settings that no layer heeds
-  if (as_now.contains("model")) as_now["model"] = models::complete_stored_config(as_now["model"]);
-  const json old_values = as_now.flatten();
+  static const std::vector<std::string> kIgnored = {"/run/dir",
+                                                    "/train/threads",
+                                                    "/train/save_every",
+                                                    "/train/keep",
+                                                    "/train/log_every",
+                                                    "/train/validate_every",
+                                                    "/train/validate_tokens",
+                                                    "/train/sample_every",
+                                                    "/train/sample_prompt",
+                                                    "/train/sample_tokens",
+                                                    "/train/sample_temperature"};
+  static const json kDefaults = to_json(Recipe()).flatten();  // for keys that an earlier version did not have
+  json old_recipe = before;  // an earlier version may have written settings that no layer uses
+  if (old_recipe.contains("model")) old_recipe["model"] = models::complete_stored_config(old_recipe["model"]);
+  const json old_values = old_recipe.flatten();
   const json new_values = now.flatten();
-  // What the steps done so far would have been with another number of steps in all.
+  // Whether the steps done so far would have been different with another total number of steps.
   const bool steps_matter =
       new_values.value("/train/schedule", "constant") != "constant" ||
       (new_values.value("/train/window_short", int64_t{0}) > 0 && new_values.value("/train/window_long_last", 0.0) > 0);
   json all = old_values;
   all.update(new_values);
-  std::vector<std::string> paths = {"/model/model_type"};  // explains all other differences of models
+  std::vector<std::string> paths = {"/model/model_type"};  // first, because it explains other differences of models
   for (const auto& [path, ignored] : all.items()) paths.push_back(path);
   for (const std::string& path : paths) {
     const json was = old_values.value(path, json());
     const json is = new_values.value(path, json());
-    if (was == is || std::find(kPace.begin(), kPace.end(), path) != kPace.end()) continue;
+    if (was == is || std::find(kIgnored.begin(), kIgnored.end(), path) != kIgnored.end()) continue;
     if (path == "/train/steps" && !steps_matter) continue;
     if (path.starts_with("/train/") && was.is_null() && is == kDefaults.value(path, json())) continue;
     std::string key = path.substr(1);

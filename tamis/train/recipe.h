@@ -18,11 +18,11 @@ namespace tamis::train {
 struct SourceRecipe {
   std::string name;                        // NAME
   std::string kind;                        // "text", or a task of tamis/data/registry.h; required
-  double weight = 1.0;                     // share of the sequences, relative to the other sources
-  std::vector<std::string> files = {};     // text: plain text files, read as one text
-  double validation_fraction = 0.1;        // text: the last part of it, kept for validation
-  data::AbcDigitsOptions abc_digits = {};  // abc_digits: its keys are named as there; seed comes from train.seed
-  data::TaskSourceOptions task = {};       // other tasks: the same, and a key for each of the task's settings
+  double weight = 1.0;                     // sampling weight relative to the other sources
+  std::vector<std::string> files = {};     // text: plain text files, concatenated
+  double validation_fraction = 0.1;        // text: fraction at the end that is held out for validation
+  data::AbcDigitsOptions abc_digits = {};  // abc_digits: keys have the names of the fields; the seed is train.seed
+  data::TaskSourceOptions task = {};       // other tasks: the same, plus a key for each of the task's settings
 };
 
 /// [data]
@@ -35,9 +35,9 @@ struct DataRecipe {
 struct TrainRecipe {
   int64_t steps = 1000;                       // optimizer steps of the whole run
   int64_t length = 256;                       // tokens of a training sequence
-  int64_t batch_size = 0;                     // sequences of a step, all micro-batches together; 0: from batch_tokens
-  int64_t batch_tokens = 4096;                // tokens of a step, rounded down to whole sequences
-  int64_t accumulation = 1;                   // micro-batches of a step; divides the number of sequences
+  int64_t batch_size = 0;                     // sequences per step over all micro-batches; 0: from batch_tokens
+  int64_t batch_tokens = 4096;                // tokens per step, rounded down to whole sequences
+  int64_t accumulation = 1;                   // micro-batches per step; must divide batch_size
   double lr = 0.0625;                         // peak learning rate
   std::array<double, 2> betas = {0.9, 0.95};  // AdamW
   double eps = 1e-8;                          // AdamW
@@ -45,27 +45,27 @@ struct TrainRecipe {
   int64_t warmup_steps = 100;                 // step n, from 0, uses lr (n + 1) / warmup_steps; 0: no warm-up
   std::string schedule = "constant";          // after the warm-up: "constant", or "cosine" down to min_lr
   double min_lr = 0.0;                        // learning rate of the last step under "cosine"
-  double decay_share = 1.0;                   // "cosine": share of the steps after the warm-up in which the rate falls
-  double clip = 0.0;                          // longest gradient allowed (2-norm over all tensors); 0: no clipping
-  std::string precision = "auto";             // of matrix products and screening: "float32", "bfloat16", or "auto":
-                                              // the faster one on this machine, and of a run that goes on its own
-  double recompute = 0.0;                     // share of the layers, 0 to 1, whose activations the backward pass makes
-                                              // again: less memory, more time
-  int64_t window_short = 0;                   // stochastic window (SWAX): keys that sliding windows see in some steps
-  double window_short_share = 0.5;            // probability that a step is one of them; else model.window
-  double window_long_last = 0.1;              // share of the steps, the last ones, that always see model.window
-  std::string start_from = "";                // checkpoint or run whose weights the run begins with; empty: drawn
-  int64_t seed = 1;                           // of the initial weights and of the data
-  int64_t threads = 0;                        // of the processor; 0: all
-  int64_t save_every = 500;                   // steps between checkpoints
-  int64_t keep = 3;                           // newest checkpoints kept; 0: all
-  int64_t log_every = 10;                     // steps between records of log.jsonl
-  int64_t validate_every = 500;               // steps between validations; 0: only at the end
-  int64_t validate_tokens = 65536;            // most tokens of each source in a validation; 0: no validation
-  int64_t sample_every = 500;                 // steps between samples; 0: only at the end
-  std::string sample_prompt = "";             // text that samples continue; empty: no samples
-  int64_t sample_tokens = 64;                 // length of a sample
-  double sample_temperature = 0.0;            // 0 picks the likeliest token
+  double decay_share = 1.0;         // "cosine": fraction of the steps after the warm-up in which the rate decays
+  double clip = 0.0;                // maximum gradient norm (2-norm over all tensors); 0: no clipping
+  std::string precision = "auto";   // of matrix products and screening: "float32", "bfloat16", or "auto":
+                                    // the faster one on this machine; resumed runs keep their precision
+  double recompute = 0.0;           // fraction of the layers, 0 to 1, whose activations are recomputed in the
+                                    // backward pass: less memory, more time
+  int64_t window_short = 0;         // stochastic window (SWAX): the short sliding window in tokens; 0: none
+  double window_short_share = 0.5;  // probability that a step uses window_short instead of model.window
+  double window_long_last = 0.1;    // fraction of the steps, at the end, that always use model.window
+  std::string start_from = "";      // checkpoint or run with the initial weights; empty: random weights
+  int64_t seed = 1;                 // of the initial weights and of the data
+  int64_t threads = 0;              // number of CPU threads; 0: all cores
+  int64_t save_every = 500;         // steps between checkpoints
+  int64_t keep = 3;                 // number of newest checkpoints to keep; 0: all
+  int64_t log_every = 10;           // steps between records of log.jsonl
+  int64_t validate_every = 500;     // steps between validations; 0: only at the end
+  int64_t validate_tokens = 65536;  // maximum number of tokens per source and validation; 0: no validation
+  int64_t sample_every = 500;       // steps between samples; 0: only at the end
+  std::string sample_prompt = "";   // prompt of the samples; empty: no samples
+  int64_t sample_tokens = 64;       // tokens per sample
+  double sample_temperature = 0.0;  // 0: greedy
 };
 
 /// [run]
@@ -73,7 +73,7 @@ struct RunRecipe {
   std::string dir;  // run directory; empty: runs/<name of the recipe file>
 };
 
-/// A training run, whole. Two runs of equal recipes on equal machines give the same bits.
+/// A complete training run. Runs of equal recipes on equal machines give the same bits.
 struct Recipe {
   nlohmann::json model = nlohmann::json::object();  // [model]: a complete configuration (models::complete_config)
   DataRecipe data;
@@ -81,21 +81,20 @@ struct Recipe {
   RunRecipe run;
 };
 
-/// Reads a recipe, applies `overrides` (`train.lr=0.0625`) and fills in all that is left open: batch_size, run.dir, and
-/// in [model] the tokenizer's vocab_size and max_position_embeddings = train.length. Every key is checked: an unknown
-/// one, a wrong type or a value out of range throws ExitCode::kUsage with file:line and, for names, the nearest known
-/// one.
+/// Reads a recipe, applies `overrides` (`train.lr=0.0625`) and fills in defaults that depend on other keys: batch_size,
+/// run.dir, and in [model] the tokenizer's vocab_size and max_position_embeddings = train.length. Unknown keys, wrong
+/// types and values out of range throw ExitCode::kUsage with file:line and, for names, the closest known one.
 Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides = {});
 
-/// The same of a document that is read already.
+/// The same for a parsed document.
 Recipe read_recipe(const TomlDocument& document);
 
-/// Every key with its value, as the TOML file has them; reading it back gives the same recipe.
+/// All keys and values in the structure of the TOML file; reading them back gives the same recipe.
 nlohmann::json to_json(const Recipe& recipe);
 
-/// The first key by which a run's results would differ from those begun with `before` (both from to_json), as
-/// `train.lr was 0.03, is 0.05`; empty when the run can go on. What only sets the pace (saving, logging, threads) may
-/// change, and so may train.steps while the schedule does not depend on it.
+/// The first key that would change the results of a run that was started with `before` (both from to_json), such as
+/// `train.lr was 0.03, is 0.05`; empty when the run can be resumed. Keys without influence on results may change
+/// (saving, logging, threads), and train.steps may while the schedule does not depend on it.
 std::string first_difference(const nlohmann::json& before, const nlohmann::json& now);
 
 }  // namespace tamis::train

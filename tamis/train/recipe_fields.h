@@ -9,10 +9,10 @@
 
 namespace tamis::train {
 
-inline constexpr double kMostSteps = 1e12;  // keeps every product of sizes within 64 bits
+inline constexpr double kMostSteps = 1e12;  // products of sizes then fit into 64 bits
 inline constexpr double kMostTokens = 1 << 30;
 
-/// All that [data.sources.NAME] kind can be.
+/// The possible values of `kind` in [data.sources.NAME].
 inline std::vector<std::string> source_kinds() {
   std::vector<std::string> kinds = {"text"};
   for (const data::Task& task : data::tasks()) kinds.push_back(task.name);
@@ -35,7 +35,7 @@ void visit_fields(data::AbcDigitsOptions& abc_digits, Visitor&& visit) {
   visit("first_digit_share", abc_digits.first_digit_share, share);
 }
 
-/// The keys of `task.task`, which has to be a task.
+/// The keys of the task `task.task`, which must exist.
 template <typename Visitor>
 void visit_fields(data::TaskSourceOptions& task, Visitor&& visit) {
   for (const data::Setting& setting : data::find_task(task.task).settings) {
@@ -49,7 +49,7 @@ void visit_fields(data::TaskSourceOptions& task, Visitor&& visit) {
   visit("haystack", task.haystack, Allowed{});
 }
 
-/// The keys of each table, once: `visit(key, value, allowed)` for reading, writing and comparing.
+/// Calls `visit(key, value, allowed)` for each key of a table. Reading and writing both use this single list of keys.
 template <typename Visitor>
 void visit_fields(SourceRecipe& source, Visitor&& visit) {
   visit("kind", source.kind, Allowed{.choices = source_kinds()});

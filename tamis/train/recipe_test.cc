@@ -24,7 +24,7 @@ using tamis::testing::TemporaryDirectory;
 using ::testing::HasSubstr;
 using testing::kTinyRecipe;
 
-TEST(Recipe, FillsInWhatIsLeftOpen) {
+TEST(Recipe, FillsInDefaults) {
   const TemporaryDirectory directory;
   const Recipe recipe = load_recipe(directory.write("tiny.toml", kTinyRecipe));
   EXPECT_EQ(recipe.run.dir, "runs/tiny");
@@ -42,7 +42,7 @@ TEST(Recipe, ResolvedRecipeReadsBackTheSame) {
   EXPECT_EQ(to_json(recipe), to_json(again));
 }
 
-TEST(Recipe, PsiIsAllAModelNeeds) {
+TEST(Recipe, PsiDefinesAModel) {
   const TemporaryDirectory directory;
   const std::string text = "[model]\npsi = 8\n[data.sources.a]\nkind = \"abc_digits\"\n";
   const Recipe recipe = load_recipe(directory.write("psi.toml", text));
@@ -62,7 +62,7 @@ TEST(Recipe, OverridesAreTypedLikeTheFile) {
   EXPECT_THAT(recipe.data.sources.at(1).files, ::testing::ElementsAre("a.txt"));
 }
 
-/// All that are shipped, but for the shootout's, which has a reader of its own.
+/// All recipes in recipes/ except the shootout's, which another reader reads.
 TEST(Recipe, EveryShippedOneIsRead) {
   const TemporaryDirectory directory;
   const std::string file = directory.write("a.txt", "abc").string();
@@ -71,7 +71,7 @@ TEST(Recipe, EveryShippedOneIsRead) {
     const std::string name = entry.path().filename();
     if (name == "shootout.toml") continue;
     std::vector<std::string> own;
-    for (const char* source : {"text", "plays"}) {  // bring your own text
+    for (const char* source : {"text", "plays"}) {  // recipes without a text of their own
       const bool asks = read_file(entry.path()).find(fmt::format("[data.sources.{}]", source)) != std::string::npos;
       if (asks) own.push_back(fmt::format("data.sources.{}.files={}", source, file));
     }
@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"", "train.stesp=3", "--set train.stesp=3: unknown key of [train] \"stesp\""},
         BadRecipe{"", "train.lr=fast", "--set train.lr=fast: train.lr must be a number"},
         BadRecipe{"", "train.lr", "--set train.lr: expected key=value"},
-        BadRecipe{"", "train.lr.x=1", "there is no table around \"x\""},
+        BadRecipe{"", "train.lr.x=1", "the parent of \"x\" is not a table"},
         BadRecipe{"", "train=1", "--set train=1: [train] must be a table"},
         BadRecipe{"", "model.hiden_size=8", "--set model.hiden_size=8: unknown model key \"hiden_size\"; did you mean"},
         BadRecipe{
@@ -164,7 +164,7 @@ TEST(Recipe, MissingFileIsAnInputError) {
   EXPECT_THAT(text, HasSubstr("/nowhere/recipe.toml"));
 }
 
-TEST(Recipe, OnlyDifferencesThatMatterAreDifferences) {
+TEST(Recipe, IgnoresDifferencesWithoutEffect) {
   const TemporaryDirectory directory;
   const auto file = directory.write("tiny.toml", kTinyRecipe);
   const auto with = [&](std::string assignment) { return to_json(load_recipe(file, std::vector{assignment})); };
@@ -186,13 +186,13 @@ TEST(Recipe, OnlyDifferencesThatMatterAreDifferences) {
                                                 "train.steps=" + std::to_string(steps)};
     return to_json(load_recipe(file, overrides));
   };
-  auto with_what_nobody_heeds = sliding("0", 6);
-  with_what_nobody_heeds["model"]["alpha"] = 1.5;
-  EXPECT_EQ(first_difference(with_what_nobody_heeds, sliding("0", 6)), "");
-  auto of_an_earlier_version = sliding("0", 6);  // which did not know this key
-  of_an_earlier_version["train"].erase("window_short");
-  EXPECT_EQ(first_difference(of_an_earlier_version, sliding("0", 6)), "");
-  EXPECT_EQ(first_difference(of_an_earlier_version, sliding("3", 6)), "train.window_short was absent, is 3");
+  auto with_unused_setting = sliding("0", 6);
+  with_unused_setting["model"]["alpha"] = 1.5;
+  EXPECT_EQ(first_difference(with_unused_setting, sliding("0", 6)), "");
+  auto of_earlier_version = sliding("0", 6);  // before this key existed
+  of_earlier_version["train"].erase("window_short");
+  EXPECT_EQ(first_difference(of_earlier_version, sliding("0", 6)), "");
+  EXPECT_EQ(first_difference(of_earlier_version, sliding("3", 6)), "train.window_short was absent, is 3");
   EXPECT_EQ(first_difference(sliding("0", 6), sliding("0", 60)), "");
   EXPECT_EQ(first_difference(sliding("3", 6), sliding("3", 60)), "train.steps was 6, is 60");
   auto longer = with("train.schedule=cosine");

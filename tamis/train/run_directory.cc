@@ -22,7 +22,7 @@ using nlohmann::json;
 
 constexpr std::string_view kCheckpointPrefix = "step-";
 
-/// A checkpoint holds the recipe: what has one is a run, even if its config.toml is gone.
+/// A checkpoint contains the recipe, so a directory with a checkpoint is a run even without config.toml.
 bool has_checkpoint(const fs::path& directory) {
   std::error_code none;
   const fs::directory_iterator entries(directory / "checkpoints", none);
@@ -31,7 +31,8 @@ bool has_checkpoint(const fs::path& directory) {
   });
 }
 
-/// A run that was killed before its config.toml has at most these.
+/// True when the directory contains files but no run. A run that was killed before it wrote config.toml contains only
+/// checkpoints/ and hidden files.
 bool holds_something_else(const fs::path& directory) {
   if (fs::exists(directory / "config.toml") || has_checkpoint(directory)) return false;
   const auto foreign = [](const fs::directory_entry& entry) {
@@ -54,7 +55,7 @@ void rename_or_fail(const fs::path& from, const fs::path& to) {
   if (error) fail(ExitCode::kStorage, "{}: cannot rename to {}: {}", from.string(), to.string(), error.message());
 }
 
-/// The first of base.1, base.2, ... that is free; `base` itself when that is.
+/// The first unused name among base, base.1, base.2, ...
 fs::path free_name(const std::string& base) {
   fs::path name = base;
   for (int i = 1; fs::exists(name); ++i) name = fmt::format("{}.{}", base, i);
@@ -66,7 +67,7 @@ fs::path free_name(const std::string& base) {
 RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
   make_directories(path_);
   if (holds_something_else(path_)) {
-    fail(ExitCode::kUsage, "{}: holds files, but no run; choose another run.dir", path_.string());
+    fail(ExitCode::kUsage, "{}: contains files, but no run; choose another run.dir", path_.string());
   }
   lock_.emplace(path_ / ".lock");
   lock_file_ = identity_of(path_ / ".lock");
@@ -77,8 +78,7 @@ RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
 
 void RunDirectory::check_in_place() const {
   if (identity_of(path_ / ".lock") == lock_file_) return;
-  fail(ExitCode::kStorage, "{}: was removed, renamed or replaced during the run, which ends here and writes no more",
-       path_.string());
+  fail(ExitCode::kStorage, "{}: was removed, renamed or replaced during the run; training stops", path_.string());
 }
 
 fs::path RunDirectory::checkpoint(int64_t step) const {
@@ -130,7 +130,7 @@ double RunDirectory::describe(const Recipe& recipe, at::Device device, int64_t s
   if (step > 0 && fs::exists(path_ / "run.json")) {
     run = try_parse_json(read_file(path_ / "run.json"));
   }
-  if (!run.is_object()) run = json::object();  // damaged: it only describes
+  if (!run.is_object()) run = json::object();  // a damaged run.json is replaced; training does not depend on it
   if (run.empty()) {
     run = {{"started", utc_now()}, {"command", command_line()}, {"commit", build_commit()}, {"parameters", parameters}};
   }
@@ -151,7 +151,7 @@ double RunDirectory::describe(const Recipe& recipe, at::Device device, int64_t s
 
 fs::path move_run_aside(const fs::path& directory) {
   if (!fs::exists(directory)) return {};
-  const RunDirectory held(directory);  // nobody else's
+  const RunDirectory locked(directory);  // throws when another process uses it
   const fs::path aside = free_name(directory.string());
   rename_or_fail(directory, aside);
   return aside;

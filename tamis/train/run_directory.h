@@ -15,26 +15,25 @@
 
 namespace tamis::train {
 
-/// The directory of one run, held by this process alone:
+/// The directory of a run, locked by this process:
 ///
-///   config.toml          the resolved recipe; can be trained from like any recipe
+///   config.toml          the resolved recipe; `tamis train` accepts it like any recipe
 ///   run.json             machine, versions, command, start, resumptions
-///   log.jsonl            what happened, step by step
-///   checkpoints/step-N/  after N steps
+///   log.jsonl            records of losses, validations and samples (log.h)
+///   checkpoints/step-N/  the checkpoint after N steps
 class RunDirectory {
  public:
-  /// Makes and locks it. Throws ExitCode::kUsage when it holds other things than a run, ExitCode::kRuntime when another
-  /// process has it, ExitCode::kStorage when it cannot be written.
+  /// Creates the directory if necessary and locks it. Throws ExitCode::kUsage when it contains other files than those
+  /// of a run, ExitCode::kRuntime when another process has locked it, ExitCode::kStorage when it cannot be written.
   explicit RunDirectory(std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }
-  /// Throws ExitCode::kStorage when the directory was removed, renamed or replaced since: whatever is written now would
-  /// be part of no run.
+  /// Throws ExitCode::kStorage when the directory was removed, renamed or replaced since construction.
   void check_in_place() const;
   std::filesystem::path log() const { return path_ / "log.jsonl"; }
   std::filesystem::path checkpoint(int64_t step) const;
 
-  /// Steps with a checkpoint, newest first; none when the directory is gone.
+  /// Steps with a checkpoint, newest first; none when the directory no longer exists.
   std::vector<int64_t> saved_steps() const;
 
   struct Damaged {
@@ -42,27 +41,28 @@ class RunDirectory {
     std::string reason;
   };
   struct Newest {
-    std::optional<int64_t> step;   // newest checkpoint whose checksums hold
-    std::vector<Damaged> damaged;  // those above it
+    std::optional<int64_t> step;   // the newest checkpoint with valid checksums
+    std::vector<Damaged> damaged;  // newer checkpoints
   };
   Newest newest_intact() const;
 
-  /// Renames a damaged checkpoint to step-N.damaged, so that nobody takes it for the newest; returns its new path.
+  /// Renames a damaged checkpoint to step-N.damaged, so that it is no longer found as the newest; returns its new path.
   std::filesystem::path set_aside(int64_t step) const;
   /// Removes all but the `keep` newest checkpoints; 0 keeps all.
   void remove_old_checkpoints(int64_t keep) const;
 
-  /// config.toml and run.json. A run that goes on (`step` > 0) keeps its run.json and adds the resumption. Returns the
-  /// matmul peak of the machine in FLOP/s: measured when the run begins, or goes on elsewhere.
+  /// Writes config.toml and run.json. A resumed run (`step` > 0) keeps its run.json and adds the resumption. Returns
+  /// the matmul peak of the machine in FLOP/s, which is measured when the run starts or when it resumes on another
+  /// machine.
   double describe(const Recipe& recipe, at::Device device, int64_t step, int64_t parameters) const;
 
  private:
   std::filesystem::path path_;
   std::optional<FileLock> lock_;
-  std::pair<uint64_t, uint64_t> lock_file_;  // its device and inode, which nobody else gets while it is open
+  std::pair<uint64_t, uint64_t> lock_file_;  // device and inode; not reused for other files while the lock is open
 };
 
-/// Renames an existing run to DIR.1, or the first such name that is free, and returns it; empty when there is none.
+/// Renames an existing run to DIR.1, or the next unused number, and returns the new path; empty when there is no run.
 std::filesystem::path move_run_aside(const std::filesystem::path& directory);
 
 }  // namespace tamis::train

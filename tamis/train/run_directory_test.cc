@@ -62,7 +62,7 @@ TEST(RunDirectory, FindsTheNewestCheckpoint) {
   EXPECT_EQ(read_training_state(run.directory().checkpoint(3)).tokens, 768);
 }
 
-TEST(RunDirectory, KnowsWhenItIsGone) {
+TEST(RunDirectory, DetectsItsRemoval) {
   const TemporaryDirectory temporary;
   const fs::path path = temporary.path() / "run", aside = temporary.path() / "aside";
   for (const bool replaced : {false, true}) {
@@ -83,7 +83,7 @@ TEST(RunDirectory, KnowsWhenItIsGone) {
   }
 }
 
-TEST(RunDirectory, AnyDamagedFileIsNoticed) {
+TEST(RunDirectory, DamageOfAnyFileIsDetected) {
   const SavedRun run(2);
   for (const char* name : {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json",
                            "optimizer.safetensors", "trainer.json"}) {
@@ -186,7 +186,7 @@ TEST(RunDirectory, OptimizerOfAnotherShapeIsRefused) {
   EXPECT_THAT(text, HasSubstr("but the model needs ["));
 }
 
-TEST(RunDirectory, IsHeldByOneProcessAlone) {
+TEST(RunDirectory, IsLockedByOneProcess) {
   const TemporaryDirectory temporary;
   const RunDirectory held(temporary.path() / "run");
   const auto [code, text] = error_of([&] { RunDirectory(temporary.path() / "run"); });
@@ -194,15 +194,15 @@ TEST(RunDirectory, IsHeldByOneProcessAlone) {
   EXPECT_THAT(text, HasSubstr("in use by another process"));
 }
 
-TEST(RunDirectory, RefusesADirectoryOfSomethingElse) {
+TEST(RunDirectory, RefusesADirectoryWithOtherFiles) {
   const TemporaryDirectory temporary;
   temporary.write("thesis.tex", "precious");
   const auto [code, text] = error_of([&] { RunDirectory{temporary.path()}; });
   EXPECT_EQ(code, ExitCode::kUsage);
-  EXPECT_THAT(text, HasSubstr("holds files, but no run"));
+  EXPECT_THAT(text, HasSubstr("contains files, but no run"));
 }
 
-TEST(RunDirectory, DescribesItself) {
+TEST(RunDirectory, WritesRecipeAndRunInformation) {
   const SavedRun run(1);
   const double measured = run.directory().describe(run.recipe(), at::kCPU, 0, 1234);
   EXPECT_GT(measured, 1e8);
@@ -216,7 +216,7 @@ TEST(RunDirectory, DescribesItself) {
   EXPECT_EQ(to_json(load_recipe(run.directory().path() / "config.toml")), to_json(run.recipe()));
 }
 
-TEST(MoveRunAside, FindsAFreeName) {
+TEST(MoveRunAside, UsesTheNextUnusedName) {
   const TemporaryDirectory temporary;
   const fs::path path = temporary.path() / "run";
   EXPECT_EQ(move_run_aside(path), "");

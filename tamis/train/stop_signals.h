@@ -2,16 +2,16 @@
 
 namespace tamis::train {
 
-/// While it lives, the first SIGINT or SIGTERM is only noted, so that the work at hand can end cleanly; a second one
-/// ends the process at once, as always. Objects may lie within each other's lifetimes: they are as one.
+/// While an object of this class exists, the first SIGINT or SIGTERM is only recorded, so that the current work can end
+/// cleanly; a second one terminates the process as usual. Nested objects act as one.
 class StopSignals {
  public:
   StopSignals();
-  ~StopSignals();  // restores what was there before
+  ~StopSignals();  // restores the previous handlers
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  /// The signal noted, or 0.
+  /// The recorded signal, or 0.
   int received() const;
 };
 

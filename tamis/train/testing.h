@@ -1,12 +1,12 @@
 #pragma once
 
-// What the tests of this layer share. Included by tests only.
+// Helpers for the tests of this layer. Included by tests only.
 
 #include <string>
 
 namespace tamis::train::testing {
 
-/// A model and a task that train in milliseconds.
+/// A recipe that trains in milliseconds.
 inline const std::string kTinyRecipe = R"([model]
 hidden_size = 16
 num_hidden_layers = 2

@@ -23,8 +23,8 @@ std::string join(const std::string& path, std::string_view key) {
 
 constexpr int kMostKeyParts = 16;
 
-/// Where the string or comment that begins at `at` ends; `at` itself where none does. A text that is no TOML may be
-/// taken apart wrongly, but only behind the place where toml++ stops.
+/// The end of the string or comment that begins at `at`; `at` itself when none begins there. If the text is not valid
+/// TOML, the result may be wrong, but only after the position where toml++ reports the error.
 size_t skip_quoted(std::string_view text, size_t at) {
   const char quote = text[at];
   if (quote == '#') return std::min(text.find('\n', at), text.size());
@@ -38,7 +38,8 @@ size_t skip_quoted(std::string_view text, size_t at) {
   return std::min(at, text.size());
 }
 
-/// toml++ nests a table for every part of a dotted key and takes them apart by recursion, without a limit.
+/// toml++ creates a nested table for every part of a dotted key and destroys them recursively, so that very long keys
+/// would overflow the stack.
 void refuse_long_keys(std::string_view text, const std::string& name) {
   int parts = 1, line = 1;
   for (size_t at = 0; at < text.size();) {
@@ -51,12 +52,12 @@ void refuse_long_keys(std::string_view text, const std::string& name) {
     if (c == '\n') ++line;
     if (std::string_view(",[]{}=\n").find(c) != std::string_view::npos) parts = 1;
     if (c == '.' && ++parts > kMostKeyParts) {
-      fail(ExitCode::kUsage, "{}:{}: expected a key of at most {} parts with dots between", name, line, kMostKeyParts);
+      fail(ExitCode::kUsage, "{}:{}: expected a dotted key of at most {} parts", name, line, kMostKeyParts);
     }
   }
 }
 
-/// Converts `node`, noting where each value stands.
+/// Converts `node` to JSON and records the position of each value.
 json to_json(const toml::node& node, const std::string& path, TomlDocument& document) {
   document.positions[path] = fmt::format("{}:{}", document.name, node.source().begin.line);
   if (const auto* table = node.as_table()) {
@@ -78,21 +79,18 @@ json to_json(const toml::node& node, const std::string& path, TomlDocument& docu
   fail(ExitCode::kUsage, "{}: {} is a date or time, which no key of a recipe takes", document.position(path), path);
 }
 
+/// The only call of toml++. Throws toml::parse_error when the text is not TOML, ExitCode::kUsage for a key that is too
+/// long.
 toml::table parse(const std::string& text, const std::string& name) {
   refuse_long_keys(text, name);
-  try {
-    return toml::parse(text, name);
-  } catch (const toml::parse_error& error) {
-    fail(ExitCode::kUsage, "{}:{}: {}", name, error.source().begin.line, error.description());
-  }
+  return toml::parse(text, name);
 }
 
-/// The right side of `key=value`.
+/// The right side of `key=value`: a TOML value, or else the text itself.
 json parse_value(const std::string& text, const std::string& name) {
-  refuse_long_keys(text, name);
   try {
     TomlDocument scratch;
-    return to_json(toml::parse("value = " + text), "", scratch).at("value");
+    return to_json(parse("value = " + text, name), "", scratch).at("value");
   } catch (const toml::parse_error&) {
     return text;
   }
@@ -103,7 +101,7 @@ std::string toml_key(const std::string& key) {
   return !key.empty() && std::all_of(key.begin(), key.end(), bare) ? key : json(key).dump();
 }
 
-/// Numbers, strings and lists are written alike in JSON and TOML, and nlohmann's shortest numbers read best.
+/// Numbers, strings and lists have the same syntax in JSON and TOML; nlohmann writes the shortest numbers.
 void write_table(std::string& text, const std::string& path, const json& table) {
   for (const auto& [key, value] : table.items()) {
     if (!value.is_object() && !value.is_null()) text += fmt::format("{} = {}\n", toml_key(key), value.dump());
@@ -130,8 +128,11 @@ std::string TomlDocument::position(std::string path) const {
 TomlDocument read_toml(const std::filesystem::path& file) {
   TomlDocument document;
   document.name = file.string();
-  const toml::table table = parse(read_file(file), document.name);
-  document.values = to_json(table, "", document);
+  try {
+    document.values = to_json(parse(read_file(file), document.name), "", document);
+  } catch (const toml::parse_error& error) {
+    fail(ExitCode::kUsage, "{}:{}: {}", document.name, error.source().begin.line, error.description());
+  }
   return document;
 }
 
@@ -143,7 +144,7 @@ void override_value(TomlDocument& document, const std::string& assignment) {
   std::istringstream keys(path);
   for (std::string key; std::getline(keys, key, '.');) {
     if (!place->is_object()) {
-      fail(ExitCode::kUsage, "--set {}: there is no table around {} in {}", assignment, quoted_name(key),
+      fail(ExitCode::kUsage, "--set {}: the parent of {} is not a table in {}", assignment, quoted_name(key),
            document.name);
     }
     place = &(*place)[key];

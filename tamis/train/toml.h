@@ -8,24 +8,24 @@
 
 namespace tamis::train {
 
-/// A TOML file as JSON values, and where each stands: `positions["train.lr"]` is `recipes/demo.toml:12`.
+/// A TOML file as JSON values, with the position of each: `positions["train.lr"]` is `recipes/demo.toml:12`.
 struct TomlDocument {
-  std::string name;  // the file, as the user gave it
+  std::string name;  // the path as the user gave it
   nlohmann::json values = nlohmann::json::object();
   std::map<std::string, std::string> positions;
 
-  /// Where `path` (dotted) stands; the nearest table around it when it was not written down itself.
+  /// The position of the dotted `path`; if the file does not contain it, that of the innermost table around it.
   std::string position(std::string path) const;
 };
 
 /// Throws ExitCode::kInput when the file cannot be read, ExitCode::kUsage with file:line when it is not TOML.
 TomlDocument read_toml(const std::filesystem::path& file);
 
-/// Applies `train.lr=0.0625`. The right side is a TOML value; what is not one is taken as a string, so that paths and
+/// Applies an override such as `train.lr=0.0625`. The right side is a TOML value or else a string, so that paths and
 /// names need no quotes. Throws ExitCode::kUsage.
 void override_value(TomlDocument& document, const std::string& assignment);
 
-/// JSON as TOML text; nulls are left out.
+/// Writes JSON as TOML text, without null values.
 std::string to_toml(const nlohmann::json& values);
 
 }  // namespace tamis::train

@@ -15,7 +15,7 @@ json round_trip(const json& values) {
   return read_toml(directory.write("file.toml", to_toml(values))).values;
 }
 
-TEST(Toml, WhatIsWrittenReadsBackTheSame) {
+TEST(Toml, WritingAndReadingRoundTrips) {
   const json values = {
       {"top", 1},
       {"a", {{"number", 0.1}, {"small", 1e-8}, {"large", 1e38}, {"whole", 2.0}, {"list", {1, 2}}}},

@@ -11,7 +11,6 @@
 
 #include "tamis/base/cores.h"
 #include "tamis/base/error.h"
-#include "tamis/base/memory.h"
 #include "tamis/base/message.h"
 #include "tamis/base/random.h"
 #include "tamis/base/terminal.h"
@@ -22,6 +21,7 @@
 #include "tamis/train/next_commands.h"
 #include "tamis/train/recipe.h"
 #include "tamis/train/run_directory.h"
+#include "tamis/train/step_statistics.h"
 #include "tamis/train/stop_signals.h"
 #include "tamis/train/trainer.h"
 #include "tamis/train/training_checkpoint.h"
@@ -35,15 +35,7 @@ bool is_due(int64_t step, int64_t every) {
   return every > 0 && step % every == 0;
 }
 
-/// Numbers between two records of the log.
-struct Interval {
-  double loss_sum = 0.0;
-  int64_t steps = 0;
-  int64_t tokens = 0;
-  double seconds = 0.0;
-  int64_t short_windows = 0;  // steps whose stochastic window was the short one
-};
-
+/// Trains one run from opening its directory to its last step.
 class Run {
  public:
   Run(Recipe recipe, bool fresh, at::Device device, std::FILE* messages)
@@ -61,14 +53,14 @@ class Run {
   json go() {
     open();
     if (state_.step >= recipe_.train.steps) {
-      say("{}: finished: {} of {} steps are done; raise train.steps to go on, or use --fresh to begin anew",
+      say("{}: finished: {} of {} steps are done; raise train.steps to continue, or use --fresh to start a new run",
           recipe_.run.dir, state_.step, recipe_.train.steps);
       return summary();
     }
     try {
       train_to_the_end();
     } catch (...) {
-      directory_->check_in_place();  // where that fails, it is the reason
+      directory_->check_in_place();  // if this fails, it is the cause of the first error
       throw;
     }
     progress_.clear();
@@ -88,7 +80,7 @@ class Run {
       const bool save_now = last || stopping || is_due(state_.step, train.save_every);
       const bool validate_now = last || is_due(state_.step, train.validate_every);
       const bool sample_now = last || is_due(state_.step, train.sample_every);
-      if (save_now || is_due(state_.step, train.log_every)) log_interval();
+      if (save_now || is_due(state_.step, train.log_every)) write_train_records();
       if (save_now || validate_now || sample_now) keeping_checkpoint([&] { trainer_->check_parameters(state_.step); });
       if (validate_now) keeping_checkpoint([&] { validate(); });
       if (sample_now) keeping_checkpoint([&] { sample(); });
@@ -109,7 +101,7 @@ class Run {
     for (const auto& [step, reason] : newest.damaged)
       say("{}: damaged: {}", directory_->checkpoint(step).string(), reason);
     if (!newest.step && !newest.damaged.empty()) {
-      fail(ExitCode::kInput, "{}: none of its {} checkpoints is intact; begin anew with --fresh, which keeps them",
+      fail(ExitCode::kInput, "{}: none of its {} checkpoints is intact; start a new run with --fresh, which keeps them",
            recipe_.run.dir, newest.damaged.size());
     }
     if (newest.step) {
@@ -126,7 +118,7 @@ class Run {
     state_.checksums = data_.checksums;
   }
 
-  /// Drawn anew, or with the weights of another run where the recipe names one.
+  /// A model with random weights, or with those of train.start_from.
   std::unique_ptr<models::Model> new_model() {
     auto model = models::make_model(recipe_.model, recipe_.train.seed);
     if (recipe_.train.start_from.empty()) return model;
@@ -144,17 +136,18 @@ class Run {
     }
     const std::string difference = first_difference(state_.recipe, to_json(recipe_));
     if (!difference.empty()) {
-      fail(ExitCode::kUsage, "{}: belongs to another recipe: {}; choose another run.dir, or --fresh to begin anew",
+      fail(ExitCode::kUsage,
+           "{}: belongs to another recipe: {}; choose another run.dir, or start a new run with --fresh",
            recipe_.run.dir, difference);
     }
     for (const auto& [source, checksum] : data_.checksums) {
       if (state_.checksums[source] == checksum) continue;
-      fail(ExitCode::kInput, "{}: the text of data.sources.{} is not the one this run began with", recipe_.run.dir,
+      fail(ExitCode::kInput, "{}: the text of data.sources.{} has changed since this run started", recipe_.run.dir,
            source);
     }
     const std::string elsewhere = restore_numerics(state_.numerics);
     if (!elsewhere.empty()) {
-      say("{}: goes on with other arithmetic than it began with, so its bits will differ: {}", recipe_.run.dir,
+      say("{}: resumes with different arithmetic, so the bits of its results will differ: {}", recipe_.run.dir,
           elsewhere);
     }
     auto model = models::load_model(checkpoint);
@@ -184,10 +177,9 @@ class Run {
           "train.steps = {}",
           recipe_.run.dir, train.lr, train.warmup_steps, train.steps);
     }
-    matmul_flops_ = directory_->describe(recipe_, device_, state_.step, parameters);
+    const double matmul_flops = directory_->describe(recipe_, device_, state_.step, parameters);
     log_.emplace(directory_->log(), state_.step);
-    first_step_ = state_.step;
-    first_seconds_ = state_.seconds;
+    statistics_.emplace(recipe_.train, *loaded_.model, state_, matmul_flops);
   }
 
   void one_step() {
@@ -197,74 +189,24 @@ class Run {
     state_.step += 1;
     state_.tokens += result.tokens;
     state_.seconds += seconds;
-    last_ = result;
-    interval_.loss_sum += result.loss;
-    interval_.steps += 1;
-    interval_.short_windows += result.window ? 1 : 0;
-    interval_.tokens += result.tokens;
-    interval_.seconds += seconds;
-    show_progress();
+    statistics_->add(result, seconds);
+    progress_.update(statistics_->progress(state_));
   }
 
-  /// Calls `work`; when it throws, the error also says where the run can be taken up.
+  /// Calls `work`; if it throws, adds the last good checkpoint to the error text.
   template <typename Work>
   void keeping_checkpoint(const Work& work) const try {
     work();
   } catch (const Error& error) {
     const std::vector<int64_t> saved = directory_->saved_steps();
-    const std::string kept = saved.empty() ? "no checkpoint was saved before"
+    const std::string kept = saved.empty() ? "there is no earlier checkpoint"
                                            : "last good checkpoint: " + directory_->checkpoint(saved.front()).string();
     throw Error(error.code(), fmt::format("{}: {}; {}", recipe_.run.dir, error.what(), kept));
   }
 
-  void show_progress() {
-    const double done = static_cast<double>(state_.step - first_step_);
-    const double seconds = state_.seconds - first_seconds_;
-    const double left = static_cast<double>(recipe_.train.steps - state_.step);
-    progress_.update(
-        fmt::format("{} {}/{}  loss {:.4f}  lr {:.3g}  {} tok/s  {} left  {}",
-                    progress_bar(static_cast<double>(state_.step), static_cast<double>(recipe_.train.steps)),
-                    state_.step, recipe_.train.steps, last_.loss, last_.lr, format_count(tokens_per_second(interval_)),
-                    format_duration(seconds / done * left), format_bytes(static_cast<double>(resident_bytes()))));
-  }
-
-  static double tokens_per_second(const Interval& interval) {
-    return static_cast<double>(interval.tokens) / std::max(interval.seconds, 1e-9);
-  }
-
-  void log_interval() {
-    const double speed = tokens_per_second(interval_);
-    // Training is three times the forward pass. How many keys are accepted is not known here: none, at least.
-    const double flops = 3.0 * loaded_.model->flops_per_token(recipe_.train.length).executed(/*accepted_share=*/0);
-    json record = {{"type", "train"},
-                   {"step", state_.step},
-                   {"loss", interval_.loss_sum / static_cast<double>(interval_.steps)},
-                   {"lr", last_.lr},
-                   {"grad_norm", last_.gradient_norm},
-                   {"tokens", state_.tokens},
-                   {"seconds", state_.seconds},
-                   {"tokens_per_second", speed},
-                   {"mfu", speed * flops / matmul_flops_},
-                   {"memory_bytes", resident_bytes()}};
-    if (recipe_.train.window_short > 0) {
-      record["short_windows"] = static_cast<double>(interval_.short_windows) / static_cast<double>(interval_.steps);
-    }
-    log_->write(record);
-    log_tiles();
-    loss_ = interval_.loss_sum / static_cast<double>(interval_.steps);
-    interval_ = {};
-  }
-
-  /// Windows and acceptance widths as [layer][head]; an infinite window is null.
-  void log_tiles() {
-    json windows = json::array(), accepts = json::array();
-    for (const auto& tile : loaded_.model->tiles()) {
-      windows[tile.layer][tile.head] = tile.window;
-      accepts[tile.layer][tile.head] = tile.accept;
-    }
-    if (!windows.empty()) {
-      log_->write({{"type", "tiles"}, {"step", state_.step}, {"windows", windows}, {"accepts", accepts}});
-    }
+  void write_train_records() {
+    log_->write(statistics_->take_record(state_));
+    if (const json tiles = tile_record(*loaded_.model, state_.step); !tiles.is_null()) log_->write(tiles);
   }
 
   void validate() {
@@ -303,14 +245,15 @@ class Run {
     progress_.clear();
     const bool interrupted = signal == SIGINT;
     fail(interrupted ? ExitCode::kInterrupt : ExitCode::kTerminate,
-         "{}: stopped by {} and saved after step {} of {}; the same command goes on", recipe_.run.dir,
+         "{}: stopped by {} and saved after step {} of {}; run the same command to resume", recipe_.run.dir,
          interrupted ? "SIGINT" : "SIGTERM", state_.step, recipe_.train.steps);
   }
 
   json summary() const {
+    const std::optional<double> loss = statistics_ ? statistics_->loss() : std::nullopt;
     return {{"run", recipe_.run.dir},    {"checkpoint", directory_->checkpoint(state_.step).string()},
             {"steps", state_.step},      {"tokens", state_.tokens},
-            {"seconds", state_.seconds}, {"loss", loss_ ? json(*loss_) : json()},
+            {"seconds", state_.seconds}, {"loss", loss ? json(*loss) : json()},
             {"validation", validation_}, {"next", next_commands(recipe_)}};
   }
 
@@ -324,12 +267,7 @@ class Run {
   std::optional<Trainer> trainer_;
   std::optional<Log> log_;
   TrainingState state_;
-  double matmul_flops_ = 1.0;
-  int64_t first_step_ = 0;
-  double first_seconds_ = 0.0;
-  Interval interval_;
-  StepResult last_;
-  std::optional<double> loss_;
+  std::optional<StepStatistics> statistics_;
   json validation_ = json::object();
 };
 

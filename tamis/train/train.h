@@ -10,16 +10,16 @@
 
 namespace tamis::train {
 
-/// Begins, or goes on with, the run that a recipe describes, until its last step; progress goes to `messages`. Returns
-/// a summary: {"run", "checkpoint", "steps", "tokens", "seconds", "loss", "validation": {source: loss}, "next":
-/// [command lines that use the run]}.
+/// Starts or resumes the run that a recipe describes and trains it to its last step. Progress is written to `messages`.
+/// Returns a summary: {"run", "checkpoint", "steps", "tokens", "seconds", "loss", "validation": {source: loss}, "next":
+/// [suggested command lines]}.
 ///
-/// Throws tamis::Error: kUsage (the recipe, or one that does not fit the run), kInput (texts, damaged checkpoints),
-/// kDiverged, kStorage (also when the run's directory is removed meanwhile), and kInterrupt or kTerminate after a
-/// signal, when all is saved.
+/// Throws tamis::Error: kUsage (bad recipe, or an existing run of another recipe), kInput (texts, damaged checkpoints),
+/// kDiverged, kStorage (also when the run directory is removed during training), and kInterrupt or kTerminate after a
+/// signal, once a checkpoint is saved.
 nlohmann::json train(const TrainOptions& options, at::Device device, std::FILE* messages);
 
-/// The same of a recipe that is read already.
+/// The same for a parsed recipe.
 nlohmann::json train(const Recipe& recipe, at::Device device, std::FILE* messages);
 
 }  // namespace tamis::train

@@ -28,8 +28,8 @@ int64_t count_targets(const std::vector<data::Example>& examples) {
        culprit.empty() ? "the loss itself" : culprit);
 }
 
-/// What gradients are multiplied by so that their norm is at most `clip`, unless that is 0. The optimizer's kernel
-/// takes its inverse as a float.
+/// The factor that limits the gradient norm to `clip`; 1 when clip is 0. Throws when the norm or the inverse factor,
+/// which the optimizer's kernel takes, exceeds the range of float32.
 double clip_scale(int64_t step, double norm, double clip) {
   const double scale = clip > 0 && norm > clip ? clip / norm : 1.0;
   constexpr double kMost = std::numeric_limits<float>::max();
@@ -49,7 +49,7 @@ std::optional<int64_t> stochastic_window(const TrainRecipe& recipe, int64_t step
   if (recipe.window_short == 0) return std::nullopt;
   const double left = static_cast<double>(recipe.steps - step);
   if (left <= recipe.window_long_last * static_cast<double>(recipe.steps)) return std::nullopt;
-  constexpr uint64_t kStream = 0x77696e646f77;  // "window": apart from the draws of weights and data
+  constexpr uint64_t kStream = 0x77696e646f77;  // "window": a stream separate from those of weights and data
   Random random({static_cast<uint64_t>(recipe.seed), kStream, static_cast<uint64_t>(step)});
   return random.uniform() < recipe.window_short_share ? std::optional(recipe.window_short) : std::nullopt;
 }
@@ -71,7 +71,7 @@ StepResult Trainer::step(int64_t step) {
   for (int64_t row = 0; row < recipe_.batch_size; ++row) {
     examples.push_back(source_.example(step * recipe_.batch_size + row, recipe_.length));
   }
-  // One mean over the whole step, however many micro-batches it is cut into.
+  // The mean over the whole step does not depend on the number of micro-batches.
   const auto counted = static_cast<double>(std::max<int64_t>(count_targets(examples), 1));
   const int64_t rows = recipe_.batch_size / recipe_.accumulation;
   StepResult result{.lr = learning_rate(recipe_, step),

@@ -11,34 +11,34 @@
 
 namespace tamis::train {
 
-/// What one optimizer step did.
+/// The result of one optimizer step.
 struct StepResult {
-  double loss = 0.0;           // mean over the step's counted targets, before the update; nats
+  double loss = 0.0;           // mean over the step's targets before the update, nats per token
   double gradient_norm = 0.0;  // before clipping
   double lr = 0.0;
   int64_t tokens = 0;
-  std::optional<int64_t> window;  // of sliding-window attention, where the recipe draws it
+  std::optional<int64_t> window;  // the short sliding window, if stochastic_window drew it
 };
 
-/// The window that a step's sliding-window attention sees; unset: the model's own. Depends on the recipe's seed and the
-/// step alone, so that a run that goes on draws what it would have drawn.
+/// The window of sliding-window attention in a step; none: the model's own. Depends only on the recipe's seed and the
+/// step, so that a resumed run draws the same windows.
 std::optional<int64_t> stochastic_window(const TrainRecipe& recipe, int64_t step);
 
-/// The model and the optimizer, and what a step is. Step n draws examples n batch_size ... (n + 1) batch_size - 1 of
-/// the source: a run that goes on needs to know only n.
+/// A model with its optimizer, trained step by step. Step n uses the examples n batch_size ... (n + 1) batch_size - 1
+/// of the source, so that a resumed run needs only n.
 class Trainer {
  public:
   /// `model` and `source` must outlive the trainer; the model is trained in place.
   Trainer(const Recipe& recipe, const models::Model& model, const data::Source& source);
 
-  /// Step n = 0, 1, ...; throws ExitCode::kDiverged, before the update, when the loss or a gradient is not finite; the
-  /// text names the first tensor that is not: parameters, then activations as the forward pass makes them, then
-  /// gradients from the last layer on.
+  /// Performs step n = 0, 1, ... Throws ExitCode::kDiverged, before the update, when the loss or a gradient is not
+  /// finite. The text names the first non-finite tensor: parameters first, then activations in the order of the forward
+  /// pass, then gradients in the order of the backward pass.
   StepResult step(int64_t step);
   /// Throws ExitCode::kDiverged when a parameter is not finite: such a model must not be saved.
   void check_parameters(int64_t step) const;
 
-  /// Mean loss over all counted targets, nats.
+  /// Mean loss over all targets, nats per token.
   double validation_loss(const ValidationSet& validation) const;
 
   AdamW& optimizer() { return optimizer_; }
@@ -46,8 +46,8 @@ class Trainer {
 
  private:
   at::Tensor loss_sum(const Batch& batch, std::optional<int64_t> window, const models::Observer& observe = {}) const;
-  /// The first tensor that is not finite on the way to a batch's loss: a parameter, else an activation in the order of
-  /// the forward pass. Empty when only the loss itself is not.
+  /// The first non-finite tensor in the computation of a batch's loss: a parameter, else an activation in the order of
+  /// the forward pass. Empty when only the loss itself is not finite.
   std::string first_non_finite_of(const Batch& batch, std::optional<int64_t> window) const;
 
   TrainRecipe recipe_;

@@ -13,7 +13,7 @@ namespace {
 using tamis::testing::error_of;
 using ::testing::HasSubstr;
 
-/// A trainer on the tiny recipe, changed by `overrides`.
+/// A trainer for the tiny recipe with `overrides`.
 struct Tiny {
   explicit Tiny(std::vector<std::string> overrides = {})
       : recipe(load_recipe(directory.write("tiny.toml", testing::kTinyRecipe), overrides)),
@@ -78,7 +78,7 @@ TEST(Trainer, Bfloat16StaysNearFloat32) {
   EXPECT_NEAR(bfloat16.losses(1)[0], float32.losses(1)[0], 0.02);
 }
 
-TEST(Trainer, ClipsLongGradients) {
+TEST(Trainer, ClipsGradients) {
   Tiny free, clipped({"train.clip=0.001"});
   EXPECT_EQ(free.trainer.step(0).gradient_norm, clipped.trainer.step(0).gradient_norm);
   EXPECT_GT(free.trainer.optimizer().first_moments()[0].norm().item<double>(),
@@ -100,7 +100,7 @@ TEST(Trainer, StochasticWindowsAreDrawnPerStepAndEndLong) {
   for (int64_t step = 0; step < 900; ++step) EXPECT_FALSE(stochastic_window(recipe, step));
 }
 
-TEST(Trainer, AShortWindowChangesWhatSlidingWindowsSee) {
+TEST(Trainer, AShortWindowRestrictsSlidingWindows) {
   const std::vector<std::string> swax = {"model.model_type=transformer", "model.pattern=w", "model.window=64",
                                          "train.window_long_last=0"};
   auto with = [&](std::vector<std::string> more) {
@@ -117,7 +117,7 @@ TEST(Trainer, DivergenceNamesTheFirstActivation) {
   Tiny tiny;
   const at::NoGradGuard no_grad;
   for (const auto& parameter : tiny.trainer.optimizer().parameters()) {
-    // exp(s_O) is infinite: the output of layer 1 is the first that cannot be finite.
+    // exp(s_O) is infinite, so the output of layer 1 is the first non-finite activation.
     if (parameter.name == "layers.1.s_O") parameter.tensor.fill_(1e4);
   }
   const at::AutoGradMode grad(true);

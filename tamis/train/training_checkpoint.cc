@@ -10,6 +10,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
 #include "tamis/base/json.h"
+#include "tamis/base/object_reader.h"
 #include "tamis/models/checkpoint.h"
 #include "tamis/models/manifest.h"
 #include "tamis/models/model_config.h"
@@ -33,7 +34,7 @@ void write_text(const fs::path& file, const std::string& text) {
   writer.close();
 }
 
-/// Both moments under the names that the checkpoint gives the tensors they belong to; views of the optimizer's own.
+/// Both moments of every checkpoint tensor, with prefixed names; views of the optimizer's tensors.
 std::vector<nn::NamedTensor> moment_tensors(const models::Model& model, const AdamW& optimizer) {
   std::vector<nn::NamedTensor> tensors;
   for (const auto& [prefix, moments] :
@@ -48,25 +49,23 @@ json state_to_json(const TrainingState& state) {
           {"recipe", state.recipe}, {"numerics", state.numerics}, {"data", state.checksums}};
 }
 
-/// Typed access to trainer.json.
-class StateReader {
+/// Typed access to trainer.json; every key except "numerics" is required. Failures throw ExitCode::kInput.
+class StateReader : public ObjectReader {
  public:
-  explicit StateReader(const fs::path& file) : file_(file.string()), state_(read_json(file)) {
-    if (!state_.is_object()) fail(ExitCode::kInput, "{}: expected an object, but it is {}", file_, shown(state_));
+  StateReader(const json& state, std::string file) : ObjectReader(state), file_(std::move(file)) {
+    check_object(file_);
   }
 
   int64_t count(const char* key, double most) const {
-    const json value = at(key);
-    const bool whole = value.is_number_integer() && value.get<double>() >= 0 && value.get<double>() <= most;
-    if (!whole) refuse(key, fmt::format("a whole number from 0 to {:.0f}", most), value);
-    return value.get<int64_t>();
+    int64_t value = 0;
+    read(key, at(key), value, {.least = 0, .most = most});
+    return value;
   }
 
   double seconds() const {
-    const json value = at("seconds");
-    const bool inside = value.is_number() && value.get<double>() >= 0 && value.get<double>() <= kMostSeconds;
-    if (!inside) refuse("seconds", fmt::format("a number from 0 to {:.0f}", kMostSeconds), value);
-    return value.get<double>();
+    double value = 0;
+    read("seconds", at("seconds"), value, {.least = 0, .most = kMostSeconds});
+    return value;
   }
 
   std::map<std::string, std::string> texts(const char* key) const {
@@ -80,9 +79,9 @@ class StateReader {
     return texts;
   }
 
-  /// Absent in checkpoints of earlier versions.
+  /// Empty for checkpoints of earlier versions, which did not record it.
   json numerics() const {
-    json value = state_.value("numerics", json::object());
+    json value = object().value("numerics", json::object());
     if (value.is_object() && value.empty()) return value;
     bool texts = value.is_object() && value.value("matmul", json::object()).is_object();
     for (const json& each : texts ? value.flatten() : json()) texts = texts && each.is_string();
@@ -90,7 +89,7 @@ class StateReader {
     return value;
   }
 
-  /// With a model that this version can make.
+  /// Also checks that this version can create the model.
   json recipe() const {
     json value = at("recipe");
     if (!value.is_object() || !value.value("model", json()).is_object()) refuse("recipe", "a recipe", value);
@@ -103,14 +102,16 @@ class StateReader {
   }
 
  private:
-  json at(const char* key) const { return state_.value(key, json()); }
-  [[noreturn]] void refuse(const char* key, const std::string& expected, const json& value) const {
-    fail(ExitCode::kInput, "{}: \"{}\" must be {}, but is {}; restore the file, or begin anew with --fresh", file_, key,
-         expected, shown(value));
+  json at(const char* key) const { return object().value(key, json()); }
+
+  std::string name_of(const std::string& key) const override { return fmt::format("{}: \"{}\"", file_, key); }
+  std::string kind_of_choice(const std::string& key) const override { return key; }
+  std::string kind_of_key() const override { return "key"; }
+  [[noreturn]] void fail_at(const std::string&, const std::string& text) const override {
+    fail(ExitCode::kInput, "{}; restore the file, or begin a new run with --fresh", text);
   }
 
-  std::string file_;
-  json state_;
+  const std::string file_;
 };
 
 }  // namespace
@@ -135,7 +136,9 @@ std::string find_damage(const fs::path& directory) {
 }
 
 TrainingState read_training_state(const fs::path& directory) {
-  const StateReader reader(directory / models::kManifestFile);
+  const fs::path file = directory / models::kManifestFile;
+  const json saved = read_json(file);
+  const StateReader reader(saved, file.string());
   TrainingState state{.step = reader.count("step", kMostSteps),
                       .tokens = reader.count("tokens", kMostTrainedTokens),
                       .seconds = reader.seconds(),
@@ -144,7 +147,7 @@ TrainingState read_training_state(const fs::path& directory) {
                       .numerics = reader.numerics()};
   if (const auto named = models::step_of(directory); named && *named != state.step) {
     fail(ExitCode::kInput, "{}: \"step\" is {}, but the checkpoint is called step-{}; is it a copy of another?",
-         (directory / models::kManifestFile).string(), state.step, *named);
+         file.string(), state.step, *named);
   }
   return state;
 }
@@ -157,7 +160,7 @@ Recipe load_run_recipe(const fs::path& run) {
                               .values = read_training_state(checkpoint).recipe};
   try {
     return read_recipe(document);
-  } catch (const Error& error) {  // what is a usage error in a recipe is a damaged file here
+  } catch (const Error& error) {  // a usage error in a recipe, but a damaged file here
     throw Error(ExitCode::kInput, error.what());
   }
 }

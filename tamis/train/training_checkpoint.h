@@ -13,8 +13,8 @@
 
 namespace tamis::train {
 
-/// What a run must remember beside its tensors: trainer.json. There is no random state: everything drawn is a function
-/// of the seed and the step.
+/// The state of a run apart from its tensors, stored in trainer.json. It contains no random generator state, because
+/// all draws are functions of the seed and the step.
 struct TrainingState {
   int64_t step = 0;                                    // optimizer steps done
   int64_t tokens = 0;                                  // tokens trained on
@@ -24,25 +24,25 @@ struct TrainingState {
   nlohmann::json numerics = nlohmann::json::object();  // describe_numerics(); earlier versions did not record it
 };
 
-/// Writes the directory at once: config.json, model.safetensors, tokenizer.json, generation_config.json,
-/// optimizer.safetensors (exp_avg.NAME and exp_avg_sq.NAME for every tensor NAME of the model) and trainer.json, the
-/// manifest of all of them (models/manifest.h). Throws ExitCode::kStorage, leaving nothing.
+/// Writes the directory atomically: config.json, model.safetensors, tokenizer.json, generation_config.json,
+/// optimizer.safetensors (exp_avg.NAME and exp_avg_sq.NAME for every tensor NAME of the model) and trainer.json, which
+/// is also the manifest (tamis/models/manifest.h). Throws ExitCode::kStorage and then leaves no partial directory.
 void save_training_checkpoint(const std::filesystem::path& directory, const models::Model& model,
                               const AdamW& optimizer, const text::Tokenizer& tokenizer, const TrainingState& state);
 
-/// Why training cannot go on from a checkpoint ("model.safetensors: checksum differs"); empty when every checksum
-/// holds.
+/// Why training cannot resume from a checkpoint, such as "model.safetensors: checksum differs"; empty when it is
+/// intact.
 std::string find_damage(const std::filesystem::path& directory);
 
-/// What trainer.json says. Whoever forges it can make its checksums hold: every value is checked, and that `step` is
-/// the N of a directory called step-N. Throws ExitCode::kInput.
+/// Reads trainer.json. Valid checksums do not imply valid content, so every value is checked, and `step` must be the N
+/// of a directory named step-N. Throws ExitCode::kInput.
 TrainingState read_training_state(const std::filesystem::path& directory);
 
-/// The recipe of a run: its config.toml, or where that is missing what its newest checkpoint holds of it. Throws
-/// ExitCode::kInput when there is neither.
+/// The recipe of a run, from config.toml or, if that is missing, from its newest checkpoint. Throws ExitCode::kInput
+/// when there is neither.
 Recipe load_run_recipe(const std::filesystem::path& run);
 
-/// Fills the optimizer's moments. Throws ExitCode::kInput when a tensor is missing or has another shape.
+/// Loads the optimizer's moments. Throws ExitCode::kInput when a tensor is missing or has another shape.
 void restore_optimizer(const std::filesystem::path& directory, const models::Model& model, AdamW& optimizer);
 
 }  // namespace tamis::train

@@ -1,4 +1,4 @@
-// libFuzzer's side: tamis_fuzz --target=NAME CORPUS [-max_total_time=60 ...]
+// The entry points of libFuzzer: tamis_fuzz --target=NAME CORPUS [-max_total_time=60 ...]
 
 #include <cstdint>
 #include <cstdio>
@@ -14,7 +14,7 @@ const tamis::fuzz::Target* chosen = nullptr;
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
-  constexpr std::string_view kOption = "--target=";  // libFuzzer leaves options with two dashes alone
+  constexpr std::string_view kOption = "--target=";  // libFuzzer ignores options with two dashes
   for (int i = 1; i < *argc; ++i) {
     const std::string_view argument = (*argv)[i];
     if (!argument.starts_with(kOption)) continue;

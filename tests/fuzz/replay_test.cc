@@ -1,4 +1,4 @@
-// Gives every file of the corpora to its target: what fuzzing found once is not found again.
+// Runs every target on its corpus, which contains the inputs of earlier findings.
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 class Corpus : public ::testing::TestWithParam<Target> {};
 
-TEST_P(Corpus, HoldsNoFinding) {
+TEST_P(Corpus, HasNoFindings) {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(TAMIS_FUZZ_CORPUS "/" + GetParam().name)) {
     SCOPED_TRACE(entry.path().string());

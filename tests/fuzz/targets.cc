@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
   std::abort();
 }
 
-/// A file in memory with a path of its own.
+/// A file in memory that can be opened by path.
 class MemoryFile {
  public:
   explicit MemoryFile(std::string_view bytes) : descriptor_(memfd_create("input", MFD_CLOEXEC)) {
@@ -50,7 +50,7 @@ class MemoryFile {
   int descriptor_;
 };
 
-/// A directory for files that have to have a name.
+/// A temporary directory, for readers that need files with certain names.
 class Directory {
  public:
   Directory() {
@@ -72,27 +72,27 @@ class Directory {
   fs::path path_;
 };
 
-/// config.json: what is accepted is complete, and complete already.
+/// config.json: completing a completed configuration must not change it.
 void read_config(std::string_view bytes) {
   const nlohmann::json config = models::complete_config(parse_json(bytes, "config.json", /*most_levels=*/8));
-  if (models::complete_config(config) != config) found("a complete configuration is completed again");
+  if (models::complete_config(config) != config) found("completing a complete configuration changes it");
 }
 
 void read_tokenizer(std::string_view bytes) {
   const MemoryFile file(bytes);
   const auto tokenizer = text::load_tokenizer(file.path());
-  if (tokenizer->decode(tokenizer->encode("a\xff")) != "a\xff") found("another tokenizer than that of bytes");
+  if (tokenizer->decode(tokenizer->encode("a\xff")) != "a\xff") found("the tokenizer is not the byte tokenizer");
 }
 
 void read_safetensors(std::string_view bytes) {
   const MemoryFile file(bytes);
   const nn::SafetensorsFile tensors(file.path());
   for (const std::string& name : tensors.names()) {
-    if (tensors.tensor(name).sizes() != tensors.shape(name)) found("a tensor of another shape");
+    if (tensors.tensor(name).sizes() != tensors.shape(name)) found("a tensor has a shape that differs from its entry");
   }
 }
 
-/// trainer.json: its digests, and then its values as if the digests held.
+/// trainer.json: checks its digests, then reads its values even if the digests are wrong.
 void read_trainer(std::string_view bytes) {
   static const Directory directory;
   static const std::vector<std::string> kFiles = {"config.json", "model.safetensors"};
@@ -100,13 +100,13 @@ void read_trainer(std::string_view bytes) {
   directory.write("trainer.json", bytes);
   static_cast<void>(models::find_damage(directory.path(), kFiles));
   const train::TrainingState state = train::read_training_state(directory.path());
-  if (state.step < 0 || state.tokens < 0) found("steps or tokens below zero");
+  if (state.step < 0 || state.tokens < 0) found("negative steps or tokens");
   static const nlohmann::json kNow = train::to_json(train::Recipe());
   static_cast<void>(train::first_difference(state.recipe, kNow));
   static_cast<void>(train::load_run_recipe(directory.path()));
 }
 
-/// A recipe that is accepted comes back from what it is written as.
+/// An accepted recipe must be unchanged after writing and reading it again.
 void read_recipe(std::string_view bytes) {
   const MemoryFile file(bytes);
   const nlohmann::json recipe = train::to_json(train::load_recipe(file.path()));
@@ -132,9 +132,9 @@ std::span<const Target> targets() {
 
 void run(const Target& target, std::string_view bytes) try { target.read(bytes); } catch (const Error& error) {
   const std::string text = error.what();
-  if (text.find("json.exception") != std::string::npos) found("a text of the library: " + text);
+  if (text.find("json.exception") != std::string::npos) found("an error text of the JSON library: " + text);
   if (text.size() > 4000) found(fmt::format("a message of {} bytes", text.size()));
-  if (error.code() != ExitCode::kInput && error.code() != ExitCode::kUsage) found("another exit code: " + text);
+  if (error.code() != ExitCode::kInput && error.code() != ExitCode::kUsage) found("an unexpected exit code: " + text);
 }
 
 }  // namespace tamis::fuzz
