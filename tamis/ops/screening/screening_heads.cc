@@ -9,11 +9,13 @@
 #include <new>
 #include <numbers>
 
+#include "tamis/ops/screening/window.h"
+
 namespace tamis::ops {
 
-double screening_width(double s_w, std::optional<double> expand_beyond) {
-  const double width = std::exp(s_w) + 1;
-  return expand_beyond && width > *expand_beyond ? std::numeric_limits<double>::infinity() : width;
+double expanded_window(double s_w, std::optional<double> expand_beyond) {
+  const double window = window_tokens(s_w);
+  return expand_beyond && window > *expand_beyond ? std::numeric_limits<double>::infinity() : window;
 }
 
 template <typename Real>
@@ -21,36 +23,36 @@ PreparedHead<Real> prepare_head(double s_w, double s_r, int64_t key_dim, int64_t
                                 double mipe_threshold, std::optional<double> expand_beyond, bool mipe, bool tanh_norm,
                                 bool derivative) {
   constexpr double kPi = std::numbers::pi;
-  const double width = screening_width(s_w, expand_beyond);
+  const double window = expanded_window(s_w, expand_beyond);
   PreparedHead<Real> head;
   auto& constants = head.constants;
   constants.key_dim = key_dim;
   constants.value_dim = value_dim;
-  constants.span = width < static_cast<double>(keys) ? static_cast<int64_t>(std::ceil(width)) : keys;
-  constants.span = std::max<int64_t>(constants.span, 1);
+  constants.span = std::max<int64_t>(visible_span(window, keys), 1);
+  const double one_minus_r = acceptance_width(-s_r),
+               slack = 8 * static_cast<double>(std::numeric_limits<Real>::epsilon());
   constants.inverse_r = static_cast<Real>(std::min(1 + std::exp(-s_r), 1e30));
-  constants.one_minus_r = static_cast<Real>(1 / (1 + std::exp(s_r)));
-  const double slack = 8 * static_cast<double>(std::numeric_limits<Real>::epsilon());
-  constants.surely_rejected = static_cast<Real>(1 / (1 + std::exp(s_r)) - slack);
+  constants.one_minus_r = static_cast<Real>(one_minus_r);
+  constants.surely_rejected = static_cast<Real>(one_minus_r - slack);
   constants.tanh_norm = tanh_norm;
-  if (mipe && width < mipe_threshold) {
-    const double x = kPi * width / mipe_threshold;
+  if (mipe && window < mipe_threshold) {
+    const double x = kPi * window / mipe_threshold;
     const double phi = (std::cos(x) + 1) / 2;                          // (7)
     const double phi_slope = -std::sin(x) / 2 * kPi / mipe_threshold;  // d phi / d w
-    constants.mipe_step = kPi * phi / width;                           // (6)
+    constants.mipe_step = kPi * phi / window;                          // (6)
     head.turns.resize(2 * kernels::kTileKeys);
     for (int64_t i = 0; i < kernels::kTileKeys; ++i) {
       head.turns[i] = std::cos(static_cast<double>(i) * constants.mipe_step);
       head.turns[kernels::kTileKeys + i] = std::sin(static_cast<double>(i) * constants.mipe_step);
     }
     constants.turns = head.turns.data();
-    head.mipe_step_slope = kPi * (phi_slope - phi / width) / width * (width - 1);  // dw/ds_w = w - 1
+    head.mipe_step_slope = kPi * (phi_slope - phi / window) / window * (window - 1);  // dw/ds_w = w - 1
   }
-  if (std::isfinite(width)) {
+  if (std::isfinite(window)) {
     const size_t size = static_cast<size_t>(constants.span + 2 * kernels::kMaskPadding);
     head.softmask.resize(size);
     if (derivative) head.slope.resize(size);
-    kernels::fill_softmask(width, constants.span, head.softmask.data(), derivative ? head.slope.data() : nullptr);
+    kernels::fill_softmask(window, constants.span, head.softmask.data(), derivative ? head.slope.data() : nullptr);
     constants.softmask = head.softmask.data();
     if (derivative) constants.softmask_slope = head.slope.data();
   }

@@ -21,8 +21,8 @@ struct PreparedHead {
   double mipe_step_slope = 0;  // d mipe_step / d s_w
 };
 
-/// w = exp(s_w) + 1, infinite where it exceeds options.expand_beyond.
-double screening_width(double s_w, std::optional<double> expand_beyond);
+/// w in tokens, infinite where it exceeds `expand_beyond`.
+double expanded_window(double s_w, std::optional<double> expand_beyond);
 
 /// Turns a head's two scalars into what the kernels read, for sequences of `keys` keys.
 template <typename Real>

@@ -17,6 +17,7 @@
 #include "tamis/ops/screening/screening_heads.h"
 #include "tamis/ops/screening/screening_kernel.h"
 #include "tamis/ops/screening/screening_token_kernel.h"
+#include "tamis/ops/screening/window.h"
 
 namespace tamis::ops {
 namespace {
@@ -74,10 +75,8 @@ struct ScreeningState::Impl {
 
   /// Entries of the softmask table that a head of `capacity` keys has: none where the window is infinite.
   static int64_t softmask_size(const HeadStore& store, int64_t capacity) {
-    const double width = screening_width(store.s_w, store.expand_beyond);
-    if (!std::isfinite(width)) return 0;
-    const auto span = width < static_cast<double>(capacity) ? static_cast<int64_t>(std::ceil(width)) : capacity;
-    return span + 2 * kernels::kMaskPadding;
+    const double window = expanded_window(store.s_w, store.expand_beyond);
+    return std::isfinite(window) ? visible_span(window, capacity) + 2 * kernels::kMaskPadding : 0;
   }
 
   /// Makes room for the keys up to position `last`. When it throws, the head has the room that it had.
@@ -170,9 +169,9 @@ ScreeningState::ScreeningState(const Tensor& s_w_H, const Tensor& s_r_H, int64_t
     store.s_w = s_w.const_data_ptr<double>()[h];
     store.s_r = s_r.const_data_ptr<double>()[h];
     store.expand_beyond = options.expand_beyond;
-    const double width = screening_width(store.s_w, options.expand_beyond);
-    constexpr double kEndless = 1e12;  // a window that no sequence fills
-    const int64_t span = width < kEndless ? static_cast<int64_t>(std::ceil(width)) : kUnbounded;
+    constexpr int64_t kLongest = 1'000'000'000'000;  // tokens: no sequence fills a longer window
+    const int64_t seen = visible_span(expanded_window(store.s_w, options.expand_beyond), kLongest);
+    const int64_t span = seen < kLongest ? seen : kUnbounded;
     store.block = block_for_span(span);
     store.final_capacity = span < kUnbounded ? kernels::ring_capacity(span, store.block) : kUnbounded;
     impl_->heads.push_back(std::move(store));

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+// What the learned scalars of a screening head stand for, Eq. (4) of "Screening Is Enough". No torch.
+
+namespace tamis::ops {
+
+/// w = exp(s_w) + 1: a query sees keys less than w tokens before it. s_w may be infinite.
+inline double window_tokens(double s_w) {
+  return std::exp(s_w) + 1;
+}
+
+/// r = sigmoid(s_r), in [0, 1]: similarities up to 1 - r are rejected. 1 - r without cancellation is
+/// acceptance_width(-s_r).
+inline double acceptance_width(double s_r) {
+  return 1 / (1 + std::exp(-s_r));
+}
+
+/// Distances 0, 1, ... that a query sees among `keys` keys: min(ceil(w), keys).
+inline int64_t visible_span(double window, int64_t keys) {
+  return window < static_cast<double>(keys) ? static_cast<int64_t>(std::ceil(window)) : keys;
+}
+
+/// Keys that a query sees, its own included: the mean over the queries of a sequence of `length` tokens. Query t sees
+/// min(t + 1, ceil(w)).
+inline double mean_visible_keys(double window, int64_t length) {
+  const auto T = static_cast<double>(length), span = static_cast<double>(visible_span(window, length));
+  return (span * (span + 1) / 2 + (T - span) * span) / T;
+}
+
+}  // namespace tamis::ops
