@@ -20,6 +20,15 @@ at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight_
 /// contiguous. oneDNN needs the smaller of dy and x transposed, 512 rows at a time; memory for two more results.
 at::Tensor linear_weight_gradient(const at::Tensor& dy, const at::Tensor& x);
 
+/// Both gradients of Y = X W^T, with the bits of the two functions above.
+struct LinearGradients {
+  at::Tensor dx;     // [..., D]
+  at::Tensor dw_ED;  // [E, D], contiguous
+};
+
+/// Where bfloat16 is multiplied in float32, dy is widened once for both.
+LinearGradients linear_gradients(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight_ED);
+
 /// What becomes of the memory that a product is written to.
 enum class Into { kReplace, kAdd };
 

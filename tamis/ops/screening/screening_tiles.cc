@@ -77,8 +77,15 @@ struct ScreeningTiles : torch::autograd::Function<ScreeningTiles> {
                                   split_projections(dprojected, layout), wanted(2) ? u_BTHV : Tensor());
       if (wanted(2)) gradients[2] = linear_weight_gradient(dy, u);
     }
-    if (wanted(1)) gradients[1] = linear_weight_gradient(dprojected, x);
-    if (wanted(0)) gradients[0] = linear_input_gradient(dprojected, projection);
+    if (wanted(0) && wanted(1)) {
+      const auto [dx, dw] = linear_gradients(dprojected, x, projection);
+      gradients[0] = dx;
+      gradients[1] = dw;
+    } else if (wanted(1)) {
+      gradients[1] = linear_weight_gradient(dprojected, x);
+    } else if (wanted(0)) {
+      gradients[0] = linear_input_gradient(dprojected, projection);
+    }
     return gradients;
   }
 };
