@@ -6,6 +6,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "tamis/ops/checks.h"
 #include "tamis/ops/parallel.h"
 #include "tamis/ops/rows.h"
 #include "tamis/ops/scratch.h"
@@ -20,13 +21,6 @@ using kernels::whole_tiles;
 
 namespace {
 
-void check_like(const char* op, const char* name, const Tensor& x, const Tensor& q) {
-  TORCH_CHECK_VALUE(x.device() == q.device(), op, ": ", name, " must be on the device of q, ", q.device(),
-                    ", but is on ", x.device());
-  TORCH_CHECK_VALUE(x.scalar_type() == q.scalar_type(), op, ": ", name, " must have the dtype of q, ", q.scalar_type(),
-                    ", but has ", x.scalar_type());
-}
-
 /// Rows of whole vectors in float32, one after the other: as a decoding cache keeps them.
 bool lies_packed(const Tensor& x_BTHD) {
   const int64_t D = x_BTHD.size(3);
@@ -36,32 +30,10 @@ bool lies_packed(const Tensor& x_BTHD) {
 }  // namespace
 
 void check_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionRange& range) {
-  TORCH_CHECK_VALUE(q.dim() == 4, op, ": q must have 4 dimensions [B, T_q, H, K], but has ", q.sym_sizes());
-  TORCH_CHECK_VALUE(at::isFloatingType(q.scalar_type()), op, ": q must be floating point, but is ", q.scalar_type());
-  TORCH_CHECK_VALUE(q.sym_size(3) >= 1, op, ": q needs K >= 1 dimensions, but has the shape ", q.sym_sizes());
-  TORCH_CHECK_VALUE(k.dim() == 4 && k.sym_size(0) == q.sym_size(0) && k.sym_size(1) >= q.sym_size(1) &&
-                        k.sym_size(2) == q.sym_size(2) && k.sym_size(3) == q.sym_size(3),
-                    op, ": k must have the shape of q ", q.sym_sizes(), " or more positions, but has ", k.sym_sizes());
-  TORCH_CHECK_VALUE(v.dim() == 4 && v.sym_size(0) == k.sym_size(0) && v.sym_size(1) == k.sym_size(1) &&
-                        v.sym_size(2) == k.sym_size(2) && v.sym_size(3) >= 1,
-                    op, ": v must have the shape of k ", k.sym_sizes(), " up to the last dimension, but has ",
-                    v.sym_sizes());
-  check_like(op, "k", k, q);
-  check_like(op, "v", v, q);
+  check_queries_keys_values(op, q, k, v);
   TORCH_CHECK_VALUE(!range.window || *range.window >= 1, op, ": window must be at least 1, but is ",
                     range.window.value_or(0));
-  TORCH_CHECK_VALUE(range.key_start >= 0, op, ": key_start must not be negative, but is ", range.key_start);
-  if (range.document) {
-    const Tensor& document = *range.document;
-    TORCH_CHECK_VALUE(document.device() == q.device(), op, ": document must be on the device of q, ", q.device(),
-                      ", but is on ", document.device());
-    TORCH_CHECK_VALUE(at::isIntegralType(document.scalar_type(), /*includeBool=*/false), op,
-                      ": document must hold integers, but is ", document.scalar_type());
-    TORCH_CHECK_VALUE(
-        document.dim() == 2 && document.sym_size(0) == k.sym_size(0) && document.sym_size(1) == k.sym_size(1), op,
-        ": document must have the shape [", k.sym_size(0), ", ", k.sym_size(1), "] (B and T_k of k), but has ",
-        document.sym_sizes());
-  }
+  if (range.document) check_document(op, *range.document, k, "B and T_k of k");
 }
 
 Tensor visible_pairs(int64_t queries, int64_t keys, const AttentionRange& range, at::Device device) {

@@ -18,7 +18,6 @@ namespace tamis::ops {
 struct AttentionRange {
   std::optional<int64_t> window;       // keys, the query's own included; unset: all before it
   bool strict = false;                 // the query's own key is hidden
-  int64_t key_start = 0;               // absolute position of the first key: only bookkeeping
   std::optional<at::Tensor> document;  // int [B, T_k]: a query sees only keys of its own document
 };
 

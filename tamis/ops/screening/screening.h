@@ -11,7 +11,6 @@ namespace tamis::ops {
 struct ScreeningOptions {
   std::optional<at::Tensor> gate;       // gate_BTHV: u is multiplied by tanh(SiLU(gate)) on the way out
   double mipe_threshold = 256.0;        // w_th of Eq. (7), tokens; > 0
-  int64_t key_start = 0;                // absolute position of the first key (MiPE is relative: only bookkeeping)
   std::optional<double> expand_beyond;  // SWE: every window w > expand_beyond becomes infinite
   bool tanh_norm = true;                // false: u = h (ablation)
   std::string position = "mipe";        // "mipe" or "none" (ablation)

@@ -7,17 +7,23 @@
 #include "tamis/ops/attention.h"
 #include "tamis/ops/softmax_attention/softmax_attention.h"
 
-// What of the options the definition and the fused form read alike.
+// The scales of Scalable-Softmax in plain torch, and what they leave to the definition and the fused form.
 
 namespace tamis::ops {
 
-/// What multiplies the scores: one number, and one for each query and head ([B, T_q, H]).
-struct ScoreScale {
-  double scale;
-  std::optional<at::Tensor> query_scale;
+/// The options of tamis::_softmax_attention: what multiplies the scores, and which keys a query sees.
+struct ScaledAttentionOptions {
+  std::optional<at::Tensor> query_scale;  // [B, T_q, H], of the scores of each query; unset: 1
+  double scale = 1;                       // of every score
+  std::optional<int64_t> window;          // as SoftmaxAttentionOptions
+  std::optional<at::Tensor> document;     // as SoftmaxAttentionOptions
+
+  AttentionRange range() const { return {.window = window, .document = document}; }
 };
 
-AttentionRange range_of(const SoftmaxAttentionOptions& options);
+/// The options of the inner operator for those of softmax_attention.
+ScaledAttentionOptions scaled(const SoftmaxAttentionOptions& options, const at::Tensor& q_BTHK,
+                              const at::Tensor& k_BTHK);
 
 /// c_i = s ln n_i + b or s p_n + b, [B or 1, T_q, H], float32 or float64 as log_scale; nothing without log_scale.
 /// Differentiable.
@@ -34,8 +40,8 @@ at::Tensor position_scale_at(const at::Tensor& position_scale, const at::Tensor&
 namespace reference {
 
 /// softmax(scale query_scale q . k) v over the pairs that see each other, in plain torch.
-at::Tensor attend(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV, const ScoreScale& scale,
-                  const AttentionRange& range);
+at::Tensor scaled_attention(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
+                            const ScaledAttentionOptions& options);
 
 }  // namespace reference
 }  // namespace tamis::ops
