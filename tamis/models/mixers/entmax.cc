@@ -7,10 +7,8 @@
 namespace tamis::models {
 
 std::unique_ptr<Mixer> make_entmax(const StackConfig& config, at::Device device) {
-  const auto attend = [&config](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t key_start,
-                                const MixerCall&) {
-    return ops::entmax_attention(q, k, v, {.alpha = config.alpha, .key_start = key_start});
-  };
+  const auto attend = [&config](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t /*key_start*/,
+                                const MixerCall&) { return ops::entmax_attention(q, k, v, {.alpha = config.alpha}); };
   const auto attend_token = [&config](const ops::AttentionToken& token, int64_t, const MixerCall&) {
     ops::entmax_attention_token(token, config.alpha);
   };

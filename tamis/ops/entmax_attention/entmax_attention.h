@@ -12,7 +12,6 @@ struct EntmaxAttentionOptions {
   double alpha = 1.5;                  // from 1 (softmax) to 2 (sparsemax)
   std::optional<double> scale;         // of the scores; unset: 1 / sqrt(K)
   bool strict = false;                 // a query does not see its own key
-  int64_t key_start = 0;               // absolute position of the first key: the result does not depend on it
   std::optional<at::Tensor> document;  // int [B, T_k]: a query sees only keys of its own document
 };
 
@@ -47,10 +46,6 @@ namespace reference {
 /// The definition, in plain torch: any dtype and device, O(T^2) memory.
 at::Tensor entmax_attention(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
                             const EntmaxAttentionOptions& options = {});
-
-/// (alpha - 1) z - tau over the last dimension, where `visible`; -infinity elsewhere. Positive for the selected ones;
-/// at alpha 1 infinity: all of them. By bisection, to the precision of z; not differentiable.
-at::Tensor entmax_excess(const at::Tensor& z, const at::Tensor& visible, double alpha);
 
 }  // namespace reference
 }  // namespace tamis::ops

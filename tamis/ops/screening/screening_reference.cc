@@ -65,7 +65,7 @@ ScreeningRelevance screening_relevance(const at::Tensor& q_BTHK, const at::Tenso
   const auto dtype = widened(q_BTHK).scalar_type();
   const TileHead head = head_scalars(s_w_H, s_r_H, options);
 
-  // Only differences of positions matter, so key_start cancels and positions stay small.
+  // Only differences of positions matter: the first key has position 0.
   const at::Tensor position = at::arange(keys, s_w_H.options().dtype(at::kDouble));
   const at::Tensor q = rotated(unit(widened(q_BTHK)), position.slice(0, first_query), head.step);
   const at::Tensor k = rotated(unit(widened(k_BTHK)), position, head.step);

@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <optional>
 #include <tuple>
 
@@ -13,7 +12,6 @@ namespace tamis::ops {
 struct StickBreakingOptions {
   std::optional<double> scale;         // of the scores; unset: 1 / sqrt(K)
   bool strict = true;                  // the query's own key is hidden
-  int64_t key_start = 0;               // absolute position of the first key: changes nothing here
   std::optional<at::Tensor> document;  // int [B, T_k]: a query sees only keys of its own document
 };
 

@@ -1,16 +1,16 @@
 // Attention over selected keys, forward and backward but for the weights, which a mechanism gives. Included once per
 // instruction set.
 
-#if defined(TAMIS_KERNELS_SELECTION_PASSES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TAMIS_KERNELS_SELECTION_PASSES_INL_H_
-#undef TAMIS_KERNELS_SELECTION_PASSES_INL_H_
+#if defined(TAMIS_OPS_SELECTION_SELECTION_PASSES_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TAMIS_OPS_SELECTION_SELECTION_PASSES_KERNEL_INL_H_
+#undef TAMIS_OPS_SELECTION_SELECTION_PASSES_KERNEL_INL_H_
 #else
-#define TAMIS_KERNELS_SELECTION_PASSES_INL_H_
+#define TAMIS_OPS_SELECTION_SELECTION_PASSES_KERNEL_INL_H_
 #endif
 
 #include "hwy/highway.h"
 #include "tamis/kernels/attention-inl.h"
-#include "tamis/kernels/selection-inl.h"
+#include "tamis/ops/selection/selection_kernel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {

@@ -1,20 +1,20 @@
 // Attention over the keys that the threshold of alpha-entmax selects: lists of keys, and both passes but for the
 // weights, which a mechanism gives. Included once per instruction set.
 
-#include "tamis/kernels/selection.h"
+#include "tamis/ops/selection/selection_kernel.h"
 
-#if defined(TAMIS_KERNELS_SELECTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TAMIS_KERNELS_SELECTION_INL_H_
-#undef TAMIS_KERNELS_SELECTION_INL_H_
+#if defined(TAMIS_OPS_SELECTION_SELECTION_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TAMIS_OPS_SELECTION_SELECTION_KERNEL_INL_H_
+#undef TAMIS_OPS_SELECTION_SELECTION_KERNEL_INL_H_
 #else
-#define TAMIS_KERNELS_SELECTION_INL_H_
+#define TAMIS_OPS_SELECTION_SELECTION_KERNEL_INL_H_
 #endif
 
 #include <bit>
 
 #include "hwy/highway.h"
 #include "tamis/kernels/attention-inl.h"
-#include "tamis/kernels/entmax-inl.h"
+#include "tamis/ops/selection/selection_threshold_kernel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
