@@ -24,13 +24,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// Whether a panel's accepted pairs are cheaper together than one by one: by their part of all pairs of a wanted key
 /// and a query, as measured. A key that is not finite would make NaN of zeros times it: such panels go pair by pair.
 template <typename Real>
-HWY_INLINE bool IsDense(const ScreeningWalk<Real>& walk, const PanelTally& tally, const PanelSlots& slots,
+HWY_INLINE bool IsDense(const ScreeningPass<Real>& pass, const PanelTally& tally, const PanelSlots& slots,
                         int64_t count) {
   constexpr int64_t kLeastPairs = 64, kPairsPerAccepted = 12;
   const int64_t pairs = std::popcount(tally.wanted) * padded(count);
   if (tally.accepted < kLeastPairs || tally.accepted * kPairsPerAccepted < pairs) return false;
   for (uint64_t keys = tally.wanted; keys != 0; keys &= keys - 1) {
-    if (!std::isfinite(walk.ring.key_norm[slots(std::countr_zero(keys))])) return false;
+    if (!std::isfinite(pass.ring.key_norm[slots(std::countr_zero(keys))])) return false;
   }
   return true;
 }
@@ -55,7 +55,7 @@ class DensePanels {
   DensePanels(ScreeningBackward<Real>& backward, const BackwardScratch<Real>& rows, int64_t first_query, int64_t count,
               ScalarSums& scalars)
       : backward_(backward),
-        head_(backward.walk.head),
+        head_(backward.pass.head),
         rows_(rows),
         first_query_(first_query),
         count_(count),
@@ -66,7 +66,7 @@ class DensePanels {
   /// dq, sums of the keys and of the scalars for what the block accepts of the panel's `wanted` keys.
   HWY_NOINLINE void add(int64_t panel, uint64_t wanted, const PanelSlots& slots) {
     if (!prepared_) prepare();
-    const KeyRing<Real>& ring = backward_.walk.ring;
+    const KeyRing<Real>& ring = backward_.pass.ring;
     while (wanted != 0) {
       Keys keys;
       for (; wanted != 0 && keys.count < kTileKeys; wanted &= wanted - 1, ++keys.count) {
@@ -104,8 +104,8 @@ class DensePanels {
 
   /// A number that is equal for keys and queries of one document.
   Real document_of(int64_t position) const {
-    const ScreeningWalk<Real>& walk = backward_.walk;
-    return walk.document == nullptr ? Real{0} : walk.document[position - walk.key_origin];
+    const ScreeningPass<Real>& pass = backward_.pass;
+    return pass.document == nullptr ? Real{0} : pass.document[position - pass.key_origin];
   }
 
   HWY_INLINE void prepare() {

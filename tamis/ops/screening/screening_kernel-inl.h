@@ -1,4 +1,4 @@
-// The pieces that the forward and the backward walk share. Included once per instruction set.
+// The pieces that the forward and the backward pass share. Included once per instruction set.
 
 #include "tamis/ops/screening/screening_kernel.h"
 
@@ -29,10 +29,10 @@ HWY_INLINE const Real* SoftmaskOf(const ScreeningHead<Real>& head, int64_t dista
   return head.softmask + kMaskPadding + head.span - 1 - distance;
 }
 
-/// One panel's verdicts: for query i, bit l of accepted[i] says that key panel + l counts; then shortfall[i * 64 + l]
+/// One panel's screened: for query i, bit l of accepted[i] says that key panel + l counts; then shortfall[i * 64 + l]
 /// is (1 - s) / r and weight[i * 64 + l] is Trim times Softmask.
 template <typename Real>
-struct Verdicts {
+struct ScreenedPanel {
   uint64_t accepted[kBlockQueries];
   HWY_ALIGN Real shortfall[kBlockQueries * kPanelKeys];
   HWY_ALIGN Real weight[kBlockQueries * kPanelKeys];
@@ -100,31 +100,31 @@ HWY_INLINE uint64_t BitsOf(hn::Mask<LaneTag<Real>> mask) {
 template <typename Real>
 inline constexpr int64_t kQueryGroup = std::max<int64_t>(8 / (kTileKeys / hn::MaxLanes(LaneTag<Real>())), 1);
 
-/// The lanes whose key is of the query's document: keys key, key + 1, ...; query i of a walk up to `last`.
+/// The lanes whose key is of the query's document: keys key, key + 1, ...; query i of a pass up to `last`.
 template <typename Real>
-HWY_INLINE hn::Mask<LaneTag<Real>> OfSameDocument(const ScreeningWalk<Real>& walk, int64_t i, int64_t key) {
+HWY_INLINE hn::Mask<LaneTag<Real>> OfSameDocument(const ScreeningPass<Real>& pass, int64_t i, int64_t key) {
   const LaneTag<Real> d;
-  const Real* document = walk.document - walk.key_origin;
+  const Real* document = pass.document - pass.key_origin;
   // The last tile may reach past the last key, and the last group past the last query: masked out, never read.
-  const int64_t end = std::min(i + 1, walk.last);
+  const int64_t end = std::min(i + 1, pass.last);
   HWY_ALIGN Real keys[kTileKeys];
   for (int64_t l = 0; l < static_cast<int64_t>(hn::MaxLanes(d)); ++l) {
     const int64_t j = key + l;
-    keys[l] = j >= walk.key_origin && j < end ? document[j] : Real{-1};
+    keys[l] = j >= pass.key_origin && j < end ? document[j] : Real{-1};
   }
-  return hn::Eq(hn::Load(d, keys), hn::Set(d, i < walk.last ? document[i] : Real{-2}));
+  return hn::Eq(hn::Load(d, keys), hn::Set(d, i < pass.last ? document[i] : Real{-2}));
 }
 
 /// Eq. (8)-(11) for a group of queries and one tile of keys. kKeepShortfall: the backward pass wants (1 - s) / r too.
 /// kMasked: false where each of the keys counts as 1 for each of the queries.
 template <bool kKeepShortfall, bool kMasked, int64_t kGroup, typename Real>
-HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT rows, int64_t first_query,
+HWY_INLINE void ScreenTile(const ScreeningPass<Real>& pass, const Real* HWY_RESTRICT rows, int64_t first_query,
                            const Real* HWY_RESTRICT tile, int64_t key, uint64_t* HWY_RESTRICT accepted, int64_t offset,
                            Real* HWY_RESTRICT weights, Real* HWY_RESTRICT shortfalls) {
   const LaneTag<Real> d;
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   constexpr int64_t kVectors = kTileKeys / kWidth;
-  const ScreeningHead<Real>& head = walk.head;
+  const ScreeningHead<Real>& head = pass.head;
   const int64_t K = head.key_dim, width = padded(K);
   hn::Vec<LaneTag<Real>> s[kGroup][kVectors];
   const auto similarities = [&](auto stride) HWY_ATTR {
@@ -156,8 +156,8 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
         const auto m = hn::LoadU(d, softmask + x * kWidth);
         weight = hn::Mul(weight, m);  // (11)
         counts = hn::And(hn::Gt(m, zero), counts);
-        if (walk.document != nullptr) {
-          counts = hn::And(counts, OfSameDocument(walk, first_query + g, key + x * kWidth));
+        if (pass.document != nullptr) {
+          counts = hn::And(counts, OfSameDocument(pass, first_query + g, key + x * kWidth));
         }
       }
       bits |= BitsOf<Real>(counts) << (x * kWidth);
@@ -170,33 +170,33 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
 
 /// Brings in the values of a panel's keys that are wanted.
 template <typename Real>
-HWY_INLINE void StoreWantedValues(const ScreeningWalk<Real>& walk, uint64_t wanted, int64_t panel, const Slots& slots) {
+HWY_INLINE void StoreWantedValues(const ScreeningPass<Real>& pass, uint64_t wanted, int64_t panel, const Slots& slots) {
   int64_t missing[kPanelKeys], count = 0;
   for (; wanted != 0; wanted &= wanted - 1) {
     const int64_t key = panel + std::countr_zero(wanted);
     missing[count] = key;
-    count += walk.ring.ready[slots(key)] == 0 ? 1 : 0;
+    count += pass.ring.ready[slots(key)] == 0 ? 1 : 0;
   }
   StoreValues(
-      walk, count, [&](int64_t i) HWY_ATTR { return missing[i]; }, slots);
+      pass, count, [&](int64_t i) HWY_ATTR { return missing[i]; }, slots);
 }
 
 /// Screens the keys [panel, panel + 64) for `count` queries from `first_query` on, and brings in every value that one
 /// of them accepts.
 template <bool kKeepShortfall, typename Real>
-HWY_NOINLINE void ScreenPanel(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT q, int64_t first_query,
-                              int64_t count, int64_t panel, const Slots& slots, Verdicts<Real>& verdicts) {
-  const ScreeningHead<Real>& head = walk.head;
+HWY_NOINLINE void ScreenPanel(const ScreeningPass<Real>& pass, const Real* HWY_RESTRICT q, int64_t first_query,
+                              int64_t count, int64_t panel, const Slots& slots, ScreenedPanel<Real>& screened) {
+  const ScreeningHead<Real>& head = pass.head;
   const int64_t K = head.key_dim, width = padded(K), last_key = first_query + count;
-  const bool every_key_counts = head.softmask == nullptr && walk.document == nullptr;
-  std::fill_n(verdicts.accepted, kBlockQueries, uint64_t{0});
+  const bool every_key_counts = head.softmask == nullptr && pass.document == nullptr;
+  std::fill_n(screened.accepted, kBlockQueries, uint64_t{0});
   for (int64_t key = panel; key < std::min(panel + kPanelKeys, last_key); key += kTileKeys) {
-    const Real* tile = walk.ring.tiles + slots(key) / kTileKeys * K * kTileKeys;
+    const Real* tile = pass.ring.tiles + slots(key) / kTileKeys * K * kTileKeys;
     const auto screen = [&](auto masked, auto group, int64_t query) HWY_ATTR {
       const int64_t at = query * kPanelKeys + key - panel;
-      ScreenTile<kKeepShortfall, masked, group>(walk, q + query * width, first_query + query, tile, key,
-                                                verdicts.accepted + query, key - panel, verdicts.weight + at,
-                                                verdicts.shortfall + at);
+      ScreenTile<kKeepShortfall, masked, group>(pass, q + query * width, first_query + query, tile, key,
+                                                screened.accepted + query, key - panel, screened.weight + at,
+                                                screened.shortfall + at);
     };
     using Group = std::integral_constant<int64_t, kQueryGroup<Real>>;
     if (count == 1) {
@@ -212,8 +212,8 @@ HWY_NOINLINE void ScreenPanel(const ScreeningWalk<Real>& walk, const Real* HWY_R
     }
   }
   uint64_t wanted = 0;
-  for (int64_t i = 0; i < count; ++i) wanted |= verdicts.accepted[i];
-  StoreWantedValues(walk, wanted, panel, slots);
+  for (int64_t i = 0; i < count; ++i) wanted |= screened.accepted[i];
+  StoreWantedValues(pass, wanted, panel, slots);
 }
 
 /// Columns of a sum of rows that fit into registers, in vectors: few enough for 16 of them, and enough that a sum waits
@@ -261,10 +261,10 @@ HWY_INLINE void AddRows(uint64_t rows, const Real* HWY_RESTRICT factor, int64_t 
 /// h += sum of weight * value over the accepted keys of one query in a panel: the only place where the forward pass
 /// reads values.                                                                                                  (12)
 template <typename Real>
-HWY_INLINE void AddAccepted(const ScreeningWalk<Real>& walk, uint64_t accepted, const Real* HWY_RESTRICT weight,
+HWY_INLINE void AddAccepted(const ScreeningPass<Real>& pass, uint64_t accepted, const Real* HWY_RESTRICT weight,
                             const PanelSlots& slots, Real* HWY_RESTRICT h) {
-  const Real* HWY_RESTRICT values = walk.ring.values;
-  const int64_t width = padded(walk.head.value_dim);
+  const Real* HWY_RESTRICT values = pass.ring.values;
+  const int64_t width = padded(pass.head.value_dim);
   const PanelSlots slot = slots;  // in registers
   AddRows(
       accepted, weight, width, [&](int64_t l) HWY_ATTR { return values + slot(l) * width; }, h);
@@ -272,19 +272,19 @@ HWY_INLINE void AddAccepted(const ScreeningWalk<Real>& walk, uint64_t accepted, 
 
 /// The same for the queries of a block, `count` rows of h.
 template <typename Real>
-HWY_NOINLINE void AddPanel(const ScreeningWalk<Real>& walk, const Verdicts<Real>& verdicts, int64_t count,
+HWY_NOINLINE void AddPanel(const ScreeningPass<Real>& pass, const ScreenedPanel<Real>& screened, int64_t count,
                            const PanelSlots& slots, Real* HWY_RESTRICT h) {
-  const int64_t width = padded(walk.head.value_dim);
+  const int64_t width = padded(pass.head.value_dim);
   for (int64_t i = 0; i < count; ++i) {
-    if (verdicts.accepted[i] == 0) continue;
-    AddAccepted(walk, verdicts.accepted[i], verdicts.weight + i * kPanelKeys, slots, h + i * width);
+    if (screened.accepted[i] == 0) continue;
+    AddAccepted(pass, screened.accepted[i], screened.weight + i * kPanelKeys, slots, h + i * width);
   }
 }
 
 /// First tile that the block beginning at `first_query` can see.
 template <typename Real>
-HWY_INLINE int64_t FirstVisibleTile(const ScreeningWalk<Real>& walk, int64_t first_query) {
-  return std::max<int64_t>(0, first_query - walk.head.span + 1) / kTileKeys * kTileKeys;
+HWY_INLINE int64_t FirstVisibleTile(const ScreeningPass<Real>& pass, int64_t first_query) {
+  return std::max<int64_t>(0, first_query - pass.head.span + 1) / kTileKeys * kTileKeys;
 }
 
 /// For `count` rows h, n = |h|: the factor f = tanh(n) / n and, if wanted, slope = f'(n) / n = (1 - tanh(n)^2 - f) /
@@ -359,12 +359,12 @@ HWY_INLINE void ApplyGate(const Real* HWY_RESTRICT gate, int64_t width, Real fac
 
 /// out = u * tanh(SiLU(gate)), u = factor * h.                                                (14), (17), (18)
 template <typename Real>
-HWY_INLINE void Finish(const ScreeningWalk<Real>& walk, int64_t query, Real factor, Real* HWY_RESTRICT h,
+HWY_INLINE void Finish(const ScreeningPass<Real>& pass, int64_t query, Real factor, Real* HWY_RESTRICT h,
                        Real* HWY_RESTRICT gate) {
-  const int64_t row = query - walk.query_origin, width = padded(walk.head.value_dim);
-  if (walk.gate.data != nullptr) {
-    LoadRow(walk.gate, row, walk.head.value_dim, gate);
-    if (walk.out.storage == Storage::kBFloat16) {
+  const int64_t row = query - pass.query_origin, width = padded(pass.head.value_dim);
+  if (pass.gate.data != nullptr) {
+    LoadRow(pass.gate, row, pass.head.value_dim, gate);
+    if (pass.out.storage == Storage::kBFloat16) {
       ApplyGate<Accuracy::kBFloat16>(gate, width, factor, h);
     } else {
       ApplyGate<Accuracy::kFloat32>(gate, width, factor, h);
@@ -376,7 +376,7 @@ HWY_INLINE void Finish(const ScreeningWalk<Real>& walk, int64_t query, Real fact
       hn::StoreU(hn::Mul(hn::LoadU(d, h + at), scale), d, h + at);
     }
   }
-  StoreRow(h, walk.head.value_dim, walk.out, row);
+  StoreRow(h, pass.head.value_dim, pass.out, row);
 }
 
 }  // namespace tamis::kernels::HWY_NAMESPACE

@@ -6,7 +6,7 @@
 #include "tamis/kernels/rows.h"
 #include "tamis/ops/screening/screening_index_kernel.h"
 
-// Screening on raw pointers: no torch, no allocation, no threads in here. One call walks the queries of one head in
+// Screening on raw pointers: no torch, no allocation, no threads in here. One call passes the queries of one head in
 // order, so that the newest keys sit in a small ring that stays in the cache. Highway compiles the bodies for every
 // instruction set and picks at run time.
 //
@@ -15,11 +15,11 @@
 namespace tamis::kernels {
 
 inline constexpr int64_t kTileKeys = kLanes;  // keys of a tile: the lanes of a similarity vector
-inline constexpr int64_t kPanelKeys = 64;     // keys whose verdicts fit one 64-bit word
+inline constexpr int64_t kPanelKeys = 64;     // keys whose screened fit one 64-bit word
 inline constexpr int64_t kBlockQueries = 32;  // most queries that are answered together
 inline constexpr int64_t kMaskPadding = 64;   // zeros on either side of a softmask table
 
-/// What the walk needs to know of a head.
+/// What the pass needs to know of a head.
 template <typename Real>
 struct ScreeningHead {
   int64_t key_dim = 0;
@@ -41,7 +41,7 @@ template <typename Real>
 void fill_softmask(double width, int64_t span, Real* softmask, Real* slope);
 
 /// The newest keys of a head, unit length and rotated, and their unit-length values. Position j lives in slot
-/// j mod capacity. Values are brought in when a query first accepts their key, unless the walk is told to store all.
+/// j mod capacity. Values are brought in when a query first accepts their key, unless the pass is told to store all.
 template <typename Real>
 struct KeyRing {
   int64_t capacity = 0;      // keys, a multiple of kTileKeys, at least span - 1 + kBlockQueries + 2 kTileKeys
@@ -59,10 +59,10 @@ constexpr int64_t ring_capacity(int64_t span, int64_t block) {
   return (span - 1 + block + 2 * kTileKeys - 1) / kTileKeys * kTileKeys;
 }
 
-/// The inputs of a walk over queries [first, last). Row 0 of q, gate and out is position query_origin; row 0 of k and v
+/// The inputs of a pass over queries [first, last). Row 0 of q, gate and out is position query_origin; row 0 of k and v
 /// is position key_origin.
 template <typename Real>
-struct ScreeningWalk {
+struct ScreeningPass {
   ScreeningHead<Real> head;
   KeyRing<Real> ring;
   Rows q, k, v, gate;  // gate.data null: none
@@ -75,20 +75,20 @@ struct ScreeningWalk {
   int64_t packed = 0;             // keys before this position are in the ring already
   bool store_all_values = false;
   const Real* document = nullptr;  // [keys] document number of position j - key_origin; null: one document
-  Real* scratch = nullptr;         // walk_scratch(...) numbers
+  Real* scratch = nullptr;         // pass_scratch(...) numbers
   /// Older keys, grouped; null: none. Only where the ring keeps every key: span at least as long as the sequence.
   KeyIndex<Real>* index = nullptr;
-  SkippedWork* skipped = nullptr;  // counts; null: nobody asks
+  PassCounts* counts = nullptr;  // null: nothing is counted
 };
 
-/// Scratch numbers of a forward walk.
+/// Scratch numbers of a forward pass.
 constexpr int64_t forward_scratch(int64_t key_dim, int64_t value_dim) {
   return kBlockQueries * (padded(key_dim) + padded(value_dim)) + padded(value_dim);
 }
 
 /// Answers the queries and advances the ring to position `last`.
 template <typename Real>
-void screening_forward(const ScreeningWalk<Real>& walk);
+void screening_forward(const ScreeningPass<Real>& pass);
 
 /// What a block of queries accepts of a panel of 64 keys.
 struct PanelTally {
@@ -102,22 +102,22 @@ struct PanelTally {
   }
 };
 
-/// The gradients of a walk over queries [first, last), walk.out being the gradient of the result; `result` may be the
+/// The gradients of a pass over queries [first, last), pass.out being the gradient of the result; `result` may be the
 /// same memory. Key gradients gather in `sums` while their keys are in the ring and are written when no later query can
 /// see them.
 ///
-/// A head's queries may be split into stretches, each at least span - 1 long and a walk of its own. Keys before the
-/// first query then belong to the stretch before: what they receive here goes to `halo`. Keys that the next stretch can
+/// A head's queries may be split into chunks, each at least span - 1 long and a pass of its own. Keys before the
+/// first query then belong to the chunk before: what they receive here goes to `halo`. Keys that the next chunk can
 /// still see, the last span - 1, go to `tail`. finish_keys adds the two. A row of sums, halo and tail has padded(K) +
 /// padded(V) numbers, gradients of the rotated unit key and of the unit value.
 template <typename Real>
 struct ScreeningBackward {
-  ScreeningWalk<Real> walk;
+  ScreeningPass<Real> pass;
   Rows dq, dk, dv, dgate;
   Rows result;                         // of the forward pass, which this one has anyway; data null: nobody wants it
-  Real* halo = nullptr;                // [span - 1][...], row 0 is key walk.first - span + 1; null: first stretch
-  Real* tail = nullptr;                // [span - 1][...], row 0 is key walk.last - span + 1; null: last stretch
-  Real* sums = nullptr;                // [capacity][...], zero before and after the stretch
+  Real* halo = nullptr;                // [span - 1][...], row 0 is key pass.first - span + 1; null: first chunk
+  Real* tail = nullptr;                // [span - 1][...], row 0 is key pass.last - span + 1; null: last chunk
+  Real* sums = nullptr;                // [capacity][...], zero before and after the chunk
   Real* accepted_shortfall = nullptr;  // [block][accepted_capacity(span)]
   int32_t* accepted_key = nullptr;     // [block][accepted_capacity(span)]
   PanelTally* panels = nullptr;        // [panel_capacity(span)] what a block's queries accept of 64 keys each

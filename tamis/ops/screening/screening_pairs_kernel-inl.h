@@ -16,12 +16,12 @@ HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Scratch memory of a walk by name.
+/// Scratch memory of a pass by name.
 template <typename Real>
 struct BackwardScratch {
-  explicit BackwardScratch(const ScreeningWalk<Real>& walk) {
-    const int64_t keys = padded(walk.head.key_dim), values = padded(walk.head.value_dim);
-    q = walk.scratch;
+  explicit BackwardScratch(const ScreeningPass<Real>& pass) {
+    const int64_t keys = padded(pass.head.key_dim), values = padded(pass.head.value_dim);
+    q = pass.scratch;
     h = q + kBlockQueries * keys;
     dq = h + kBlockQueries * values;
     dh = dq + kBlockQueries * keys;
@@ -46,8 +46,8 @@ struct ScalarSums {
 
 /// Remembers the accepted keys of one query in a panel.
 template <typename Real>
-HWY_INLINE int64_t Remember(uint64_t accepted, const Real* HWY_RESTRICT shortfall, int64_t panel, int64_t count,
-                            Real* HWY_RESTRICT accepted_shortfall, int32_t* HWY_RESTRICT accepted_key) {
+HWY_INLINE int64_t RecordAccepted(uint64_t accepted, const Real* HWY_RESTRICT shortfall, int64_t panel, int64_t count,
+                                  Real* HWY_RESTRICT accepted_shortfall, int32_t* HWY_RESTRICT accepted_key) {
   for (; accepted != 0; accepted &= accepted - 1, ++count) {
     const int64_t l = std::countr_zero(accepted);
     accepted_shortfall[count] = shortfall[l];
@@ -63,7 +63,7 @@ class PairsBackward {
   PairsBackward(ScreeningBackward<Real>& backward, const BackwardScratch<Real>& rows, int64_t first_query,
                 const Slots& slots, ScalarSums& scalars)
       : backward_(backward),
-        head_(backward.walk.head),
+        head_(backward.pass.head),
         rows_(rows),
         first_query_(first_query),
         slots_(slots),
@@ -83,7 +83,7 @@ class PairsBackward {
       softmask_[e] = *SoftmaskOf(head_, distance);
       slope_[e] =
           head_.softmask_slope == nullptr ? Real{0} : head_.softmask_slope[kMaskPadding + head_.span - 1 - distance];
-      dweight_[e] = Dot(dh, backward_.walk.ring.values + slot_[e] * value_width, value_width);
+      dweight_[e] = Dot(dh, backward_.pass.ring.values + slot_[e] * value_width, value_width);
       if (++pairs_ == kTileKeys) flush();
     }
   }
@@ -120,7 +120,7 @@ class PairsBackward {
   HWY_INLINE void add_rows(const Real* HWY_RESTRICT weight, const Real* HWY_RESTRICT ds) {
     const LaneTag<Real> d;
     const int64_t key_width = padded(head_.key_dim), value_width = padded(head_.value_dim);
-    const Real* HWY_RESTRICT keys = backward_.walk.ring.rows;
+    const Real* HWY_RESTRICT keys = backward_.pass.ring.rows;
     for (int64_t e = 0, end = 0; e < pairs_; e = end) {
       while (end < pairs_ && query_[end] == query_[e]) ++end;
       const Real* HWY_RESTRICT q = rows_.q + query_[e] * key_width;

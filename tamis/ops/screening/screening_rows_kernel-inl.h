@@ -1,4 +1,4 @@
-// Rows of queries, keys and values on their way into a walk: unit length, rotated, transposed. Included once per
+// Rows of queries, keys and values on their way into a pass: unit length, rotated, transposed. Included once per
 // instruction set.
 
 #include "tamis/ops/screening/screening_kernel.h"
@@ -102,12 +102,12 @@ class PanelSlots {
 
 /// Brings the values of the keys key(0), key(1), ..., key(count - 1) into the ring, at unit length.
 template <typename Real, typename KeyOf>
-HWY_INLINE void StoreValues(const ScreeningWalk<Real>& walk, int64_t count, const KeyOf& key, const Slots& slots) {
-  const KeyRing<Real>& ring = walk.ring;
-  const int64_t V = walk.head.value_dim, width = padded(V);
+HWY_INLINE void StoreValues(const ScreeningPass<Real>& pass, int64_t count, const KeyOf& key, const Slots& slots) {
+  const KeyRing<Real>& ring = pass.ring;
+  const int64_t V = pass.head.value_dim, width = padded(V);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t slot = slots(key(i));
-    LoadRow(walk.v, key(i) - walk.key_origin, V, ring.values + slot * width);
+    LoadRow(pass.v, key(i) - pass.key_origin, V, ring.values + slot * width);
     ring.ready[slot] = 1;
   }
   NormalizeRows(
@@ -119,9 +119,9 @@ HWY_INLINE void StoreValues(const ScreeningWalk<Real>& walk, int64_t count, cons
 
 /// Rows [first, first + count) of queries or keys, unit length and rotated, one after the other.
 template <typename Real, typename Keep>
-HWY_INLINE void LoadUnitRows(const ScreeningWalk<Real>& walk, const Rows& rows, int64_t origin, int64_t first,
+HWY_INLINE void LoadUnitRows(const ScreeningPass<Real>& pass, const Rows& rows, int64_t origin, int64_t first,
                              int64_t count, Rotations<Real>& rotations, Real* HWY_RESTRICT unit, const Keep& keep) {
-  const int64_t K = walk.head.key_dim, width = padded(K);
+  const int64_t K = pass.head.key_dim, width = padded(K);
   rotations.cover(first, first + count);
   for (int64_t i = 0; i < count; ++i) LoadRow(rows, first + i - origin, K, unit + i * width);
   NormalizeRows(
@@ -164,14 +164,14 @@ HWY_INLINE void StoreKey(const Real* HWY_RESTRICT row, int64_t K, int64_t lane, 
 
 /// Brings the keys [first, last) into the ring: unit length, rotated, transposed. scratch: kBlockQueries rows.
 template <typename Real>
-HWY_INLINE void PackKeys(const ScreeningWalk<Real>& walk, int64_t first, int64_t last, Rotations<Real>& rotations,
+HWY_INLINE void PackKeys(const ScreeningPass<Real>& pass, int64_t first, int64_t last, Rotations<Real>& rotations,
                          Real* HWY_RESTRICT scratch) {
-  const KeyRing<Real>& ring = walk.ring;
-  const int64_t K = walk.head.key_dim, width = padded(K);
+  const KeyRing<Real>& ring = pass.ring;
+  const int64_t K = pass.head.key_dim, width = padded(K);
   for (; first < last; first += kBlockQueries) {
     const int64_t count = std::min(last - first, kBlockQueries);
     const Slots slots(first, ring.capacity);
-    LoadUnitRows(walk, walk.k, walk.key_origin, first, count, rotations, scratch, [&](int64_t i, double norm) HWY_ATTR {
+    LoadUnitRows(pass, pass.k, pass.key_origin, first, count, rotations, scratch, [&](int64_t i, double norm) HWY_ATTR {
       if (ring.rows != nullptr) ring.key_norm[slots(first + i)] = norm;
     });
     for (int64_t i = 0; i < count;) {
@@ -188,9 +188,9 @@ HWY_INLINE void PackKeys(const ScreeningWalk<Real>& walk, int64_t first, int64_t
       std::fill(ring.ready + slot, ring.ready + slot + keys, uint8_t{0});
       i += keys;
     }
-    if (walk.store_all_values) {
+    if (pass.store_all_values) {
       StoreValues(
-          walk, count, [&](int64_t i) HWY_ATTR { return first + i; }, slots);
+          pass, count, [&](int64_t i) HWY_ATTR { return first + i; }, slots);
     }
   }
 }
@@ -198,10 +198,10 @@ HWY_INLINE void PackKeys(const ScreeningWalk<Real>& walk, int64_t first, int64_t
 /// Queries [first, first + count) as unit rotated rows, zeros up to kBlockQueries; norm, if wanted, receives their
 /// denominators.
 template <typename Real>
-HWY_INLINE void LoadQueries(const ScreeningWalk<Real>& walk, int64_t first, int64_t count, Rotations<Real>& rotations,
+HWY_INLINE void LoadQueries(const ScreeningPass<Real>& pass, int64_t first, int64_t count, Rotations<Real>& rotations,
                             Real* HWY_RESTRICT q, double* HWY_RESTRICT norm = nullptr) {
-  const int64_t width = padded(walk.head.key_dim);
-  LoadUnitRows(walk, walk.q, walk.query_origin, first, count, rotations, q,
+  const int64_t width = padded(pass.head.key_dim);
+  LoadUnitRows(pass, pass.q, pass.query_origin, first, count, rotations, q,
                [&](int64_t i, double denominator) HWY_ATTR {
                  if (norm != nullptr) norm[i] = denominator;
                });
@@ -210,11 +210,11 @@ HWY_INLINE void LoadQueries(const ScreeningWalk<Real>& walk, int64_t first, int6
 
 /// Asks for the rows that the next block will begin with.
 template <typename Real>
-HWY_INLINE void PrefetchNextBlock(const ScreeningWalk<Real>& walk, int64_t first, int64_t count) {
-  const int64_t next = first + count, last = std::min(next + walk.block, walk.last);
-  PrefetchRows<Access::kRead>(walk.k, next - walk.key_origin, last - walk.key_origin, walk.head.key_dim);
-  PrefetchRows<Access::kRead>(walk.v, next - walk.key_origin, last - walk.key_origin, walk.head.value_dim);
-  PrefetchRows<Access::kRead>(walk.q, next - walk.query_origin, last - walk.query_origin, walk.head.key_dim);
+HWY_INLINE void PrefetchNextBlock(const ScreeningPass<Real>& pass, int64_t first, int64_t count) {
+  const int64_t next = first + count, last = std::min(next + pass.block, pass.last);
+  PrefetchRows<Access::kRead>(pass.k, next - pass.key_origin, last - pass.key_origin, pass.head.key_dim);
+  PrefetchRows<Access::kRead>(pass.v, next - pass.key_origin, last - pass.key_origin, pass.head.value_dim);
+  PrefetchRows<Access::kRead>(pass.q, next - pass.query_origin, last - pass.query_origin, pass.head.key_dim);
 }
 
 }  // namespace tamis::kernels::HWY_NAMESPACE

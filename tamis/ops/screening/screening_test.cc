@@ -160,8 +160,8 @@ TEST(Screening, ShortSumsOfValuesHaveExactGradients) {
   }
 }
 
-TEST(Screening, LongStretchesShareTheirBoundaryKeys) {
-  // Longer than a stretch of the backward pass (1,024 queries at this window), so that halo and tail meet.
+TEST(Screening, LongChunkesShareTheirBoundaryKeys) {
+  // Longer than a chunk of the backward pass (1,024 queries at this window), so that halo and tail meet.
   expect_accurate({1, 2200, 4, 8, {100, 30.5}, {0.5}}, 10);
 }
 

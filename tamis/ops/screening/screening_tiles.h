@@ -34,7 +34,7 @@ enum class Keep {
 
 /// What all tiles of a layer give together, Eq. (2) and (15)-(18): W_O u, u = screening() of the parts of W_P x, T_q =
 /// T_k. Output and gradients have the bits of ops::linear and screening() one after the other, whatever is kept, but
-/// for the gradient of W_O: u is never kept, the backward walk of screening makes it again, up to rounding.
+/// for the gradient of W_O: u is never kept, the backward pass of screening makes it again, up to rounding.
 ///
 /// x        [B, T, D], dtype and device of the matrices; s_w and s_r as for screening()
 /// options  as for screening(); the gate is the layout's, options.gate is not used

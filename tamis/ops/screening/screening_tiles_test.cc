@@ -88,7 +88,7 @@ TEST(ScreeningTiles, IsScreeningOfTheParts) {
 }
 
 TEST(ScreeningTiles, IsScreeningOfThePartsInEveryShape) {
-  expect_screening_of_the_parts({.B = 1, .T = 2500, .widest = 5});    // several stretches share keys
+  expect_screening_of_the_parts({.B = 1, .T = 2500, .widest = 5});    // several chunks share keys
   expect_screening_of_the_parts({.B = 1, .T = 2500, .widest = 7.5});  // a window of 1,809 tokens
   expect_screening_of_the_parts({.widest = 95});                      // endless
   expect_screening_of_the_parts({.B = 0});
@@ -123,7 +123,7 @@ TEST(ScreeningTiles, IsAsAccurateAsPlainTorch) {
   expect_as_accurate_as_plain({.gate = false, .options = {.tanh_norm = false}});
 }
 
-/// The result that the backward walk makes again, beside that of the forward pass: rounded once more after sums of
+/// The result that the backward pass makes again, beside that of the forward pass: rounded once more after sums of
 /// other lengths, so a neighbouring number at most in bfloat16.
 TEST(ScreeningTiles, TheResultIsMadeAgainInEveryDtype) {
   for (const bool gate : {true, false}) {
