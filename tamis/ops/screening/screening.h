@@ -67,10 +67,11 @@ at::Tensor screening(const ScreeningProjections& in, const at::Tensor& s_w_H, co
                      const ScreeningOptions& options = {});
 
 /// Writes the gradients of q, k, v and gate into `gradients`, whose last dimensions must be adjacent, and returns those
-/// of s_w and s_r. grad_BTHV is that of the result. Where `result_BTHV` is defined (shape and dtype of the result, last
-/// dimension adjacent, no number twice; it may be grad_BTHV itself), it becomes the result once more, up to rounding:
-/// the backward pass sums blocks of other lengths, and makes the gate more exactly than a bfloat16 result needs. That
-/// costs nothing where there is a fused form, else a forward pass. Below autograd: nothing records.
+/// of s_w and s_r. grad_BTHV is the gradient of the result. If `result_BTHV` is defined (shape and dtype of the result,
+/// last dimension adjacent, no overlapping memory; it may be grad_BTHV itself), the result is written to it once more,
+/// equal up to rounding: the backward pass sums blocks of other lengths, and computes the gate more precisely than a
+/// bfloat16 result needs. This is free where there is a fused form and costs a forward pass elsewhere. Below autograd:
+/// nothing is recorded.
 std::pair<at::Tensor, at::Tensor> screening_backward_into(const at::Tensor& grad_BTHV, const ScreeningProjections& in,
                                                           const at::Tensor& s_w_H, const at::Tensor& s_r_H,
                                                           const ScreeningOptions& options,

@@ -1,6 +1,6 @@
-// The backward pass. It repeats the forward pass block by block and then goes through the accepted pairs of the block:
-// one by one where there are few of them, panel by panel where there are many. A key that every query of the block
-// rejects costs nothing here and its value is not read.
+// The backward pass. It repeats the forward pass block by block and then processes the accepted pairs of the block: one
+// by one where there are few, panel by panel where there are many. The value of a key that every query of the block
+// rejects is not read.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tamis/ops/screening/screening_backward_kernel.cc"
@@ -12,8 +12,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 
-/// From the gradient of out = tanh(|h|)/|h| h * G, G = tanh(SiLU(gate)), to dh; writes dgate, and out where it is
-/// wanted. factor and slope are those of TanhNormFactors.
+/// dh from the gradient of out = tanh(|h|)/|h| h * G, G = tanh(SiLU(gate)). Writes dgate and, if given, out. factor and
+/// slope are those of TanhNormFactors.
 template <typename Real>
 HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t query, Real factor, Real slope,
                                const Real* HWY_RESTRICT h, Real* HWY_RESTRICT dh, Real* HWY_RESTRICT gate,
@@ -46,7 +46,7 @@ HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t 
     for (int64_t at = 0; at < width; at += kWidth) hn::StoreU(hn::Mul(hn::LoadU(d, h + at), scale), d, result + at);
   }
   if (backward.result.data != nullptr) StoreRow(result, V, backward.result, row);
-  if (factor == Real{1}) return;  // no TanhNorm, or h so short that u = h
+  if (factor == Real{1}) return;  // no TanhNorm, or u = h as h is short
   // u = f h, f = tanh(n) / n: dh = f du + f'(n) / n (h . du) h.
   const auto along = hn::Set(d, slope * Dot(h, dh, width));
   for (int64_t at = 0; at < width; at += hn::MaxLanes(d)) {
@@ -55,7 +55,7 @@ HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t 
   }
 }
 
-/// dq of one query: undoes normalisation and rotation. q is the unit rotated row, norm its denominator.
+/// dq of one query: inverts rotation and normalisation. q is the normalised and rotated row, norm its norm before.
 template <typename Real>
 HWY_INLINE void FinishQuery(const ScreeningBackward<Real>& backward, const Rotations<Real>& rotations, int64_t query,
                             const Real* HWY_RESTRICT q, double norm, Real* HWY_RESTRICT dq) {
@@ -65,15 +65,15 @@ HWY_INLINE void FinishQuery(const ScreeningBackward<Real>& backward, const Rotat
   StoreRow(dq, pass.head.key_dim, backward.dq, query - pass.query_origin);
 }
 
-/// A unit row and the denominator that made it one.
+/// A normalised row and its norm before.
 template <typename Real>
 struct UnitRow {
   const Real* row;
   double norm;
 };
 
-/// dk and dv of one key from its sums, which are gradients of the rotated unit key and of the unit value. `key_row` and
-/// `value_row` give these, and are asked only where there is a gradient: nobody reads a key that no query accepted.
+/// dk and dv of one key from its sums, the gradients of the rotated unit key and of the unit value. `key_row` and
+/// `value_row` load these; they are called only if a query accepted the key.
 template <typename Real, typename KeyRow, typename ValueRow>
 HWY_INLINE void FinishKey(const ScreeningBackward<Real>& backward, const Rotations<Real>& rotations, int64_t key,
                           Real* HWY_RESTRICT sums, const KeyRow& key_row, const ValueRow& value_row) {
@@ -90,7 +90,7 @@ HWY_INLINE void FinishKey(const ScreeningBackward<Real>& backward, const Rotatio
   StoreRow(dvalue, V, backward.dv, index);
 }
 
-/// Keys [first, last) that no later query of this pass can see: written, or handed to the neighbouring pass.
+/// Writes the gradients of keys [first, last), which no later query of this pass sees, or stores them in halo or tail.
 template <typename Real>
 HWY_INLINE void RetireKeys(const ScreeningBackward<Real>& backward, int64_t first, int64_t last, bool to_tail) {
   const ScreeningPass<Real>& pass = backward.pass;
@@ -121,8 +121,8 @@ HWY_INLINE void RetireKeys(const ScreeningBackward<Real>& backward, int64_t firs
   }
 }
 
-/// Asks for the rows that the block will want at its end, where it retires the keys [first_key, last_key), and for
-/// those that the next one begins with.
+/// Prefetches the rows that the block uses at its end, where it retires the keys [first_key, last_key), and those that
+/// the next block reads first.
 template <typename Real>
 HWY_INLINE void PrefetchBlock(const ScreeningBackward<Real>& backward, int64_t first, int64_t count, int64_t first_key,
                               int64_t last_key) {
@@ -140,8 +140,8 @@ HWY_INLINE void PrefetchBlock(const ScreeningBackward<Real>& backward, int64_t f
   PrefetchNextBlock(pass, first, count);
 }
 
-/// The queries [first, first + count) of a pass: h once more, and which pairs count. A panel's pairs are remembered one
-/// by one, or it is marked as dense.
+/// The queries [first, first + count) of a pass: h once more, and the accepted pairs. The pairs of a panel are recorded
+/// one by one, or the panel is marked as dense.
 template <typename Real>
 class Block {
  public:
@@ -182,10 +182,10 @@ class Block {
       PanelTally& tally = backward_.panels[panel(key)];
       tally.dense = IsDense(pass_, tally, slots_of(key), count_);
     }
-    if (indexed > 0) forget_dense();
+    if (indexed > 0) remove_dense();
   }
 
-  /// dq, what the block adds to the sums of keys, and what its pairs add to those of the scalars. dh must be there.
+  /// dq, and what the block adds to the sums of keys and scalars. dh must be known.
   HWY_INLINE void add_gradients() {
     std::fill_n(scratch_.dq, kBlockQueries * padded(pass_.head.key_dim), Real{0});
     ScalarSums scalars;
@@ -216,8 +216,8 @@ class Block {
                        backward_.accepted_key + i * capacity_);
   }
 
-  /// Pairs that the index found before it was known that their panel is dense.
-  HWY_INLINE void forget_dense() {
+  /// Removes pairs that the index found before their panel was marked as dense.
+  HWY_INLINE void remove_dense() {
     for (int64_t i = 0; i < count_; ++i) {
       Real* shortfall = backward_.accepted_shortfall + i * capacity_;
       int32_t* key = backward_.accepted_key + i * capacity_;

@@ -1,4 +1,5 @@
-// The pieces that the forward and the backward pass share. Included once per instruction set.
+// Eq. (8)-(18) of screening, shared by the forward pass, the backward pass and decoding: similarities, Trim, Softmask,
+// the sum of accepted values, TanhNorm and gate. Included once per instruction set.
 
 #include "tamis/ops/screening/screening_kernel.h"
 
@@ -29,8 +30,8 @@ HWY_INLINE const Real* SoftmaskOf(const ScreeningHead<Real>& head, int64_t dista
   return head.softmask + kMaskPadding + head.span - 1 - distance;
 }
 
-/// One panel's screened: for query i, bit l of accepted[i] says that key panel + l counts; then shortfall[i * 64 + l]
-/// is (1 - s) / r and weight[i * 64 + l] is Trim times Softmask.
+/// One panel and the queries of a block. Bit l of accepted[i], the accept mask of query i, says that it accepts key
+/// panel + l; then shortfall[i * 64 + l] is (1 - s) / r and weight[i * 64 + l] is Trim times Softmask.
 template <typename Real>
 struct ScreenedPanel {
   uint64_t accepted[kBlockQueries];
@@ -38,9 +39,9 @@ struct ScreenedPanel {
   HWY_ALIGN Real weight[kBlockQueries * kPanelKeys];
 };
 
-/// s[g] += row g . key of every lane. Two chains of half the dimensions each: half the rounding of one long chain,
-/// which Trim would amplify by 1/r. row(g) and tile(g) may be the same for all g: the group hides the latency of the
-/// sums.
+/// s[g] = row(g) . key, one key of tile(g) per lane. Two sums of half the dimensions each have half the rounding error
+/// of one long sum, which Trim would amplify by 1/r. row(g) and tile(g) may be the same for all g: the group hides the
+/// latency of the sums.                                                                                  (8)
 template <int64_t kGroup, int64_t kVectors, typename Real, typename Row, typename Tile>
 HWY_INLINE void Similarities(int64_t K, const Row& row, const Tile& tile,
                              hn::Vec<LaneTag<Real>> (&s)[kGroup][kVectors]) {
@@ -67,7 +68,7 @@ HWY_INLINE void Similarities(int64_t K, const Row& row, const Tile& tile,
   }
 }
 
-/// Trim of 16 similarities, one vector of them at a time.                                               (8), (9)
+/// Trim of a vector of similarities: shortfall = (1 - s) / r, trim = max(1 - shortfall, 0).              (9)
 template <typename Real>
 HWY_INLINE void TrimLanes(const ScreeningHead<Real>& head, hn::Vec<LaneTag<Real>> s, hn::Vec<LaneTag<Real>>& shortfall,
                           hn::Vec<LaneTag<Real>>& trim) {
@@ -77,9 +78,9 @@ HWY_INLINE void TrimLanes(const ScreeningHead<Real>& head, hn::Vec<LaneTag<Real>
   trim = PositivePart(d, hn::Sub(one, shortfall));
 }
 
-/// Whether one of 16 similarities may be accepted; a NaN similarity may.
+/// Whether one of 16 similarities may be accepted; a NaN may.
 template <int64_t kVectors, typename Real>
-HWY_INLINE bool AnyMayCount(const ScreeningHead<Real>& head, const hn::Vec<LaneTag<Real>> (&s)[kVectors]) {
+HWY_INLINE bool AnyMayBeAccepted(const ScreeningHead<Real>& head, const hn::Vec<LaneTag<Real>> (&s)[kVectors]) {
   const LaneTag<Real> d;
   bool none = true;
   for (int64_t x = 0; x < kVectors; ++x) {
@@ -88,24 +89,24 @@ HWY_INLINE bool AnyMayCount(const ScreeningHead<Real>& head, const hn::Vec<LaneT
   return !none;
 }
 
-/// The lanes of a mask as bits.
+/// The lanes of a mask as bits of an integer.
 template <typename Real>
 HWY_INLINE uint64_t BitsOf(hn::Mask<LaneTag<Real>> mask) {
-  uint8_t bytes[8];  // those that hold no lane are not written
+  uint8_t bytes[8];  // bytes without a lane are not written
   hn::StoreMaskBits(LaneTag<Real>(), mask, bytes);
   return hn::MaxLanes(LaneTag<Real>()) <= 8 ? bytes[0] : static_cast<uint64_t>(bytes[0] | (bytes[1] << 8));
 }
 
-/// Queries that are screened together: their similarities fill 8 registers.
+/// Queries that ScreenTile processes together: their similarities fill 8 registers.
 template <typename Real>
 inline constexpr int64_t kQueryGroup = std::max<int64_t>(8 / (kTileKeys / hn::MaxLanes(LaneTag<Real>())), 1);
 
-/// The lanes whose key is of the query's document: keys key, key + 1, ...; query i of a pass up to `last`.
+/// The lanes of keys key, key + 1, ... that are of the document of query i.
 template <typename Real>
 HWY_INLINE hn::Mask<LaneTag<Real>> OfSameDocument(const ScreeningPass<Real>& pass, int64_t i, int64_t key) {
   const LaneTag<Real> d;
   const Real* document = pass.document - pass.key_origin;
-  // The last tile may reach past the last key, and the last group past the last query: masked out, never read.
+  // The last tile may extend past the last key, and the last group past the last query: these lanes are not read.
   const int64_t end = std::min(i + 1, pass.last);
   HWY_ALIGN Real keys[kTileKeys];
   for (int64_t l = 0; l < static_cast<int64_t>(hn::MaxLanes(d)); ++l) {
@@ -115,8 +116,8 @@ HWY_INLINE hn::Mask<LaneTag<Real>> OfSameDocument(const ScreeningPass<Real>& pas
   return hn::Eq(hn::Load(d, keys), hn::Set(d, i < pass.last ? document[i] : Real{-2}));
 }
 
-/// Eq. (8)-(11) for a group of queries and one tile of keys. kKeepShortfall: the backward pass wants (1 - s) / r too.
-/// kMasked: false where each of the keys counts as 1 for each of the queries.
+/// Eq. (8)-(11) for a group of queries and one tile of keys: accept masks and weights. kKeepShortfall: (1 - s) / r too,
+/// for the backward pass. kMasked: false if m = 1 for all pairs.
 template <bool kKeepShortfall, bool kMasked, int64_t kGroup, typename Real>
 HWY_INLINE void ScreenTile(const ScreeningPass<Real>& pass, const Real* HWY_RESTRICT rows, int64_t first_query,
                            const Real* HWY_RESTRICT tile, int64_t key, uint64_t* HWY_RESTRICT accepted, int64_t offset,
@@ -138,16 +139,16 @@ HWY_INLINE void ScreenTile(const ScreeningPass<Real>& pass, const Real* HWY_REST
   }
 
   bool none = true;
-  for (int64_t g = 0; g < kGroup; ++g) none = !AnyMayCount(head, s[g]) && none;
-  if (none) return;  // as in most tiles; for the group at once, as a branch for every query is seldom foreseen
+  for (int64_t g = 0; g < kGroup; ++g) none = !AnyMayBeAccepted(head, s[g]) && none;
+  if (none) return;  // as in most tiles; one branch for the group, as one for each query would be mispredicted
 
   const auto zero = hn::Zero(d);
   for (int64_t g = 0; g < kGroup; ++g) {
     const Real* softmask = kMasked ? SoftmaskOf(head, first_query + g - key) : nullptr;
     uint64_t bits = 0;
     for (int64_t x = 0; x < kVectors; ++x) {
-      // A NaN similarity stays NaN and is accepted, so that it shows in the result. Lanes outside the window may hold
-      // anything; their softmask is 0.
+      // A NaN similarity stays NaN and is accepted, so that it shows in the result. Lanes outside the window hold any
+      // number; their softmask is 0.
       hn::Vec<LaneTag<Real>> shortfall, trim;
       TrimLanes(head, s[g][x], shortfall, trim);
       auto weight = hn::Mul(trim, trim);
@@ -168,7 +169,7 @@ HWY_INLINE void ScreenTile(const ScreeningPass<Real>& pass, const Real* HWY_REST
   }
 }
 
-/// Brings in the values of a panel's keys that are wanted.
+/// Loads the values of the `wanted` keys of a panel into the ring.
 template <typename Real>
 HWY_INLINE void StoreWantedValues(const ScreeningPass<Real>& pass, uint64_t wanted, int64_t panel, const Slots& slots) {
   int64_t missing[kPanelKeys], count = 0;
@@ -181,8 +182,8 @@ HWY_INLINE void StoreWantedValues(const ScreeningPass<Real>& pass, uint64_t want
       pass, count, [&](int64_t i) HWY_ATTR { return missing[i]; }, slots);
 }
 
-/// Screens the keys [panel, panel + 64) for `count` queries from `first_query` on, and brings in every value that one
-/// of them accepts.
+/// Screens the keys [panel, panel + 64) for `count` queries from `first_query` on, and loads the values of the accepted
+/// keys.
 template <bool kKeepShortfall, typename Real>
 HWY_NOINLINE void ScreenPanel(const ScreeningPass<Real>& pass, const Real* HWY_RESTRICT q, int64_t first_query,
                               int64_t count, int64_t panel, const Slots& slots, ScreenedPanel<Real>& screened) {
@@ -206,7 +207,7 @@ HWY_NOINLINE void ScreenPanel(const ScreeningPass<Real>& pass, const Real* HWY_R
     } else {
       for (int64_t query = 0; query < count; query += Group()) {
         const int64_t first_of_group = first_query + query, last_of_group = first_of_group + Group() - 1;
-        if (key > last_of_group || key + kTileKeys <= first_of_group - head.span + 1) continue;  // nobody sees it
+        if (key > last_of_group || key + kTileKeys <= first_of_group - head.span + 1) continue;  // no query sees it
         screen(std::true_type(), Group(), query);
       }
     }
@@ -216,12 +217,12 @@ HWY_NOINLINE void ScreenPanel(const ScreeningPass<Real>& pass, const Real* HWY_R
   StoreWantedValues(pass, wanted, panel, slots);
 }
 
-/// Columns of a sum of rows that fit into registers, in vectors: few enough for 16 of them, and enough that a sum waits
-/// for nothing.
+/// Vectors of a sum of rows that are kept in registers: at most half of 16, and enough to hide the latency of an
+/// addition.
 inline constexpr int kSumVectors = 8;
 
-/// out += sum of factor[l] * row(l) over the bits l of `rows`, kVectors vectors of columns. They are summed by
-/// themselves first: two short sums round less than one long one.
+/// out += sum of factor[l] * row(l) over the bits l of `rows`, kVectors vectors of columns. The sum is formed apart and
+/// then added: two short sums have a smaller rounding error than one long sum.
 template <int kVectors, typename Real, typename RowOf>
 HWY_INLINE void AddRowsColumns(uint64_t rows, const Real* HWY_RESTRICT factor, const RowOf& row,
                                Real* HWY_RESTRICT out) {
@@ -245,7 +246,8 @@ template <typename Real, typename RowOf>
 HWY_INLINE void AddRows(uint64_t rows, const Real* HWY_RESTRICT factor, int64_t width, const RowOf& row,
                         Real* HWY_RESTRICT out) {
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
-  constexpr int kRest = std::min<int64_t>(kTileKeys / kWidth, 4);  // vectors that every padded row is a multiple of
+  constexpr int kRest =
+      std::min<int64_t>(kTileKeys / kWidth, 4);  // every padded row is a multiple of this many vectors
   const auto add = [&](auto vectors, int64_t at) HWY_ATTR {
     AddRowsColumns<vectors>(
         rows, factor, [&](int64_t l) HWY_ATTR { return row(l) + at; }, out + at);
@@ -258,14 +260,14 @@ HWY_INLINE void AddRows(uint64_t rows, const Real* HWY_RESTRICT factor, int64_t 
   for (; at < width; at += kRest * kWidth) add(std::integral_constant<int, kRest>(), at);
 }
 
-/// h += sum of weight * value over the accepted keys of one query in a panel: the only place where the forward pass
-/// reads values.                                                                                                  (12)
+/// h += sum of weight * value over the accepted keys of one query in a panel. The forward pass reads values only here.
+///                                                                                                     (12)
 template <typename Real>
 HWY_INLINE void AddAccepted(const ScreeningPass<Real>& pass, uint64_t accepted, const Real* HWY_RESTRICT weight,
                             const PanelSlots& slots, Real* HWY_RESTRICT h) {
   const Real* HWY_RESTRICT values = pass.ring.values;
   const int64_t width = padded(pass.head.value_dim);
-  const PanelSlots slot = slots;  // in registers
+  const PanelSlots slot = slots;  // a copy, which stays in registers
   AddRows(
       accepted, weight, width, [&](int64_t l) HWY_ATTR { return values + slot(l) * width; }, h);
 }
@@ -281,15 +283,15 @@ HWY_NOINLINE void AddPanel(const ScreeningPass<Real>& pass, const ScreenedPanel<
   }
 }
 
-/// First tile that the block beginning at `first_query` can see.
+/// The first tile that a block beginning at `first_query` sees.
 template <typename Real>
 HWY_INLINE int64_t FirstVisibleTile(const ScreeningPass<Real>& pass, int64_t first_query) {
   return std::max<int64_t>(0, first_query - pass.head.span + 1) / kTileKeys * kTileKeys;
 }
 
-/// For `count` rows h, n = |h|: the factor f = tanh(n) / n and, if wanted, slope = f'(n) / n = (1 - tanh(n)^2 - f) /
-/// n^2. At h = 0 they are 1 and -2/3; near it the slope's digits would cancel, and -2/3 is as good. Without TanhNorm
-/// the factor is 1 and the slope is not made.                                                               (13), (14)
+/// For `count` rows h, n = |h|: the factor f = tanh(n) / n and, if `slope` is given, f'(n) / n = (1 - tanh(n)^2 - f) /
+/// n^2. At h = 0 they are 1 and -2/3. Near 0 the slope is set to -2/3, as its digits would cancel. Without TanhNorm the
+/// factor is 1 and the slope is not computed.                                                               (13), (14)
 template <typename Real>
 HWY_INLINE void TanhNormFactors(const ScreeningHead<Real>& head, const Real* HWY_RESTRICT h, int64_t count,
                                 Real* HWY_RESTRICT factor, Real* HWY_RESTRICT slope = nullptr) {
@@ -315,7 +317,7 @@ HWY_INLINE void TanhNormFactors(const ScreeningHead<Real>& head, const Real* HWY
   }
 }
 
-/// Vectors of a row that functions of many instructions take in step: what their numbers have room for in registers.
+/// Vectors of a row that long functions process in step, as many as fit into registers.
 template <typename Real>
 inline constexpr int kInStep = hn::MaxLanes(LaneTag<Real>()) == kTileKeys ? 4 : 2;
 
@@ -339,8 +341,8 @@ HWY_INLINE void Gate(D d, const V (&g)[kCount], V (&sigmoid)[kCount], V (&G)[kCo
   PreciseTanh<kAccuracy>(d, G);
 }
 
-/// h <- factor h G, in two accuracies: a result that is rounded to bfloat16 needs no better one. (Gradients do: those
-/// of s_w and s_r sum over all pairs, and the error would not cancel.)
+/// h <- factor h G, in two accuracies: kBFloat16 suffices for a result that is rounded to bfloat16, but not for
+/// gradients: those of s_w and s_r are sums over all pairs, in which the error would not cancel.
 template <Accuracy kAccuracy, typename Real>
 HWY_INLINE void ApplyGate(const Real* HWY_RESTRICT gate, int64_t width, Real factor, Real* HWY_RESTRICT h) {
   const LaneTag<Real> d;

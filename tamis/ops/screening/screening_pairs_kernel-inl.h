@@ -1,4 +1,4 @@
-// The backward pass pair by pair: what a query accepts is remembered and gone through later, when its dh is there.
+// The backward pass pair by pair: the accepted pairs of a query are recorded and processed when its dh is known.
 // Included once per instruction set.
 
 #include "tamis/ops/screening/screening_kernel.h"
@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Scratch memory of a pass by name.
+/// The scratch memory of a backward pass.
 template <typename Real>
 struct BackwardScratch {
   explicit BackwardScratch(const ScreeningPass<Real>& pass) {
@@ -37,14 +37,14 @@ struct BackwardScratch {
   Real *q_tiles, *dh_tiles;  // [kBlockQueries / 16][padded(K) or padded(V)][16]: q and dh, one query per lane
 };
 
-/// Sums over a block's accepted pairs that the gradients of the head's scalars are made of.
+/// Sums over the accepted pairs of a block from which the gradients of the head's scalars follow.
 struct ScalarSums {
   double accept = 0;    // da t (1 - t)
   double softmask = 0;  // dm dm/ds_w
   double mipe = 0;      // ds (i - j) (q0 k1 - q1 k0)
 };
 
-/// Remembers the accepted keys of one query in a panel.
+/// Records the accepted keys of one query in a panel; returns the new count.
 template <typename Real>
 HWY_INLINE int64_t RecordAccepted(uint64_t accepted, const Real* HWY_RESTRICT shortfall, int64_t panel, int64_t count,
                                   Real* HWY_RESTRICT accepted_shortfall, int32_t* HWY_RESTRICT accepted_key) {
@@ -56,7 +56,7 @@ HWY_INLINE int64_t RecordAccepted(uint64_t accepted, const Real* HWY_RESTRICT sh
   return count;
 }
 
-/// The accepted pairs of a block's queries, 16 at a time whichever query they belong to: many queries accept few keys.
+/// The accepted pairs of a block, 16 at a time and of different queries, as many queries accept few keys.
 template <typename Real>
 class PairsBackward {
  public:
@@ -69,7 +69,7 @@ class PairsBackward {
         slots_(slots),
         scalars_(scalars) {}
 
-  /// The pairs of the query first_query + i. Its dh must be there.
+  /// The pairs of the query first_query + i, whose dh must be known.
   HWY_INLINE void add(int64_t i, int64_t count, const Real* HWY_RESTRICT accepted_shortfall,
                       const int32_t* HWY_RESTRICT accepted_key) {
     const int64_t value_width = padded(head_.value_dim);
@@ -88,7 +88,7 @@ class PairsBackward {
     }
   }
 
-  /// To be called after the last query: dq, the sums of the keys and of the scalars are then complete.
+  /// Completes dq, the sums of the keys and of the scalars; to be called after the last query.
   HWY_INLINE void finish() {
     if (pairs_ > 0) flush();
   }
@@ -154,7 +154,7 @@ class PairsBackward {
   const int64_t first_query_;
   const Slots slots_;
   ScalarSums& scalars_;
-  int64_t pairs_ = 0;  // waiting
+  int64_t pairs_ = 0;  // collected
   int64_t query_[kTileKeys], distance_[kTileKeys], slot_[kTileKeys];
   HWY_ALIGN Real shortfall_[kTileKeys], softmask_[kTileKeys], slope_[kTileKeys], dweight_[kTileKeys];
 };

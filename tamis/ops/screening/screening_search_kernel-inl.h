@@ -39,7 +39,7 @@ HWY_INLINE int64_t ScreenIndexTile(const ScreeningPass<Real>& pass, int64_t quer
   const LaneTag<Real> d;
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   const ScreeningHead<Real>& head = pass.head;
-  if (!AnyMayCount(head, s)) return 0;
+  if (!AnyMayBeAccepted(head, s)) return 0;
   HWY_ALIGN Real shortfall[kTileKeys], trim[kTileKeys];
   uint64_t bits = 0;
   for (int64_t x = 0; x * kWidth < kTileKeys; ++x) {

@@ -12,7 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 
-/// The token's key and value into the ring.
+/// Writes the token's key and value into the ring.
 HWY_INLINE void PackToken(const ScreeningPass<float>& pass, const float* HWY_RESTRICT key) {
   const KeyRing<float>& ring = pass.ring;
   const int64_t K = pass.head.key_dim;
@@ -22,46 +22,18 @@ HWY_INLINE void PackToken(const ScreeningPass<float>& pass, const float* HWY_RES
       pass, 1, [&](int64_t) HWY_ATTR { return pass.first; }, Slots(pass.first, ring.capacity));
 }
 
-/// Eq. (8)-(11) of the query and a tile of 16 keys that begins `distance` before it: Trim times Softmask, and a bit for
-/// every key that counts. As ScreenTile, a query at a time.
-HWY_INLINE uint64_t ScreenTileOfToken(const ScreeningHead<float>& head, const float* HWY_RESTRICT q,
-                                      const float* HWY_RESTRICT tile, int64_t distance, float* HWY_RESTRICT weight) {
-  const LaneTag<float> d;
-  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<float>());
-  const float* HWY_RESTRICT softmask = SoftmaskOf(head, distance);
-  const auto zero = hn::Zero(d), one = hn::Set(d, 1.0f), inverse_r = hn::Set(d, head.inverse_r);
-  uint64_t bits = 0;
-  for (int64_t x = 0; x < kTileKeys; x += kWidth) {
-    auto s = zero, rest = zero;
-    int64_t dim = 0;
-    for (; dim + 1 < head.key_dim; dim += 2) {
-      s = hn::MulAdd(hn::Set(d, q[dim]), hn::LoadU(d, tile + dim * kTileKeys + x), s);
-      rest = hn::MulAdd(hn::Set(d, q[dim + 1]), hn::LoadU(d, tile + (dim + 1) * kTileKeys + x), rest);
-    }
-    if (dim < head.key_dim) s = hn::MulAdd(hn::Set(d, q[dim]), hn::LoadU(d, tile + dim * kTileKeys + x), s);
-    const auto m = hn::LoadU(d, softmask + x);
-    const auto shortfall = hn::Mul(PositivePart(d, hn::Sub(one, hn::Add(s, rest))), inverse_r);
-    const auto trim = PositivePart(d, hn::Sub(one, shortfall));
-    const auto counts = hn::And(hn::Gt(m, zero), hn::Not(hn::Eq(trim, zero)));
-    hn::StoreU(hn::Mul(hn::Mul(trim, trim), m), d, weight + x);
-    uint8_t bytes[8] = {};
-    hn::StoreMaskBits(d, counts, bytes);
-    bits |= static_cast<uint64_t>(bytes[0] | (bytes[1] << 8)) << x;
-  }
-  return bits;
-}
-
 /// h = sum over the accepted keys of weight times value.                                       (12)
-HWY_INLINE void Gather(const ScreeningPass<float>& pass, const float* HWY_RESTRICT q, float* HWY_RESTRICT h) {
+HWY_INLINE void SumAccepted(const ScreeningPass<float>& pass, const float* HWY_RESTRICT q, float* HWY_RESTRICT h) {
   const int64_t query = pass.first, first_key = FirstVisibleTile(pass, query);
   const Slots slots(first_key, pass.ring.capacity);
+  float* const no_shortfall = nullptr;
   std::fill(h, h + padded(pass.head.value_dim), 0.0f);
   for (int64_t panel = first_key; panel <= query; panel += kPanelKeys) {
     HWY_ALIGN float weight[kPanelKeys];
     uint64_t accepted = 0;
     for (int64_t key = panel; key < std::min(panel + kPanelKeys, query + 1); key += kTileKeys) {
       const float* tile = pass.ring.tiles + slots(key) * pass.head.key_dim;
-      accepted |= ScreenTileOfToken(pass.head, q, tile, query - key, weight + key - panel) << (key - panel);
+      ScreenTile<false, true, 1>(pass, q, query, tile, key, &accepted, key - panel, weight + key - panel, no_shortfall);
     }
     if (accepted != 0) AddAccepted(pass, accepted, weight, PanelSlots(slots, panel, pass.ring.capacity), h);
   }
@@ -84,7 +56,7 @@ void Token(const ScreeningPass<float>& pass) {
     Turn(q, cosine, sine);
   }
   PackToken(pass, k);
-  Gather(pass, q, h);
+  SumAccepted(pass, q, h);
   HWY_ALIGN float factor[kBlockQueries];
   TanhNormFactors(pass.head, h, 1, factor);
   Finish(pass, pass.first, factor[0], h, gate);
