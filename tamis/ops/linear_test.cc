@@ -100,9 +100,7 @@ TEST(MatmulBackend, WithoutAvx512IsMklAndFloat32ForBFloat16) {
 TEST(MatmulBackend, IsOneOfThoseItMayBe) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
     EXPECT_THAT(matmul_backends(dtype), ::testing::Contains(matmul_backend(dtype))) << dtype;
-    EXPECT_EQ(matmul_backend_of(to_string(matmul_backend(dtype))), matmul_backend(dtype));
   }
-  EXPECT_EQ(matmul_backend_of("mlk"), std::nullopt);
   EXPECT_ANY_THROW(set_matmul_backend(at::kDouble, MatmulBackend::kOneDnn));
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <string_view>
 #include <utility>
 
 #include "tamis/base/instruction_set.h"
@@ -78,13 +79,6 @@ std::atomic<MatmulBackend>& chosen(at::ScalarType dtype) {
 
 std::string to_string(MatmulBackend backend) {
   return std::string(kNames.at(static_cast<size_t>(backend)).second);
-}
-
-std::optional<MatmulBackend> matmul_backend_of(std::string_view name) {
-  for (const auto& [backend, known] : kNames) {
-    if (known == name) return backend;
-  }
-  return std::nullopt;
 }
 
 std::vector<MatmulBackend> matmul_backends(at::ScalarType dtype) {

@@ -2,9 +2,7 @@
 
 #include <c10/core/ScalarType.h>
 
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace tamis::ops {
@@ -18,7 +16,6 @@ enum class MatmulBackend {
 
 /// `aten`, `onednn`, `widened`.
 std::string to_string(MatmulBackend backend);
-std::optional<MatmulBackend> matmul_backend_of(std::string_view name);
 
 /// The backend of products of float32 or bfloat16 matrices; kAten for every other dtype.
 ///
