@@ -86,7 +86,7 @@ at::Tensor Decoder::logits(const at::Tensor& x_RD) {
   kernels::prepare_vectors(rows->format, D, x.const_data_ptr<float>(), D, R, prepared);
   // As many stretches as threads: memory is read in order, and a row has the same bits whoever computes it.
   const int64_t rows_worth_a_thread = std::max<int64_t>(1, 65'536 / D);
-  ops::parallel_stretches(N, rows_worth_a_thread, [&](int64_t first, int64_t last) {
+  ops::parallel_chunks(N, rows_worth_a_thread, [&](int64_t first, int64_t last) {
     kernels::multiply_rows(*rows, first, last, prepared, R, logits_RN.data_ptr<float>() + first, N);
   });
   return logits_RN;

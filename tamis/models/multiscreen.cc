@@ -104,7 +104,7 @@ std::vector<nn::NamedTensor> Multiscreen::checkpoint_tensors(std::span<const at:
   return result;
 }
 
-ops::TileWeights Multiscreen::tile_weights(const Layer& layer, at::ScalarType dtype) const {
+ops::ScreeningWeights Multiscreen::tile_weights(const Layer& layer, at::ScalarType dtype) const {
   // exp(s_O) costs D H V products in the weights; in the activations it would cost B T H V and another pass.
   const at::Tensor by_head = layer.output.unflatten(1, {config_.num_attention_heads, config_.value_dim});
   const at::Tensor output = (by_head * layer.s_O.exp().unsqueeze(-1)).flatten(1);
@@ -122,7 +122,7 @@ at::Tensor Multiscreen::hidden(const at::Tensor& tokens_BT, const ForwardOptions
   const auto recomputed = static_cast<size_t>(std::lround(options.recompute * static_cast<double>(layers_.size())));
   if (options.observe) options.observe("embedding", x_BTD);
   for (size_t l = 0; l < layers_.size(); ++l) {
-    const ops::TileWeights weights = tile_weights(layers_[l], options.compute_dtype);
+    const ops::ScreeningWeights weights = tile_weights(layers_[l], options.compute_dtype);
     if (options.observe) {
       x_BTD = observed_layer("layers." + std::to_string(l), weights, x_BTD, options);
     } else {
@@ -135,16 +135,16 @@ at::Tensor Multiscreen::hidden(const at::Tensor& tokens_BT, const ForwardOptions
   return x_BTD;
 }
 
-at::Tensor Multiscreen::next_layer(const ops::TileWeights& weights, const at::Tensor& x_BTD,
+at::Tensor Multiscreen::next_layer(const ops::ScreeningWeights& weights, const at::Tensor& x_BTD,
                                    const ForwardOptions& options, ops::Keep keep) const {
   const ops::ScreeningOptions screening = screening_options(config_, options);
   if (config_.position != "rope") {
     return x_BTD +
-           ops::screening_tiles(x_BTD.to(options.compute_dtype), weights, projection_layout(config_), screening, keep);
+           ops::screening_layer(x_BTD.to(options.compute_dtype), weights, projection_layout(config_), screening, keep);
   }
   // Captures by value: recomputation runs after this function has returned.
   const auto rotated = [config = config_, screening](const std::vector<at::Tensor>& in) {
-    const ops::TileWeights own = {in[1], in[2], in[3], in[4]};
+    const ops::ScreeningWeights own = {in[1], in[2], in[3], in[4]};
     const auto screen = [&](const ops::ScreeningProjections& p) {
       return ops::screening(p, own.s_w, own.s_r, screening);
     };
@@ -154,7 +154,7 @@ at::Tensor Multiscreen::next_layer(const ops::TileWeights& weights, const at::Te
   return keep == ops::Keep::kInput ? nn::recompute(rotated, inputs) : rotated(inputs);
 }
 
-at::Tensor Multiscreen::observed_layer(const std::string& name, const ops::TileWeights& weights,
+at::Tensor Multiscreen::observed_layer(const std::string& name, const ops::ScreeningWeights& weights,
                                        const at::Tensor& x_BTD, const ForwardOptions& options) const {
   const auto observe = [&](const std::string& part, const at::Tensor& x) { options.observe(name + "." + part, x); };
   const auto screen = [&](const ops::ScreeningProjections& p) {

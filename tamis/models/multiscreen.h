@@ -59,11 +59,11 @@ class Multiscreen final : public Model {
   };
 
   void initialise(uint64_t seed);
-  ops::TileWeights tile_weights(const Layer& layer, at::ScalarType dtype) const;
+  ops::ScreeningWeights tile_weights(const Layer& layer, at::ScalarType dtype) const;
   at::Tensor embedded(const at::Tensor& tokens_BT) const;
-  at::Tensor next_layer(const ops::TileWeights& weights, const at::Tensor& x_BTD, const ForwardOptions& options,
+  at::Tensor next_layer(const ops::ScreeningWeights& weights, const at::Tensor& x_BTD, const ForwardOptions& options,
                         ops::Keep keep) const;
-  at::Tensor observed_layer(const std::string& name, const ops::TileWeights& weights, const at::Tensor& x_BTD,
+  at::Tensor observed_layer(const std::string& name, const ops::ScreeningWeights& weights, const at::Tensor& x_BTD,
                             const ForwardOptions& options) const;
   DecodingTile decoding_tile(const Layer& layer, const ForwardOptions& options) const;
   at::Tensor embedded_token(const at::Tensor& tokens_B1) const;

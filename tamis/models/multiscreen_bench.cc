@@ -83,16 +83,16 @@ void layer(benchmark::State& state, at::ScalarType dtype) {
   const auto config = read_multiscreen_config(psi16());
   const int64_t T = state.range(0), H = 16;
   const bool whole = state.range(1) == 0;
-  const ops::TileWeights weights = {random_rows({config.projected_width(), 256}, dtype).requires_grad_(),
-                                    random_rows({256, config.value_width()}, dtype).requires_grad_(),
-                                    at::linspace(0, std::log(256.0), H).requires_grad_(),
-                                    at::zeros({H}).requires_grad_()};
+  const ops::ScreeningWeights weights = {random_rows({config.projected_width(), 256}, dtype).requires_grad_(),
+                                         random_rows({256, config.value_width()}, dtype).requires_grad_(),
+                                         at::linspace(0, std::log(256.0), H).requires_grad_(),
+                                         at::zeros({H}).requires_grad_()};
   const Tensor x = random_rows({1, T, 256}, at::kFloat).requires_grad_();
   const ops::ProjectionLayout layout = projection_layout(config);
   const Tensor projected = random_rows({1, T, config.projected_width()}, dtype);
   for (auto _ : state) {
     if (whole) {
-      const Tensor out = x + ops::screening_tiles(x.to(dtype), weights, layout);
+      const Tensor out = x + ops::screening_layer(x.to(dtype), weights, layout);
       benchmark::DoNotOptimize(
           torch::autograd::grad({out}, {x, weights.projection, weights.output, weights.s_w, weights.s_r}, {x}));
     } else {

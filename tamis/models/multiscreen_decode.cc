@@ -45,7 +45,7 @@ at::Tensor screen(std::span<ops::ScreeningState* const> states, const ops::Scree
 
 DecodingTile Multiscreen::decoding_tile(const Layer& layer, const ForwardOptions& options) const {
   // int8 is rounded to once, from the weights themselves.
-  const ops::TileWeights tile = tile_weights(layer, options.int8_weights ? at::kFloat : options.compute_dtype);
+  const ops::ScreeningWeights tile = tile_weights(layer, options.int8_weights ? at::kFloat : options.compute_dtype);
   const int64_t heads = config_.num_attention_heads;
   std::vector<int64_t> widths = {config_.key_width(), config_.key_width(), config_.value_width()};
   if (config_.gate) widths.push_back(config_.value_width());

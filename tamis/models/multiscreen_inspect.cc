@@ -29,7 +29,7 @@ std::vector<RelevanceMap> Multiscreen::relevance(const at::Tensor& tokens_1T, co
   std::vector<RelevanceMap> maps;
   at::Tensor x_1TD = embedded(tokens_1T);
   for (const Layer& layer : layers_) {
-    const ops::TileWeights w = tile_weights(layer, options.compute_dtype);
+    const ops::ScreeningWeights w = tile_weights(layer, options.compute_dtype);
     RelevanceMap map;
     map.layer = static_cast<int64_t>(maps.size());
     for (const Tile& tile : all_tiles) {
@@ -61,7 +61,7 @@ at::Tensor Multiscreen::attention_mass(const at::Tensor& tokens_1T, int64_t firs
   std::vector<at::Tensor> masses;
   at::Tensor x_1TD = embedded(tokens_1T);
   for (const Layer& layer : layers_) {
-    const ops::TileWeights w = tile_weights(layer, options.compute_dtype);
+    const ops::ScreeningWeights w = tile_weights(layer, options.compute_dtype);
     const auto screen = [&](const ops::ScreeningProjections& p) {
       const auto mix = [&](const at::Tensor& v) { return ops::screening(p.q_BTHK, p.k_BTHK, v, w.s_w, w.s_r, plain); };
       masses.push_back(models::attention_mass({p.v_BTHV, mix}, first, last));

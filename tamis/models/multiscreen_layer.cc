@@ -19,7 +19,7 @@ at::Tensor positioned(const MultiscreenConfig& config, const at::Tensor& x_BTHK,
   return nn::rotated(x_BTHK, first, {.theta = config.rope_theta, .factor = config.rope_factor});
 }
 
-at::Tensor apply_tiles(const MultiscreenConfig& config, const ops::TileWeights& weights, const Screen& screen,
+at::Tensor apply_tiles(const MultiscreenConfig& config, const ops::ScreeningWeights& weights, const Screen& screen,
                        const at::Tensor& x_BTD) {
   const at::Tensor projected_BTW = ops::linear(x_BTD.to(weights.projection.scalar_type()), weights.projection);
   ops::ScreeningProjections p = ops::split_projections(projected_BTW, projection_layout(config));

@@ -6,7 +6,7 @@
 
 #include "tamis/models/model.h"
 #include "tamis/models/multiscreen_config.h"
-#include "tamis/ops/screening/screening_tiles.h"
+#include "tamis/ops/screening/screening_layer.h"
 
 namespace tamis::models {
 
@@ -17,9 +17,9 @@ ops::ProjectionLayout projection_layout(const MultiscreenConfig& config);
 /// [B, T, H, V].
 using Screen = std::function<at::Tensor(const ops::ScreeningProjections&)>;
 
-/// x + sum_h dx^(h), Eq. (2) and (15)-(18). x_BTD stays float32 whatever the dtype of the weights. ops::screening_tiles
+/// x + sum_h dx^(h), Eq. (2) and (15)-(18). x_BTD stays float32 whatever the dtype of the weights. ops::screening_layer
 /// does the same at once, where nobody looks at what is between.
-at::Tensor apply_tiles(const MultiscreenConfig& config, const ops::TileWeights& weights, const Screen& screen,
+at::Tensor apply_tiles(const MultiscreenConfig& config, const ops::ScreeningWeights& weights, const Screen& screen,
                        const at::Tensor& x_BTD);
 
 /// Rows at the positions first, first + 1, ..., x_BTHK, rotated where the configuration's position is "rope": before

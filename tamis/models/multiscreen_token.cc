@@ -27,7 +27,7 @@ class TokenPass {
       : states_(states),
         weights_(*states.front()->weights()),
         x_BD_(x_BD),
-        shares_(ops::team_shares(config.num_attention_heads)),
+        shares_(ops::team_slices(config.num_attention_heads)),
         B_(static_cast<int64_t>(states.size())),
         D_(config.hidden_size),
         H_(config.num_attention_heads),
@@ -43,12 +43,12 @@ class TokenPass {
   /// `scratch`: scratch_numbers() of them, aligned for vectors.
   void run(float* scratch) {
     u_BHV_ = scratch;
-    ops::parallel_team(shares_, [&](ops::TeamMember& member) { run(member); });
+    ops::parallel_team(shares_, [&](ops::TeamWorker& member) { run(member); });
   }
 
  private:
-  void run(ops::TeamMember& member) const {
-    const ShareScratch scratch = scratch_of(member.share());
+  void run(ops::TeamWorker& member) const {
+    const ShareScratch scratch = scratch_of(member.slice());
     for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
       member.phase([&](int64_t share) { return first_head(layer, share); }, [&] { prepare_input(layer, scratch); },
                    [&](int64_t head) { screen_head(layer, head, scratch); });

@@ -51,7 +51,7 @@ class TokenPass {
       mixed_ = std::max(mixed_, mixed_width(layer));
       most_rows_ = std::max(most_rows_, layer.form->head_rows());
     }
-    shares_ = ops::team_shares(std::max({heads, row_items(D_), row_items(F_)}));
+    shares_ = ops::team_slices(std::max({heads, row_items(D_), row_items(F_)}));
     most_columns_ = std::max({D_, F_, mixed_});
     share_floats_ = padded(B_ * D_) + padded(kernels::prepared_vectors(most_columns_, B_)) + padded(B_ * most_rows_);
   }
@@ -60,12 +60,12 @@ class TokenPass {
 
   void run(float* scratch) {
     between_ = scratch;
-    ops::parallel_team(shares_, [&](ops::TeamMember& member) { run(member); });
+    ops::parallel_team(shares_, [&](ops::TeamWorker& member) { run(member); });
   }
 
  private:
-  void run(ops::TeamMember& member) const {
-    const ShareScratch scratch = scratch_of(member.share());
+  void run(ops::TeamWorker& member) const {
+    const ShareScratch scratch = scratch_of(member.slice());
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
       const DecodingLayer& of = layers_[layer];
       const WeightRows first = own_rows(of, of.form->heads[0][0].matrix);
@@ -96,7 +96,7 @@ class TokenPass {
 
   /// Items in equal shares.
   template <typename Prepare, typename Work>
-  void phase(ops::TeamMember& member, int64_t count, const Prepare& prepare, const Work& work) const {
+  void phase(ops::TeamWorker& member, int64_t count, const Prepare& prepare, const Work& work) const {
     member.phase([&](int64_t share) { return count * share / shares_; }, prepare, work);
   }
 
@@ -142,7 +142,7 @@ class TokenPass {
   }
 
   /// x += W y, y of `columns` numbers a sequence from the phase before.
-  void add_product(ops::TeamMember& member, const WeightRows& weights, int64_t columns,
+  void add_product(ops::TeamWorker& member, const WeightRows& weights, int64_t columns,
                    const ShareScratch& scratch) const {
     phase(
         member, row_items(D_),

@@ -21,8 +21,8 @@ using kernels::whole_tiles;
 
 namespace {
 
-/// Rows of whole vectors in float32, one after the other: as a decoding cache keeps them.
-bool lies_packed(const Tensor& x_BTHD) {
+/// Rows of whole vectors in float32, one after the other, as in a decoding cache.
+bool is_packed(const Tensor& x_BTHD) {
   const int64_t D = x_BTHD.size(3);
   return x_BTHD.scalar_type() == at::kFloat && D == padded(D) && x_BTHD.stride(3) == 1 && x_BTHD.stride(1) == D;
 }
@@ -83,7 +83,7 @@ AttentionProblem::AttentionProblem(const Tensor& q, const Tensor& k, const Tenso
     }
     first_key_.push_back(std::min(first, T_k));
   }
-  if (lies_packed(k) && lies_packed(v)) {
+  if (is_packed(k) && is_packed(v)) {
     k_ = k;
     v_ = v;
   } else {
@@ -131,7 +131,7 @@ AttentionHead AttentionProblem::head(int64_t batch, int64_t head) const {
 }
 
 void AttentionProblem::pack(const Tensor& k, const Tensor& v) {
-  constexpr int64_t kPiece = 1024;
+  constexpr int64_t kPiece = 1024;  // rows
   const int64_t rows = whole_tiles(T_k), pieces = (rows + kPiece - 1) / kPiece;
   packed_ = at::empty({B, H, rows * (padded(K) + padded(V))}, k.options().dtype(at::kFloat));
   parallel_items(B * H * pieces, [&](int64_t item) {
@@ -152,21 +152,21 @@ void AttentionProblem::pack(const Tensor& k, const Tensor& v) {
 void AttentionProblem::for_each_block(const Answer& work) const {
   const int64_t blocks = (T_q + kQueryBlock - 1) / kQueryBlock;
   parallel_items(B * H * blocks, [&](int64_t item) {
-    const int64_t at = item / blocks, first = (blocks - 1 - item % blocks) * kQueryBlock;  // the longest first
+    const int64_t at = item / blocks, first = (blocks - 1 - item % blocks) * kQueryBlock;  // those with most keys first
     const kernels::QueryBlock block{T_k - T_q + first, std::min(kQueryBlock, T_q - first)};
     work(head(at / H, at % H), block, thread_memory<float>());
   });
 }
 
-int64_t AttentionProblem::stretches() const {
+int64_t AttentionProblem::chunks() const {
   constexpr int64_t kEnoughItems = 16, kShortest = 512;
   const int64_t heads = std::max<int64_t>(1, B * H), wanted = (kEnoughItems + heads - 1) / heads;
   return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, T_q / kShortest));
 }
 
 void AttentionProblem::gather_key_gradients(const AddKeyGradients& work, const Tensor& dk, const Tensor& dv) const {
-  const int64_t parts = stretches(), key_numbers = T_k * padded(K), numbers = T_k * (padded(K) + padded(V));
-  // Without a window work grows with the position: the first p of the parts hold sqrt(p / parts) of the queries.
+  const int64_t parts = chunks(), key_numbers = T_k * padded(K), numbers = T_k * (padded(K) + padded(V));
+  // Without a window work grows with the position: the first p chunks hold sqrt(p / parts) of the queries.
   const auto border = [&](int64_t part) {
     const double share = static_cast<double>(part) / static_cast<double>(parts);
     const double queries = static_cast<double>(T_q) * (range_.window ? share : std::sqrt(share));

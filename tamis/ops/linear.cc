@@ -16,7 +16,7 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Whether one of our backends multiplies, not at::.
+/// Whether the backend of the product is not kAten.
 bool ours(const Tensor& a, const Tensor& b) {
   if (!a.is_cpu() || !b.is_cpu() || a.scalar_type() != b.scalar_type() || a.numel() == 0 || b.numel() == 0) {
     return false;
@@ -26,12 +26,12 @@ bool ours(const Tensor& a, const Tensor& b) {
          (backend == MatmulBackend::kOneDnn && at::globalContext().userEnabledMkldnn());
 }
 
-/// A gradient through this product is wanted.
+/// Whether autograd records this product.
 bool recorded(const Tensor& a, const Tensor& b) {
   return at::GradMode::is_enabled() && (a.requires_grad() || b.requires_grad());
 }
 
-/// Rows that oneDNN sums at once: long sums are 15% faster so (4,096 rows of [2560, 256]).
+/// Rows that oneDNN sums at once: longer sums take more time (15% for 4,096 rows of [2560, 256]).
 constexpr int64_t kSummedRows = 512;
 /// Rows that are widened at once: a pass over 4,096 tokens takes a fifth longer with 512 (two threads of a Zen 3).
 constexpr int64_t kWidenedRows = 2048;
@@ -101,7 +101,7 @@ LinearGradients widened_gradients(const Tensor& dy, const Tensor& x, const Tenso
   return {dx, sum_ED.to(at::kBFloat16)};
 }
 
-/// X W^T and dY^T X by our backend of their dtype.
+/// X W^T and dY^T X by a backend other than kAten.
 Tensor our_product(const Tensor& x, const Tensor& weight_ED) {
   return x.scalar_type() == at::kBFloat16 ? widened_linear(x, weight_ED) : onednn_linear(x, weight_ED);
 }
@@ -110,7 +110,7 @@ Tensor our_weight_gradient(const Tensor& dy_RE, const Tensor& x_RD) {
                                               : onednn_weight_gradient(dy_RE, x_RD);
 }
 
-/// Whether at:: would take them: it says what is wrong otherwise.
+/// Whether the shapes fit; at:: reports what is wrong otherwise.
 bool fit(const Tensor& x, const Tensor& weight, int64_t shared_dimension) {
   return x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(shared_dimension);
 }
@@ -133,14 +133,14 @@ struct Linear : torch::autograd::Function<Linear> {
   }
 };
 
-/// Writes A B to its place.
+/// Writes or adds A B.
 void aten_into(const Tensor& result, Into into, const Tensor& a, const Tensor& b) {
   result.addmm_(a, b, /*beta=*/into == Into::kAdd ? 1 : 0);
 }
-/// Writes what was made apart to its place.
+/// Writes or adds a product that was computed apart.
 void write(const Tensor& made, const Tensor& result, Into into) {
   TORCH_CHECK_VALUE(made.sizes() == result.sizes(), "linear: the result has the shape ", made.sizes(),
-                    ", but its place has ", result.sizes());
+                    ", but its memory has ", result.sizes());
   into == Into::kAdd ? result.add_(made) : result.copy_(made);
 }
 

@@ -21,7 +21,7 @@ constexpr std::array<std::pair<MatmulBackend, std::string_view>, 3> kNames = {{
     {MatmulBackend::kWidened, "widened"},
 }};
 
-/// Seconds of a product of the sizes of a layer, the least of several.
+/// Seconds of a product, the least of several calls.
 template <typename Product>
 double seconds_of(const Product& product) {
   using Clock = std::chrono::steady_clock;
@@ -35,7 +35,7 @@ double seconds_of(const Product& product) {
   return least;
 }
 
-constexpr double kClearly = 1.5;  // a difference that noise does not make
+constexpr double kClearly = 1.5;  // a difference that is not noise
 
 MatmulBackend measured_float32() {
   const at::NoGradGuard no_grad;

@@ -10,8 +10,8 @@
 #include "tamis/models/mixers/mixers.h"
 #include "tamis/ops/linear.h"
 #include "tamis/ops/scratch.h"
+#include "tamis/ops/screening/screening_layer.h"
 #include "tamis/ops/screening/screening_state.h"
-#include "tamis/ops/screening/screening_tiles.h"
 
 namespace tamis::models {
 namespace {
@@ -61,7 +61,7 @@ class ScreeningMixer final : public Mixer {
   }
 
   Tensor forward(const Tensor& x_BTD, const MixerCall& call) const override {
-    return ops::screening_tiles(x_BTD, {call[0], call[1], call[2], call[3]}, layout_, options());
+    return ops::screening_layer(x_BTD, {call[0], call[1], call[2], call[3]}, layout_, options());
   }
 
   std::unique_ptr<MixerState> new_state() const override {

@@ -37,7 +37,7 @@ Tensor composite(const EntmaxAttentionOptions& options, const Tensor& q, const T
 
 Tensor entmax_attention(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor& v_BTHV,
                         const EntmaxAttentionOptions& options) {
-  if (options.alpha == 1 && !options.strict) {  // no list of keys is needed where all are selected
+  if (options.alpha == 1 && !options.strict) {  // all keys are selected, so no lists are needed
     Operator::check({.alpha = 1, .document = options.document}, q_BTHK, k_BTHK, v_BTHV);
     return softmax_attention(q_BTHK, k_BTHK, v_BTHV, {.scale = options.scale, .document = options.document});
   }

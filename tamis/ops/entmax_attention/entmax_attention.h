@@ -15,8 +15,8 @@ struct EntmaxAttentionOptions {
   std::optional<at::Tensor> document;  // int [B, T_k]: a query sees only keys of its own document
 };
 
-/// Causal attention with alpha-entmax in the place of softmax ("Sieve Attention", Eq. (4); Peters et al. 2019): keys
-/// below a threshold get exactly nothing.
+/// Causal attention with alpha-entmax instead of softmax ("Sieve Attention", Eq. (4); Peters et al. 2019): keys below a
+/// threshold have the weight 0.
 ///
 ///   z_ij  = scale q_i . k_j
 ///   p_ij  = max((alpha - 1) z_ij - tau_i, 0)^(1 / (alpha - 1))   over the keys j <= i (strict: j < i) of i's document

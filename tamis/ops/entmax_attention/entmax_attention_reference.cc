@@ -17,7 +17,7 @@ namespace {
 
 Tensor softmax_where(const Tensor& z, const Tensor& visible) {
   const Tensor hidden = visible.logical_not();
-  const double lowest = std::numeric_limits<float>::lowest();  // finite: a query that sees nothing stays a number
+  const double lowest = std::numeric_limits<float>::lowest();  // finite, so that a query that sees no key has no NaN
   return z.masked_fill(hidden, lowest).softmax(-1).masked_fill(hidden, 0);
 }
 

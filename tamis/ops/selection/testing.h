@@ -378,7 +378,7 @@ TYPED_TEST_P(SelectionTest, OutputsDoNotDependOnWhatMemoryHeld) {
 
 TYPED_TEST_P(SelectionTest, MemoryGrowsLinearlyWithTheSequence) {
   struct Case {
-    int64_t T, H;  // heads enough that the backward pass cuts both lengths into the same number of stretches
+    int64_t T, H;  // enough heads that the backward pass cuts both lengths into the same number of chunks
     double spread;
   };
   for (const Case& c : {Case{4096, 2, 1.0}, Case{1024, 8, 0.0}}) {  // a few keys of each query, and all of them

@@ -30,11 +30,11 @@ ScaledAttentionOptions scaled(const SoftmaxAttentionOptions& options, const at::
 std::optional<at::Tensor> query_scale(const SoftmaxAttentionOptions& options, const at::Tensor& q_BTHK,
                                       const at::Tensor& k_BTHK);
 
-/// n of each query: how many keys it sees, those before the first one that is given included; int64 [B or 1, T_q].
+/// n of each query, the number of keys that it sees, including key_start before the first one; int64 [B or 1, T_q].
 at::Tensor visible_keys(const SoftmaxAttentionOptions& options, int64_t queries, const at::Tensor& k_BTHK);
 
-/// p_n for every n >= 1: the vector where it has an entry, beyond it a1 ln n + a2 fitted to it. Differentiable in the
-/// entries that are read; the fit is not differentiated.
+/// p_n for every n >= 1: the entry of the vector, and beyond its end a1 ln n + a2 fitted to it. Differentiable in the
+/// entries; the fit is not differentiated.
 at::Tensor position_scale_at(const at::Tensor& position_scale, const at::Tensor& n);
 
 namespace reference {
