@@ -79,7 +79,6 @@ def screening(
     *,
     gate: Optional[Tensor] = None,
     mipe_threshold: float = 256.0,
-    key_start: int = 0,
     expand_beyond: Optional[float] = None,
     tanh_norm: bool = True,
     position: Literal["mipe", "none"] = "mipe",
@@ -102,7 +101,6 @@ def screening(
         s_w, s_r: [H], float32 or float64.
         gate: [B, T_q, H, V]; left out, nothing is gated.
         mipe_threshold: w_th in tokens; heads with a longer window are not rotated.
-        key_start: absolute position of the first key.
         expand_beyond: every window longer than this becomes infinite (window expansion at inference).
         tanh_norm: False leaves TanhNorm out.
         position: "mipe", or "none" for no rotation.
@@ -119,7 +117,6 @@ def screening(
         s_r,
         gate=gate,
         mipe_threshold=mipe_threshold,
-        key_start=key_start,
         expand_beyond=expand_beyond,
         tanh_norm=tanh_norm,
         position=position,
@@ -204,7 +201,6 @@ def entmax_attention(
     alpha: float = 1.5,
     scale: Optional[float] = None,
     strict: bool = False,
-    key_start: int = 0,
     document: Optional[Tensor] = None,
 ) -> Tensor:
     """Causal attention with alpha-entmax in the place of softmax: keys below a threshold get exactly nothing.
@@ -214,15 +210,12 @@ def entmax_attention(
         alpha: from 1 (softmax) to 2 (sparsemax).
         scale: of the scores, 1 / sqrt(K) unless given.
         strict: a query does not see its own key.
-        key_start: absolute position of the first key; the result does not depend on it.
         document: integers [B, T_k]; a query sees only the keys of its own document.
 
     Returns:
         [B, T_q, H, V] in the dtype of v; 0 where a query sees no key. Differentiable once in q, k, v.
     """
-    return torch.ops.tamis.entmax_attention(
-        q, k, v, alpha=alpha, scale=scale, strict=strict, key_start=key_start, document=document
-    )
+    return torch.ops.tamis.entmax_attention(q, k, v, alpha=alpha, scale=scale, strict=strict, document=document)
 
 
 def stick_breaking_attention(
@@ -232,7 +225,6 @@ def stick_breaking_attention(
     *,
     scale: Optional[float] = None,
     strict: bool = True,
-    key_start: int = 0,
     document: Optional[Tensor] = None,
 ) -> tuple[Tensor, Tensor]:
     """Stick-breaking attention: each key, the newest first, takes its share of what the newer ones left.
@@ -242,9 +234,7 @@ def stick_breaking_attention(
     Returns:
         [B, T_q, H, V] in the dtype of v, and what is left of the stick, [B, T_q, H]. Differentiable once in q, k, v.
     """
-    return torch.ops.tamis.stick_breaking_attention(
-        q, k, v, scale=scale, strict=strict, key_start=key_start, document=document
-    )
+    return torch.ops.tamis.stick_breaking_attention(q, k, v, scale=scale, strict=strict, document=document)
 
 
 def sieve_attention(
@@ -255,7 +245,6 @@ def sieve_attention(
     alpha: float = 1.5,
     scale: Optional[float] = None,
     strict: bool = True,
-    key_start: int = 0,
     document: Optional[Tensor] = None,
 ) -> Tensor:
     """Sieve attention: alpha-entmax selects keys, stick-breaking over these alone allocates ("Sieve Attention").
@@ -265,9 +254,7 @@ def sieve_attention(
     Returns:
         [B, T_q, H, V] in the dtype of v. Differentiable once in q, k, v; nothing flows through the selection.
     """
-    return torch.ops.tamis.sieve_attention(
-        q, k, v, alpha=alpha, scale=scale, strict=strict, key_start=key_start, document=document
-    )
+    return torch.ops.tamis.sieve_attention(q, k, v, alpha=alpha, scale=scale, strict=strict, document=document)
 
 
 def mlstm(

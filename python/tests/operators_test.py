@@ -61,7 +61,7 @@ def screening_inputs(queries: int = 6, keys: int = 6, dtype: torch.dtype = torch
 DOCUMENT = torch.tensor([[0, 0, 0, 1, 1, 1], [0, 1, 1, 1, 2, 2]])
 SCREENING_OPTIONS = [
     {},
-    {"mipe_threshold": 4.0, "key_start": 100},
+    {"mipe_threshold": 4.0},
     {"expand_beyond": 3.0},
     {"tanh_norm": False, "position": "none"},
     {"document": DOCUMENT},

@@ -22,7 +22,7 @@ double measure_read_bandwidth(int64_t bytes, double seconds) {
   const int64_t* data = memory.const_data_ptr<int64_t>();
   std::atomic<int64_t> total{0};  // kept, or the compiler would not read at all
   const auto read = [&] {
-    ops::parallel_stretches(words, 1, [&](int64_t first, int64_t last) {
+    ops::parallel_chunks(words, 1, [&](int64_t first, int64_t last) {
       total += std::accumulate(data + first, data + last, int64_t{0});
     });
   };

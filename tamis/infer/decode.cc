@@ -87,7 +87,7 @@ at::Tensor Decoder::logits(const at::Tensor& x_RD) {
   // One contiguous slice of rows per thread, so that each reads memory sequentially. A row's bits do not depend on the
   // slice it is in.
   const int64_t rows_worth_a_thread = std::max<int64_t>(1, 65'536 / D);
-  ops::parallel_stretches(N, rows_worth_a_thread, [&](int64_t first, int64_t last) {
+  ops::parallel_chunks(N, rows_worth_a_thread, [&](int64_t first, int64_t last) {
     kernels::multiply_rows(*rows, first, last, prepared, R, logits_RN.data_ptr<float>() + first, N);
   });
   return logits_RN;

@@ -1,4 +1,4 @@
-// Queries in lanes, scores of a tile of keys, and what a query may not see. Included once per instruction set.
+// Blocks of queries in lanes, scores of a tile of keys, and masks. Included once per instruction set.
 
 #include "tamis/kernels/attention.h"
 
@@ -78,12 +78,12 @@ HWY_INLINE void TileTimesBlock(const float* tile, int64_t stride, const TilePart
                           {block.transposed, kQueryBlock}, {out + part.begin * kQueryBlock, kQueryBlock});
 }
 
-/// The same for one row alone, product by product: `take(key, product)` gets each, in every lane of a vector.
+/// The same for a single row of the block: calls take(key, product) with each product in every lane of a vector.
 template <typename Take>
 HWY_INLINE void EachTimesRow(const float* tile, int64_t stride, const TilePart& part, const float* row,
                              const Take& take) {
   const LaneTag<float> d;
-  constexpr int64_t kRows = 4;  // that are multiplied in step
+  constexpr int64_t kRows = 4;  // that are multiplied together
   for (int64_t key = part.begin; key < part.end; key += kRows) {
     const int64_t rows = std::min(kRows, part.end - key);
     hn::Vec<LaneTag<float>> sum[kRows] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
@@ -97,7 +97,7 @@ HWY_INLINE void EachTimesRow(const float* tile, int64_t stride, const TilePart& 
   }
 }
 
-/// The same into rows of lanes, as TileTimesBlock gives them: lanes without a query get zeros.
+/// The same in the layout of TileTimesBlock; lanes without a query are zero.
 HWY_INLINE void TileTimesRow(const float* tile, int64_t stride, const TilePart& part, const float* row, float* out) {
   const LaneTag<float> d;
   const auto first_lane = hn::FirstN(d, 1);
@@ -110,15 +110,15 @@ HWY_INLINE void TileTimesRow(const float* tile, int64_t stride, const TilePart& 
   });
 }
 
-/// Scores of a part of a tile of keys against all queries of a block, forward and backward by the same bits.
+/// Scores of a part of a tile of keys for all queries of a block. Both passes get the same bits.
 HWY_INLINE void ScoreTile(const float* tile, int64_t stride, const TilePart& part, const BlockRows& q, int64_t queries,
                           float* scores) {
   if (queries == 1) return TileTimesRow(tile, stride, part, q.rows, scores);
   TileTimesBlock(tile, stride, part, q, padded(queries), scores);
 }
 
-/// What a tile's weights and gradients of scores, both [row of the tile][lane], give to the keys and values of its part
-/// and to the queries of a block: dv += weights grad, dk += gradients q, dq += gradients^T keys.
+/// Adds what follows from a tile's weights and gradients of scores, both [row of the tile][lane]:
+/// dv += weights grad, dk += gradients q, dq += gradients^T keys.
 HWY_INLINE void AddTileGradients(const PackedKeys& packed, int64_t tile, const TilePart& part, int64_t queries,
                                  const BlockRows& q, const BlockRows& grad, const float* weights,
                                  const float* gradients, float* dq, float* dk, float* dv) {
@@ -134,7 +134,7 @@ HWY_INLINE void AddTileGradients(const PackedKeys& packed, int64_t tile, const T
                       {dq, key_width});
 }
 
-/// Replaces the scores of pairs that may not see each other. `document` of the lanes: see LaneDocuments.
+/// Sets the scores of masked pairs to `hidden`. `document` is that of LaneDocuments.
 HWY_INLINE void HidePairs(const Visibility& visibility, const QueryBlock& block, int64_t tile, const TilePart& part,
                           const float* document, float hidden, float* scores) {
   const LaneTag<float> d;

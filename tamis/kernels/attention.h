@@ -5,22 +5,22 @@
 
 #include "tamis/kernels/rows.h"
 
-// What the kernels of all attentions share. Queries are answered in blocks, one query to a lane; keys are scored in
-// tiles: a tile's scores are [kKeyTile][kQueryBlock], a row for each key. All positions are absolute.
+// What the kernels of all attentions share. Queries are processed in blocks, one query per lane, and keys in tiles. The
+// scores of a tile are [kKeyTile][kQueryBlock], a row for each key. All positions are absolute.
 
 namespace tamis::kernels {
 
-inline constexpr int64_t kKeyTile = 64;     // keys that are scored together
-inline constexpr int64_t kQueryBlock = 64;  // most queries that are answered together
+inline constexpr int64_t kKeyTile = 64;     // keys of a tile
+inline constexpr int64_t kQueryBlock = 64;  // queries of a block, at most
 inline constexpr int64_t kNoWindow = int64_t{1} << 62;
 
-/// Keys that stand before `keys` in whole tiles.
+/// `keys` rounded up to whole tiles.
 constexpr int64_t whole_tiles(int64_t keys) {
   return (keys + kKeyTile - 1) / kKeyTile * kKeyTile;
 }
 
-/// Keys and values of a sequence and head in float32, padded row after padded row. Only rows of keys that a query sees
-/// are read.
+/// Keys and values of a sequence and head in float32, rows padded and adjacent. Only rows of keys that a query sees are
+/// read.
 struct PackedKeys {
   const float* keys = nullptr;    // [T_k][padded(key_dim)]
   const float* values = nullptr;  // [T_k][padded(value_dim)]
@@ -31,7 +31,7 @@ struct PackedKeys {
   const float* value(int64_t position) const { return values + position * padded(value_dim); }
 };
 
-/// Which keys a query sees: those of its document among the `window` newest up to its own; strict: without its own.
+/// Which keys a query sees: those of its document among the `window` newest up to its own (strict: without its own).
 struct Visibility {
   int64_t window = kNoWindow;
   bool strict = false;
@@ -62,7 +62,7 @@ struct QueryBlock {
   int64_t end_key(const Visibility& visibility) const { return visibility.end_key(first + count - 1); }
 };
 
-/// Numbers of scratch memory that LoadBlock fills: rows, and the same transposed.
+/// Numbers of scratch memory of a block's rows and of their transpose (LoadBlock).
 constexpr int64_t query_scratch(int64_t dim) {
   return 2 * kQueryBlock * padded(dim);
 }

@@ -1,4 +1,4 @@
-// Rows between storage and the float32 that attention computes in.
+// Conversion of rows between storage and float32.
 
 #include "tamis/kernels/attention.h"
 

@@ -1,5 +1,5 @@
-// Elementary functions that are closer than Highway's own where that matters, or faster where it does not. Included
-// once per instruction set.
+// Elementary functions: more precise than Highway's where that matters, or faster where it does not. Included once per
+// instruction set.
 
 #if defined(TAMIS_KERNELS_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TAMIS_KERNELS_MATH_INL_H_
@@ -15,20 +15,20 @@ HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// max(x, 0); a NaN stays one, whatever the instruction set's maximum does with it.
+/// max(x, 0); a NaN stays NaN on every instruction set.
 template <class D, class V>
 HWY_INLINE V PositivePart(D d, V x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x);
 }
 
-// Functions of kCount vectors work on them in step: their chains of dependent instructions are long, and processors
-// look ahead too few instructions to find the next vector's chain behind them.
+// Functions of kCount vectors interleave them: their chains of dependent instructions are so long that out-of-order
+// execution does not reach the next vector.
 
-/// What a float32 result is good for: to be kept, or to be rounded to bfloat16, which may be off by 2^-8 of it. For the
-/// latter 2^-11 is enough.
+/// The accuracy of a float32 result: full, or sufficient for a result that is rounded to bfloat16, which has a relative
+/// error of up to 2^-8: 2^-11.
 enum class Accuracy { kFloat32, kBFloat16 };
 
-/// x between -limit and limit; a NaN stays one.
+/// x limited to [-limit, limit]; a NaN stays NaN.
 template <class D, class V>
 HWY_INLINE V Clamp(D d, V x, float limit) {
   const V clamped = hn::Max(hn::Set(d, -limit), hn::Min(hn::Set(d, limit), x));
@@ -86,14 +86,14 @@ HWY_INLINE V Quotient(V a, V b) {
   }
 }
 
-/// x <- exp(x) for x <= 0, where softmax needs it: in float32 to about one ulp and in half the instructions of
-/// Highway's Exp, and 0 below -87. A NaN stays one, which Highway's would turn into 0.
+/// x <- exp(x) for x <= 0, for softmax: in float32 to about one ulp with half the instructions of Highway's Exp, and 0
+/// below -87. A NaN stays NaN; Highway's Exp would return 0.
 template <int kCount, class D, class V>
 HWY_INLINE void ExpOfNonPositive(D d, V (&x)[kCount]) {
   if constexpr (sizeof(hn::TFromD<D>) == 8) {
     for (int i = 0; i < kCount; ++i) x[i] = hn::IfThenElse(hn::IsNaN(x[i]), x[i], hn::Exp(d, x[i]));
   } else {
-    // Added to 1.5 * 2^23, n stands in the lowest bits of the sum.
+    // The lowest bits of n + 1.5 * 2^23 are n.
     const auto shift = hn::Set(d, 12582912.0f);
     V shifted[kCount], n[kCount], minus_one[kCount];
     for (int i = 0; i < kCount; ++i) shifted[i] = hn::MulAdd(x[i], hn::Set(d, 1.44269504f), shift);
@@ -116,8 +116,8 @@ HWY_INLINE V ExpOfNonPositive(D d, V x) {
   return one[0];
 }
 
-/// x <- tanh(x) = m / (m + 2), m = exp(2 x) - 1: to about two ulp in float32, or to 2^-11 of it, the sign (but not
-/// that of -0) and the relative precision near 0 included. A NaN stays one.
+/// x <- tanh(x) = m / (m + 2), m = exp(2 x) - 1: to about two ulp in float32, or to a relative 2^-11, including the
+/// sign (but not of -0) and the relative precision near 0. A NaN stays NaN.
 template <Accuracy kAccuracy = Accuracy::kFloat32, int kCount, class D, class V>
 HWY_INLINE void PreciseTanh(D d, V (&x)[kCount]) {
   if constexpr (sizeof(hn::TFromD<D>) == 8) {
@@ -129,7 +129,7 @@ HWY_INLINE void PreciseTanh(D d, V (&x)[kCount]) {
   }
 }
 
-/// x <- 1 / (1 + exp(-x)), to about two ulp in float32, or to 2^-11 of it; exp stays within its range.
+/// x <- 1 / (1 + exp(-x)), to about two ulp in float32, or to a relative 2^-11; exp does not overflow.
 template <Accuracy kAccuracy = Accuracy::kFloat32, int kCount, class D, class V>
 HWY_INLINE void Sigmoid(D d, V (&x)[kCount]) {
   const auto one = hn::Set(d, hn::TFromD<D>{1});

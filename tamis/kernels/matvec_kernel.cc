@@ -21,10 +21,10 @@ using IntTag = hn::ScalableTag<int32_t>;
 using ShortTag = hn::ScalableTag<int16_t>;
 using FloatVec = hn::Vec<FloatTag>;
 
-/// A format tells how many columns a step takes, how a step's weights are loaded and how they are added up:
-/// `Sum` is what gathers along a row, `Loaded` a step's weights of a row, `Vector` a step's numbers of a vector.
+/// A format defines how many columns a step has, how the weights of a step are loaded and how they are summed: `Sum` is
+/// the running sum of a row, `Loaded` the weights of a step, `Vector` a step's numbers of a vector.
 struct Float32 {
-  static constexpr int kVectors = 4;  // at once, with four rows: as many sums as there are registers for
+  static constexpr int kVectors = 4;  // at once, with four rows: as many sums as fit into registers
   using Element = float;
   using Sum = FloatVec;
   using Loaded = FloatVec;
@@ -64,7 +64,7 @@ void PrepareForInt8(int64_t, int64_t, float*, float* HWY_RESTRICT scale) {
 
 #else
 
-/// Two neighbours share 32 bits: the lower becomes a float32 by a shift, the upper by clearing the lower.
+/// Two adjacent numbers are loaded as 32 bits: a shift gives the lower as float32, clearing the lower half the upper.
 struct BFloat16 {
   static constexpr int kVectors = 4;
   using Element = uint16_t;
@@ -133,7 +133,7 @@ HWY_INLINE void SumLanesOfFour(const FloatVec* sums, float* HWY_RESTRICT out) {
   hn::StoreU(sum, four, out);
 }
 
-/// Pairs of neighbours apart, a step at a time: the even columns, then the odd ones.
+/// Separates adjacent columns, step by step: first the even ones, then the odd ones.
 void PrepareForBFloat16(int64_t size, float* HWY_RESTRICT x) {
   const FloatTag d;
   const int64_t half = hn::Lanes(d);
@@ -145,8 +145,8 @@ void PrepareForBFloat16(int64_t size, float* HWY_RESTRICT x) {
   }
 }
 
-/// x = scale * integers; they take the first half of x's own memory. A sum over one lane's share of the columns must
-/// fit into 32 bits on every instruction set. A NaN makes the scale one.
+/// x = scale * integers, written to the first half of the memory of x. The sum over the columns of one lane must fit
+/// into 32 bits on every instruction set. A NaN in x makes the scale NaN.
 void PrepareForInt8(int64_t columns, int64_t size, float* x, float* HWY_RESTRICT scale) {
   const FloatTag d;
   const hn::Rebind<int16_t, FloatTag> d16;
@@ -183,7 +183,7 @@ HWY_INLINE void AddStep(const typename Format::Element* HWY_RESTRICT weights, in
   }
 }
 
-/// kRows rows times kVectors vectors, while the rows to come are fetched.
+/// kRows rows times kVectors vectors; prefetches the next rows.
 template <class Format, int kRows, int kVectors>
 HWY_INLINE void MultiplyBlock(const WeightRows& weights, int64_t row, const float* HWY_RESTRICT prepared,
                               int64_t x_stride, bool fetch, float* HWY_RESTRICT y, int64_t y_stride) {
@@ -194,8 +194,8 @@ HWY_INLINE void MultiplyBlock(const WeightRows& weights, int64_t row, const floa
   for (auto& of_vector : sums) {
     for (auto& sum : of_vector) sum = Format::zero();
   }
-  // Rows that are read side by side are no stream that the hardware foresees: the blocks to come are asked for here.
-  // Into the second cache, as the first holds little more than this block.
+  // Hardware prefetchers do not recognise several rows read side by side, so the next blocks are prefetched here,
+  // into the second-level cache, as the first holds little more than this block.
   constexpr int64_t kCacheLine = 64, kAheadBytes = 8192, kSecondLevel = 2;
   const int64_t block = kRows * columns * static_cast<int64_t>(sizeof(Element));
   const int64_t ahead = (kAheadBytes + block - 1) / block * kRows * columns;
@@ -246,7 +246,7 @@ void MultiplyRows(const WeightRows& weights, int64_t first, int64_t last, const 
     MultiplyVectors<Format, 8, 1>(weights, first, last, prepared, /*fetch=*/true, y, y_stride);
     return;
   }
-  // Few rows at a time, so that they are still in the first cache for the next vectors.
+  // Few rows at a time, so that they are still in the first-level cache for the next vectors.
   constexpr int64_t kRowsAtOnce = 4;
   const int64_t x_stride = prepared_vector(weights.columns);
   for (int64_t row = first; row < last; row += kRowsAtOnce) {
@@ -287,10 +287,10 @@ HWY_INLINE const float* AsFloat(const Stored* HWY_RESTRICT weights, int64_t coun
   return out;
 }
 
-constexpr int64_t kLaneRows = 8;       // at once: a sum each
-constexpr int64_t kLaneColumns = 512;  // of these rows as float32: they stay in the first cache
+constexpr int64_t kLaneRows = 8;       // at once, with a sum each
+constexpr int64_t kLaneColumns = 512;  // of these rows as float32, which fit into the first-level cache
 
-/// sums[row][lane] += the rows' columns times kLaneVectors vectors that stand side by side.
+/// sums[row][lane] += the rows' columns times kLaneVectors vectors side by side.
 template <int kRows>
 HWY_INLINE void AddLanes(const float* const* rows, const float* HWY_RESTRICT x, int64_t columns,
                          float* HWY_RESTRICT sums) {
@@ -307,7 +307,7 @@ HWY_INLINE void AddLanes(const float* const* rows, const float* HWY_RESTRICT x, 
   }
 }
 
-/// kRows rows for all vectors, a stretch of columns after the other.
+/// kRows rows for all vectors, kLaneColumns columns at a time.
 template <class Stored, int kRows>
 void MultiplyLaneRows(const WeightRows& weights, int64_t row, const float* HWY_RESTRICT prepared, int64_t count,
                       float* HWY_RESTRICT y, int64_t y_stride) {

@@ -1,4 +1,4 @@
-// Products of small matrices that lie in the caches. Included once per instruction set.
+// Products of small matrices that are in the caches. Included once per instruction set.
 
 #if defined(TAMIS_KERNELS_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TAMIS_KERNELS_PRODUCTS_INL_H_
@@ -17,13 +17,13 @@ HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Element (m, k) stands at data[m * row + k * column]: a matrix or, with the strides exchanged, its transpose.
+/// Element (m, k) is data[m * row + k * column]: a matrix or, with the strides exchanged, its transpose.
 struct LeftMatrix {
   const float* data;
   int64_t row, column;
 };
 
-/// Row r stands at data + r * stride; columns are adjacent and a multiple of kLanes.
+/// Row r begins at data + r * stride; columns are adjacent, and their number is a multiple of kLanes.
 struct RightMatrix {
   const float* data;
   int64_t stride;
@@ -36,7 +36,7 @@ struct Product {
 
 enum class Sum { kReplace, kAdd };
 
-/// kRows rows and kVectors vectors of columns of C from the whole depth, all of it in registers.
+/// kRows rows and kVectors vectors of columns of C over the whole depth, summed in registers.
 template <Sum kSum, int kRows, int kVectors>
 HWY_INLINE void MultiplyPiece(int64_t depth, const LeftMatrix& a, const RightMatrix& b, const Product& c) {
   const LaneTag<float> d;
@@ -82,8 +82,8 @@ HWY_INLINE void MultiplyRows(int64_t columns, int64_t depth, const LeftMatrix& a
   }
 }
 
-/// C = A B or C += A B for a C of `rows` x `columns` (a multiple of kLanes). An element's sum goes through the depth in
-/// order and is added to C at the end, whatever the other sizes: the same bits however C is cut.
+/// C = A B or C += A B, C being `rows` x `columns` (a multiple of kLanes). An element is summed over the depth in order
+/// and added to C at the end, whatever the other sizes, so the bits do not depend on how C is cut.
 template <Sum kSum>
 HWY_INLINE void Multiply(int64_t rows, int64_t columns, int64_t depth, const LeftMatrix& a, const RightMatrix& b,
                          const Product& c) {

@@ -22,7 +22,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <typename Real>
 using LaneTag = hn::CappedTag<Real, kLanes>;
 
-/// Copies a short row without the call that memcpy would be.
+/// Copies a short row without calling memcpy.
 template <typename Real>
 HWY_INLINE void CopyRow(const Real* HWY_RESTRICT in, int64_t size, Real* HWY_RESTRICT out) {
   const LaneTag<Real> d;
@@ -34,7 +34,7 @@ HWY_INLINE void CopyRow(const Real* HWY_RESTRICT in, int64_t size, Real* HWY_RES
 
 enum class Access { kRead, kWrite };
 
-/// Asks for memory to be brought into the second-level cache while other work goes on. It need not exist.
+/// Prefetches memory into the second-level cache. The addresses need not be valid.
 template <Access kAccess>
 HWY_INLINE void Prefetch(const void* memory, int64_t bytes) {
   constexpr int64_t kLine = 64;
@@ -43,7 +43,7 @@ HWY_INLINE void Prefetch(const void* memory, int64_t bytes) {
   }
 }
 
-/// Asks for rows [first, last). Rows of one head lie a page apart: no hardware prefetcher follows them.
+/// Prefetches rows [first, last). Rows of one head are up to a page apart, so no hardware prefetcher follows them.
 template <Access kAccess>
 HWY_INLINE void PrefetchRows(const Rows& rows, int64_t first, int64_t last, int64_t size) {
   const int64_t width = rows.storage == Storage::kFloat64 ? 8 : rows.storage == Storage::kFloat32 ? 4 : 2;
@@ -110,7 +110,7 @@ HWY_INLINE void StoreRow(const Real* HWY_RESTRICT in, int64_t size, const Rows& 
     const hn::Rebind<uint16_t, LaneTag<float>> stored;
     constexpr int64_t kWidth = hn::MaxLanes(LaneTag<float>());
     int64_t d = 0;
-#if HWY_TARGET != HWY_SCALAR  // one lane has no other half to take
+#if HWY_TARGET != HWY_SCALAR  // there are no two halves of one lane
     const hn::Repartition<uint16_t, LaneTag<float>> halves;
     for (; d + 2 * kWidth <= size; d += 2 * kWidth) {
       const auto lower = hn::BitCast(halves, RoundUpperHalf(hn::LoadU(lanes, in + d)));
@@ -157,8 +157,8 @@ HWY_INLINE bool AllZero(const Real* HWY_RESTRICT x, int64_t padded_size) {
 
 inline constexpr double kMinNorm = 1e-12;  // denominator max(|x|, eps)
 
-/// Lanes of float64 and the same number of lanes of a row's type: their norms are made in float64,
-/// because Trim amplifies every error of a similarity.
+/// Lanes of float64. Norms are computed in float64, as screening's Trim amplifies every error of a
+/// similarity.
 using WideTag = hn::CappedTag<double, kLanes / 2>;
 
 template <typename Real>
@@ -189,8 +189,8 @@ HWY_INLINE double WideDot(const Real* HWY_RESTRICT x, const Real* HWY_RESTRICT y
   return hn::GetLane(hn::SumOfLanes(wide, sum));
 }
 
-/// x <- factor * x, to barely more than half an ulp. In two parts that needs a fused multiply-add: the product with the
-/// upper part must not be rounded before the lower one is added.
+/// x <- factor * x, to barely more than half an ulp. With the factor in two parts this needs a fused multiply-add: the
+/// product with the upper part must not be rounded before the product with the lower part is added.
 template <typename Real>
 HWY_INLINE void Scale(double factor, Real* HWY_RESTRICT x, int64_t padded_size) {
   constexpr double kLeastInTwoParts = 1e-28;  // below it the lower part would lose its digits
@@ -209,8 +209,8 @@ HWY_INLINE void Scale(double factor, Real* HWY_RESTRICT x, int64_t padded_size) 
   }
 }
 
-/// x <- x / max(|x|, eps) for the `count` rows row(0), row(1), ...; keep(i, denominator) is told what row i was divided
-/// by, infinity for a zero row, which stays zero. Many rows at once: their sums, roots and quotients wait for nothing.
+/// x <- x / max(|x|, eps) for rows row(0), ..., row(count - 1); calls keep(i, denominator), infinite for a zero row,
+/// which stays zero. Processing many rows at once hides the latency of sums, roots and quotients.
 template <typename RowOf, typename Keep>
 HWY_INLINE void NormalizeRows(int64_t count, int64_t padded_size, const RowOf& row, const Keep& keep) {
   constexpr int64_t kRows = 16;
@@ -244,8 +244,8 @@ HWY_INLINE double Normalize(Real* HWY_RESTRICT x, int64_t padded_size) {
   return denominator;
 }
 
-/// Turns the gradient dx of the unit row into the gradient of the raw one: (dx - x (x . dx)) / |x|. The denominator is
-/// what Normalize returned: infinite for a zero row, which gets no gradient.
+/// From the gradient dx of the unit row to that of the raw row: (dx - x (x . dx)) / |x|. The denominator is the result
+/// of Normalize: infinite for a zero row, whose gradient is 0.
 template <typename Real>
 HWY_INLINE void NormalizeBackward(const Real* HWY_RESTRICT x, double denominator, Real* HWY_RESTRICT dx,
                                   int64_t padded_size) {

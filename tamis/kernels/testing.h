@@ -11,7 +11,7 @@
 
 namespace tamis::kernels::testing {
 
-/// Tests of kernels alone do not load the operators, which obey TAMIS_MAX_ISA otherwise.
+/// Tests of kernels do not load the operators, which apply TAMIS_MAX_ISA otherwise.
 inline const bool kTargetsRestricted = restrict_targets();
 
 /// Makes Highway's dynamic dispatch pick one instruction set for its lifetime.

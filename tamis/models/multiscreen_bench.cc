@@ -11,7 +11,7 @@
 #include "tamis/nn/tensor_memory.h"
 #include "tamis/ops/linear.h"
 #include "tamis/ops/screening/screening.h"
-#include "tamis/ops/screening/screening_tiles.h"
+#include "tamis/ops/screening/screening_layer.h"
 
 namespace tamis::models {
 namespace {
@@ -86,7 +86,7 @@ void layer(benchmark::State& state, at::ScalarType dtype) {
   const bool whole = state.range(1) == 0;
   const ops::ProjectionLayout layout = {H, config.key_dim, config.value_dim, config.gate};
   const int64_t projected_width = 2 * (config.key_width() + config.value_width());
-  const ops::TileWeights weights = {random_rows({projected_width, 256}, dtype).requires_grad_(),
+  const ops::ScreeningWeights weights = {random_rows({projected_width, 256}, dtype).requires_grad_(),
                                     random_rows({256, config.value_width()}, dtype).requires_grad_(),
                                     at::linspace(0, std::log(256.0), H).requires_grad_(),
                                     at::zeros({H}).requires_grad_()};
@@ -94,7 +94,7 @@ void layer(benchmark::State& state, at::ScalarType dtype) {
   const Tensor projected = random_rows({1, T, projected_width}, dtype);
   for (auto _ : state) {
     if (whole) {
-      const Tensor out = x + ops::screening_tiles(x.to(dtype), weights, layout);
+      const Tensor out = x + ops::screening_layer(x.to(dtype), weights, layout);
       benchmark::DoNotOptimize(
           torch::autograd::grad({out}, {x, weights.projection, weights.output, weights.s_w, weights.s_r}, {x}));
     } else {

@@ -44,7 +44,7 @@ class TokenPass {
       between_width_ = std::max({between_width_, layer.mixed_width(), inner_width(layer)});
       most_rows_ = std::max(most_rows_, layer.rows_of_head());
     }
-    threads_ = ops::team_shares(most_items);
+    threads_ = ops::team_slices(most_items);
     thread_numbers_ = padded(B_ * D_) + padded(prepared_numbers()) + padded(B_ * most_rows_);
   }
 
@@ -53,23 +53,23 @@ class TokenPass {
   /// `scratch`: scratch_numbers() of them, aligned for vectors.
   void run(float* scratch) {
     between_ = scratch;
-    ops::parallel_team(threads_, [&](ops::TeamMember& member) { run(member); });
+    ops::parallel_team(threads_, [&](ops::TeamWorker& worker) { run(worker); });
   }
 
  private:
-  void run(ops::TeamMember& member) const {
-    const ThreadScratch scratch = scratch_of(member.share());
+  void run(ops::TeamWorker& worker) const {
+    const ThreadScratch scratch = scratch_of(worker.slice());
     for (size_t l = 0; l < weights_.layers.size(); ++l) {
       const DecodingLayer& layer = weights_.layers[l];
-      member.phase([&](int64_t share) { return first_head(l, share); },
+      worker.phase([&](int64_t slice) { return first_head(l, slice); },
                    [&] { prepare_input(layer.vectors.mixer_norm, *layer.head_rows.rows(), scratch); },
                    [&](int64_t head) { step_head(l, head, scratch); });
-      add_product(member, *layer.output.rows(), scratch);
+      add_product(worker, *layer.output.rows(), scratch);
       if (!layer.mlp) continue;
-      member.phase([&](int64_t share) { return row_items(inner_width(layer)) * share / threads_; },
+      worker.phase([&](int64_t slice) { return row_items(inner_width(layer)) * slice / threads_; },
                    [&] { prepare_input(layer.vectors.mlp_norm, *layer.mlp->gate_up.rows(), scratch); },
                    [&](int64_t item) { inner_rows(layer, item * kItemRows, scratch); });
-      add_product(member, *layer.mlp->down.rows(), scratch);
+      add_product(worker, *layer.mlp->down.rows(), scratch);
     }
   }
 
@@ -155,9 +155,9 @@ class TokenPass {
   }
 
   /// x += W y, where y are the numbers that the phase before left.
-  void add_product(ops::TeamMember& member, const WeightRows& weights, const ThreadScratch& scratch) const {
-    member.phase(
-        [&](int64_t share) { return row_items(D_) * share / threads_; },
+  void add_product(ops::TeamWorker& worker, const WeightRows& weights, const ThreadScratch& scratch) const {
+    worker.phase(
+        [&](int64_t slice) { return row_items(D_) * slice / threads_; },
         [&] {
           kernels::prepare_vectors(weights.format, weights.columns, between_, weights.columns, B_, scratch.prepared);
         },

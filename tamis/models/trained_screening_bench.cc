@@ -99,7 +99,7 @@ void screen(benchmark::State& state, bool single, bool with_gradients) {
   const int64_t keys = state.range(0), queries = state.range(1) == 0 ? keys : state.range(1);
   constexpr Skipping kModes[] = {Skipping::kNever, Skipping::kAdaptive, Skipping::kAlways};
   const Skipping skipping = kModes[state.range(2)];
-  kernels::SkippedWork skipped;
+  kernels::PassCounts skipped;
   for (auto _ : state) {
     skipped = {};
     for (const Head& head : heads) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "tamis/ops/checks.h"
 #include "tamis/ops/parallel.h"
 #include "tamis/ops/rows.h"
 #include "tamis/ops/scratch.h"
@@ -20,15 +21,8 @@ using kernels::whole_tiles;
 
 namespace {
 
-void check_like(const char* op, const char* name, const Tensor& x, const Tensor& q) {
-  TORCH_CHECK_VALUE(x.device() == q.device(), op, ": ", name, " must be on the device of q, ", q.device(),
-                    ", but is on ", x.device());
-  TORCH_CHECK_VALUE(x.scalar_type() == q.scalar_type(), op, ": ", name, " must have the dtype of q, ", q.scalar_type(),
-                    ", but has ", x.scalar_type());
-}
-
-/// Rows of whole vectors in float32, one after the other: as a decoding cache keeps them.
-bool lies_packed(const Tensor& x_BTHD) {
+/// Rows of whole vectors in float32, one after the other, as in a decoding cache.
+bool is_packed(const Tensor& x_BTHD) {
   const int64_t D = x_BTHD.size(3);
   return x_BTHD.scalar_type() == at::kFloat && D == padded(D) && x_BTHD.stride(3) == 1 && x_BTHD.stride(1) == D;
 }
@@ -36,32 +30,10 @@ bool lies_packed(const Tensor& x_BTHD) {
 }  // namespace
 
 void check_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionRange& range) {
-  TORCH_CHECK_VALUE(q.dim() == 4, op, ": q must have 4 dimensions [B, T_q, H, K], but has ", q.sym_sizes());
-  TORCH_CHECK_VALUE(at::isFloatingType(q.scalar_type()), op, ": q must be floating point, but is ", q.scalar_type());
-  TORCH_CHECK_VALUE(q.sym_size(3) >= 1, op, ": q needs K >= 1 dimensions, but has the shape ", q.sym_sizes());
-  TORCH_CHECK_VALUE(k.dim() == 4 && k.sym_size(0) == q.sym_size(0) && k.sym_size(1) >= q.sym_size(1) &&
-                        k.sym_size(2) == q.sym_size(2) && k.sym_size(3) == q.sym_size(3),
-                    op, ": k must have the shape of q ", q.sym_sizes(), " or more positions, but has ", k.sym_sizes());
-  TORCH_CHECK_VALUE(v.dim() == 4 && v.sym_size(0) == k.sym_size(0) && v.sym_size(1) == k.sym_size(1) &&
-                        v.sym_size(2) == k.sym_size(2) && v.sym_size(3) >= 1,
-                    op, ": v must have the shape of k ", k.sym_sizes(), " up to the last dimension, but has ",
-                    v.sym_sizes());
-  check_like(op, "k", k, q);
-  check_like(op, "v", v, q);
+  check_queries_keys_values(op, q, k, v);
   TORCH_CHECK_VALUE(!range.window || *range.window >= 1, op, ": window must be at least 1, but is ",
                     range.window.value_or(0));
-  TORCH_CHECK_VALUE(range.key_start >= 0, op, ": key_start must not be negative, but is ", range.key_start);
-  if (range.document) {
-    const Tensor& document = *range.document;
-    TORCH_CHECK_VALUE(document.device() == q.device(), op, ": document must be on the device of q, ", q.device(),
-                      ", but is on ", document.device());
-    TORCH_CHECK_VALUE(at::isIntegralType(document.scalar_type(), /*includeBool=*/false), op,
-                      ": document must hold integers, but is ", document.scalar_type());
-    TORCH_CHECK_VALUE(
-        document.dim() == 2 && document.sym_size(0) == k.sym_size(0) && document.sym_size(1) == k.sym_size(1), op,
-        ": document must have the shape [", k.sym_size(0), ", ", k.sym_size(1), "] (B and T_k of k), but has ",
-        document.sym_sizes());
-  }
+  if (range.document) check_document(op, *range.document, k, "B and T_k of k");
 }
 
 Tensor visible_pairs(int64_t queries, int64_t keys, const AttentionRange& range, at::Device device) {
@@ -111,7 +83,7 @@ AttentionProblem::AttentionProblem(const Tensor& q, const Tensor& k, const Tenso
     }
     first_key_.push_back(std::min(first, T_k));
   }
-  if (lies_packed(k) && lies_packed(v)) {
+  if (is_packed(k) && is_packed(v)) {
     k_ = k;
     v_ = v;
   } else {
@@ -159,7 +131,7 @@ AttentionHead AttentionProblem::head(int64_t batch, int64_t head) const {
 }
 
 void AttentionProblem::pack(const Tensor& k, const Tensor& v) {
-  constexpr int64_t kPiece = 1024;
+  constexpr int64_t kPiece = 1024;  // rows
   const int64_t rows = whole_tiles(T_k), pieces = (rows + kPiece - 1) / kPiece;
   packed_ = at::empty({B, H, rows * (padded(K) + padded(V))}, k.options().dtype(at::kFloat));
   parallel_items(B * H * pieces, [&](int64_t item) {
@@ -180,21 +152,21 @@ void AttentionProblem::pack(const Tensor& k, const Tensor& v) {
 void AttentionProblem::for_each_block(const Answer& work) const {
   const int64_t blocks = (T_q + kQueryBlock - 1) / kQueryBlock;
   parallel_items(B * H * blocks, [&](int64_t item) {
-    const int64_t at = item / blocks, first = (blocks - 1 - item % blocks) * kQueryBlock;  // the longest first
+    const int64_t at = item / blocks, first = (blocks - 1 - item % blocks) * kQueryBlock;  // those with most keys first
     const kernels::QueryBlock block{T_k - T_q + first, std::min(kQueryBlock, T_q - first)};
     work(head(at / H, at % H), block, thread_memory<float>());
   });
 }
 
-int64_t AttentionProblem::stretches() const {
+int64_t AttentionProblem::chunks() const {
   constexpr int64_t kEnoughItems = 16, kShortest = 512;
   const int64_t heads = std::max<int64_t>(1, B * H), wanted = (kEnoughItems + heads - 1) / heads;
   return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, T_q / kShortest));
 }
 
 void AttentionProblem::gather_key_gradients(const AddKeyGradients& work, const Tensor& dk, const Tensor& dv) const {
-  const int64_t parts = stretches(), key_numbers = T_k * padded(K), numbers = T_k * (padded(K) + padded(V));
-  // Without a window work grows with the position: the first p of the parts hold sqrt(p / parts) of the queries.
+  const int64_t parts = chunks(), key_numbers = T_k * padded(K), numbers = T_k * (padded(K) + padded(V));
+  // Without a window work grows with the position: the first p chunks hold sqrt(p / parts) of the queries.
   const auto border = [&](int64_t part) {
     const double share = static_cast<double>(part) / static_cast<double>(parts);
     const double queries = static_cast<double>(T_q) * (range_.window ? share : std::sqrt(share));

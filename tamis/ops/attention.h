@@ -10,7 +10,7 @@
 #include "tamis/kernels/attention.h"
 #include "tamis/ops/scratch.h"
 
-// What all attentions over [B, T, H, D] share: checks, keys and values as the kernels read them, the cut into pieces.
+// What all attentions over [B, T, H, D] share: checks, keys and values as the kernels read them, the cut into chunks.
 
 namespace tamis::ops {
 
@@ -18,7 +18,6 @@ namespace tamis::ops {
 struct AttentionRange {
   std::optional<int64_t> window;       // keys, the query's own included; unset: all before it
   bool strict = false;                 // the query's own key is hidden
-  int64_t key_start = 0;               // absolute position of the first key: only bookkeeping
   std::optional<at::Tensor> document;  // int [B, T_k]: a query sees only keys of its own document
 };
 
@@ -26,20 +25,20 @@ struct AttentionRange {
 void check_attention(const char* op, const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
                      const AttentionRange& range);
 
-/// The pairs that see each other: bool [B or 1, 1, T_q, T_k]. For the definitions in plain torch.
+/// The mask of visible pairs, bool [B or 1, 1, T_q, T_k], for the definitions in plain torch.
 at::Tensor visible_pairs(int64_t queries, int64_t keys, const AttentionRange& range, at::Device device);
 
-/// The dtype that storage is computed in: float32 for half precision.
+/// The dtype of computations on `storage`: float32 for half precision.
 at::ScalarType computing_dtype(at::ScalarType storage);
 at::Tensor widened(const at::Tensor& x);
 
 /// The scale of scores: as given, or 1 / sqrt(key_dim).
 double score_scale(std::optional<double> given, int64_t key_dim);
 
-/// True where the kernels have the dtype: float32, and bfloat16 as storage.
+/// Whether there are kernels for the dtype: float32, and bfloat16 as storage.
 bool attention_has_fused(at::ScalarType dtype);
 
-/// A head of a sequence: what a piece of work on it reads.
+/// What the kernels read of one head of a sequence.
 struct AttentionHead {
   int64_t batch, head;
   kernels::PackedKeys packed;
@@ -48,14 +47,15 @@ struct AttentionHead {
   kernels::Rows q;       // its queries
 };
 
-/// What belongs to a head's queries in a contiguous [B, H, T_q, ...] tensor of float32, as structures of float32.
+/// The part of a head in a contiguous float32 tensor [B, H, T_q, ...], as structures of float32.
 template <typename Structure = float>
 Structure* of_head(const at::Tensor& x_BHTx, const AttentionHead& head) {
   const int64_t numbers_of_head = x_BHTx.stride(1), at = head.batch * x_BHTx.size(1) + head.head;
   return reinterpret_cast<Structure*>(x_BHTx.mutable_data_ptr<float>() + at * numbers_of_head);
 }
 
-/// Queries, and keys and values packed for the kernels, unless they lie so already. What no query sees is not read.
+/// Queries, and keys and values packed for the kernels unless they are packed already. Keys that no query sees are not
+/// read.
 class AttentionProblem {
  public:
   AttentionProblem(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
@@ -65,15 +65,15 @@ class AttentionProblem {
 
   AttentionHead head(int64_t batch, int64_t head) const;
 
-  /// Calls work(head, block, memory) for every block of queries of every head, on ATen's threads; what comes out must
-  /// not depend on who does what when. `memory` holds nothing yet.
+  /// Calls work(head, block, memory) for every block of queries of every head on ATen's threads, in any order. `memory`
+  /// is empty.
   using Answer =
       std::function<void(const AttentionHead& head, const kernels::QueryBlock& block, ScratchMemory<float>& memory)>;
   void for_each_block(const Answer& work) const;
 
-  /// Writes the gradients of k and v that work(head, first, last, dk, dv, memory) gathers from the queries
-  /// [first, last): it adds to dk and dv, rows as packed. A head's queries are cut into stretches that each have sums
-  /// of their own, added up in order; the cut depends on sizes alone.
+  /// Writes the gradients of k and v. work(head, first, last, dk, dv, memory) adds those from the queries [first, last)
+  /// to dk and dv, rows as packed. The queries of a head are cut into chunks with sums of their own, which are added in
+  /// order; the cut depends on sizes alone.
   using AddKeyGradients = std::function<void(const AttentionHead& head, int64_t first, int64_t last, float* dk,
                                              float* dv, ScratchMemory<float>& memory)>;
   void gather_key_gradients(const AddKeyGradients& work, const at::Tensor& dk_BTHK, const at::Tensor& dv_BTHV) const;
@@ -84,11 +84,11 @@ class AttentionProblem {
   void number_documents(const at::Tensor& document);
   kernels::Visibility visibility(int64_t batch) const;
   float* packed_rows(int64_t batch, int64_t head) const;
-  int64_t stretches() const;
+  int64_t chunks() const;
 
   at::Tensor q_;  // rows adjacent
   AttentionRange range_;
-  at::Tensor k_, v_;                     // defined where the kernels read them as they are
+  at::Tensor k_, v_;                     // defined if the kernels read them as they are
   at::Tensor packed_;                    // else: float32 [B, H, whole_tiles(T_k) * (padded(K) + padded(V))]
   std::vector<float> document_;          // [B, T_k] or empty
   std::vector<int64_t> document_start_;  // [B, T_k] or empty

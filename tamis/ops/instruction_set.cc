@@ -1,4 +1,4 @@
-// TAMIS_MAX_ISA takes effect when the operators are loaded, before any of them runs.
+// Applies TAMIS_MAX_ISA when the operators are loaded, before any of them runs.
 
 #include "tamis/base/instruction_set.h"
 
@@ -10,7 +10,7 @@
 namespace tamis::ops {
 namespace {
 
-/// A library cannot refuse to be loaded: what is wrong is said, and nothing is restricted.
+/// A library cannot refuse to be loaded: an error is printed, and nothing is restricted.
 bool restrict_all() try {
   restrict_backends();
   return kernels::restrict_targets();

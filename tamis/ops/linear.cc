@@ -16,7 +16,7 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Whether one of our backends multiplies, not at::.
+/// Whether the backend of the product is not kAten.
 bool ours(const Tensor& a, const Tensor& b) {
   if (!a.is_cpu() || !b.is_cpu() || a.scalar_type() != b.scalar_type() || a.numel() == 0 || b.numel() == 0) {
     return false;
@@ -26,12 +26,12 @@ bool ours(const Tensor& a, const Tensor& b) {
          (backend == MatmulBackend::kOneDnn && at::globalContext().userEnabledMkldnn());
 }
 
-/// A gradient through this product is wanted.
+/// Whether autograd records this product.
 bool recorded(const Tensor& a, const Tensor& b) {
   return at::GradMode::is_enabled() && (a.requires_grad() || b.requires_grad());
 }
 
-/// Rows that oneDNN sums at once: long sums are 15% faster so (4,096 rows of [2560, 256]).
+/// Rows that oneDNN sums at once: longer sums take more time (15% for 4,096 rows of [2560, 256]).
 constexpr int64_t kSummedRows = 512;
 /// Rows that are widened at once: a pass over 4,096 tokens takes a fifth longer with 512 (two threads of a Zen 3).
 constexpr int64_t kWidenedRows = 2048;
@@ -62,42 +62,55 @@ Tensor as_matrix(const Tensor& x) {
   return x.dim() == 1 ? x.unsqueeze(0) : x.flatten(0, -2);
 }
 
+/// A result of [..., columns] for the rows of x [..., D].
+Tensor empty_product(const Tensor& x, int64_t columns) {
+  at::DimVector sizes(x.sizes());
+  sizes.back() = columns;
+  return at::empty(sizes, x.options());
+}
+
 /// X W^T of bfloat16 in float32, rounded once.
 Tensor widened_linear(const Tensor& x, const Tensor& weight_ED) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const Tensor x_RD = as_matrix(x), widened_ED = weight_ED.to(at::kFloat);
-  at::DimVector sizes(x.sizes());
-  sizes.back() = weight_ED.size(0);
-  const Tensor y = at::empty(sizes, x.options());
-  const Tensor y_RE = y.view({x_RD.size(0), weight_ED.size(0)});
+  const Tensor y = empty_product(x, weight_ED.size(0)), y_RE = as_matrix(y);
   for_row_blocks(x_RD.size(0), kWidenedRows, [&](int64_t first, int64_t rows) {
     y_RE.narrow(0, first, rows).copy_(ops::linear(x_RD.narrow(0, first, rows).to(at::kFloat), widened_ED));
   });
   return y;
 }
 
-/// dY^T X of bfloat16, summed in float32 and rounded once.
-Tensor widened_weight_gradient(const Tensor& dy_RE, const Tensor& x_RD) {
+/// dY^T X of bfloat16, summed in float32 and rounded once; and, where a matrix W is given, dY W as widened_linear has
+/// it.
+LinearGradients widened_gradients(const Tensor& dy, const Tensor& x, const Tensor& weight_ED = {}) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const Tensor sum_ED = at::empty({dy_RE.size(1), x_RD.size(1)}, dy_RE.options().dtype(at::kFloat));
+  const Tensor dy_RE = as_matrix(dy), x_RD = as_matrix(x);
+  const Tensor sum_ED = at::empty({dy_RE.size(1), x_RD.size(1)}, dy.options().dtype(at::kFloat));
+  Tensor dx, dx_RD, widened_DE;
+  if (weight_ED.defined()) {
+    dx = empty_product(dy, weight_ED.size(1));
+    dx_RD = as_matrix(dx);
+    widened_DE = weight_ED.t().to(at::kFloat);
+  }
   for_row_blocks(x_RD.size(0), kWidenedRows, [&](int64_t first, int64_t rows) {
-    linear_weight_gradient_into(sum_ED, first == 0 ? Into::kReplace : Into::kAdd,
-                                dy_RE.narrow(0, first, rows).to(at::kFloat),
+    const Tensor widened_dy = dy_RE.narrow(0, first, rows).to(at::kFloat);
+    if (dx.defined()) dx_RD.narrow(0, first, rows).copy_(ops::linear(widened_dy, widened_DE));
+    linear_weight_gradient_into(sum_ED, first == 0 ? Into::kReplace : Into::kAdd, widened_dy,
                                 x_RD.narrow(0, first, rows).to(at::kFloat));
   });
-  return sum_ED.to(at::kBFloat16);
+  return {dx, sum_ED.to(at::kBFloat16)};
 }
 
-/// X W^T and dY^T X by our backend of their dtype.
+/// X W^T and dY^T X by a backend other than kAten.
 Tensor our_product(const Tensor& x, const Tensor& weight_ED) {
   return x.scalar_type() == at::kBFloat16 ? widened_linear(x, weight_ED) : onednn_linear(x, weight_ED);
 }
 Tensor our_weight_gradient(const Tensor& dy_RE, const Tensor& x_RD) {
-  return dy_RE.scalar_type() == at::kBFloat16 ? widened_weight_gradient(dy_RE, x_RD)
+  return dy_RE.scalar_type() == at::kBFloat16 ? widened_gradients(dy_RE, x_RD).dw_ED
                                               : onednn_weight_gradient(dy_RE, x_RD);
 }
 
-/// Whether at:: would take them: it says what is wrong otherwise.
+/// Whether the shapes fit; at:: reports what is wrong otherwise.
 bool fit(const Tensor& x, const Tensor& weight, int64_t shared_dimension) {
   return x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(shared_dimension);
 }
@@ -111,19 +124,23 @@ struct Linear : torch::autograd::Function<Linear> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
+    if (ctx->needs_input_grad(0) && ctx->needs_input_grad(1)) {
+      const auto [dx, dw_ED] = linear_gradients(grads[0], saved[0], saved[1]);
+      return {dx, dw_ED};
+    }
     return {ctx->needs_input_grad(0) ? linear_input_gradient(grads[0], saved[1]) : Tensor(),
             ctx->needs_input_grad(1) ? linear_weight_gradient(grads[0], saved[0]) : Tensor()};
   }
 };
 
-/// Writes A B to its place.
+/// Writes or adds A B.
 void aten_into(const Tensor& result, Into into, const Tensor& a, const Tensor& b) {
   result.addmm_(a, b, /*beta=*/into == Into::kAdd ? 1 : 0);
 }
-/// Writes what was made apart to its place.
+/// Writes or adds a product that was computed apart.
 void write(const Tensor& made, const Tensor& result, Into into) {
   TORCH_CHECK_VALUE(made.sizes() == result.sizes(), "linear: the result has the shape ", made.sizes(),
-                    ", but its place has ", result.sizes());
+                    ", but its memory has ", result.sizes());
   into == Into::kAdd ? result.add_(made) : result.copy_(made);
 }
 
@@ -143,6 +160,14 @@ Tensor linear_weight_gradient(const Tensor& dy, const Tensor& x) {
   const Tensor dy_RE = as_matrix(dy), x_RD = as_matrix(x);
   if (!fit(dy_RE.t(), x_RD, 0) || recorded(dy, x) || !ours(dy, x)) return dy_RE.t().mm(x_RD);
   return our_weight_gradient(dy_RE, x_RD).contiguous();
+}
+
+LinearGradients linear_gradients(const Tensor& dy, const Tensor& x, const Tensor& weight_ED) {
+  const bool widened = dy.scalar_type() == at::kBFloat16 && fit(dy, weight_ED, 0) &&
+                       fit(as_matrix(dy).t(), as_matrix(x), 0) && !recorded(dy, x) && !recorded(dy, weight_ED) &&
+                       ours(dy, x) && ours(dy, weight_ED);
+  if (widened) return widened_gradients(dy, x, weight_ED);
+  return {linear_input_gradient(dy, weight_ED), linear_weight_gradient(dy, x)};
 }
 
 void linear_into(const Tensor& result_RE, Into into, const Tensor& x_RD, const Tensor& weight_ED) {

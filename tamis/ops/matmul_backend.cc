@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <string_view>
 #include <utility>
 
 #include "tamis/base/instruction_set.h"
@@ -20,7 +21,7 @@ constexpr std::array<std::pair<MatmulBackend, std::string_view>, 3> kNames = {{
     {MatmulBackend::kWidened, "widened"},
 }};
 
-/// Seconds of a product of the sizes of a layer, the least of several.
+/// Seconds of a product, the least of several calls.
 template <typename Product>
 double seconds_of(const Product& product) {
   using Clock = std::chrono::steady_clock;
@@ -34,7 +35,7 @@ double seconds_of(const Product& product) {
   return least;
 }
 
-constexpr double kClearly = 1.5;  // a difference that noise does not make
+constexpr double kClearly = 1.5;  // a difference that is not noise
 
 MatmulBackend measured_float32() {
   const at::NoGradGuard no_grad;
@@ -78,13 +79,6 @@ std::atomic<MatmulBackend>& chosen(at::ScalarType dtype) {
 
 std::string to_string(MatmulBackend backend) {
   return std::string(kNames.at(static_cast<size_t>(backend)).second);
-}
-
-std::optional<MatmulBackend> matmul_backend_of(std::string_view name) {
-  for (const auto& [backend, known] : kNames) {
-    if (known == name) return backend;
-  }
-  return std::nullopt;
 }
 
 std::vector<MatmulBackend> matmul_backends(at::ScalarType dtype) {

@@ -2,38 +2,35 @@
 
 #include <c10/core/ScalarType.h>
 
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace tamis::ops {
 
-/// What computes matrix products on the CPU (tamis/ops/linear.h).
+/// The library and precision of matrix products on the CPU (tamis/ops/linear.h).
 enum class MatmulBackend {
-  kAten,     ///< at::matmul: MKL for float32 as a rule, oneDNN for bfloat16
-  kOneDnn,   ///< float32 by oneDNN, as LibTorch holds it
-  kWidened,  ///< bfloat16 widened to float32, multiplied as float32 is, and the result rounded
+  kAten,     ///< at::matmul: usually MKL for float32, oneDNN for bfloat16
+  kOneDnn,   ///< float32 by the oneDNN in LibTorch
+  kWidened,  ///< bfloat16 widened to float32 and multiplied, and the result rounded
 };
 
 /// `aten`, `onednn`, `widened`.
 std::string to_string(MatmulBackend backend);
-std::optional<MatmulBackend> matmul_backend_of(std::string_view name);
 
 /// The backend of products of float32 or bfloat16 matrices; kAten for every other dtype.
 ///
-/// It follows from what the processor can do (tamis/base/instruction_set.h): without AVX-512, MKL for float32 and
-/// float32 products for bfloat16, which at:: multiplies a hundred times slower there; with bfloat16 instructions at::
-/// for bfloat16. Where that does not decide (float32 with AVX-512, which MKL leaves unused on some processors; bfloat16
-/// with AVX-512 but without its instructions), the first call compares both in some 50 ms; what differs by less than
-/// half stays with at:: or, for bfloat16, with float32 products, so that every process of a machine decides alike.
+/// It depends on the instruction set (tamis/base/instruction_set.h). Without AVX-512: MKL for float32, and float32
+/// products for bfloat16, where at:: is a hundred times slower. With bfloat16 instructions: at:: for bfloat16. In the
+/// other cases (float32 with AVX-512, which MKL does not use on some processors; bfloat16 with AVX-512 but without its
+/// instructions) the first call compares two backends in some 50 ms. kAten for float32 and kWidened for bfloat16 are
+/// replaced only if the other one is 1.5 times as fast, so that every process of a machine makes the same choice.
 MatmulBackend matmul_backend(at::ScalarType dtype);
 
-/// Those that matmul_backend can return on this processor.
+/// The backends that matmul_backend can return on this processor.
 std::vector<MatmulBackend> matmul_backends(at::ScalarType dtype);
 
-/// Replaces the choice: to continue a run with the backend that it began with, and for measurements. No product may run
-/// meanwhile. Throws when the dtype has no such backend here.
+/// Overrides the choice, to continue a run with its backend and for measurements. No product may run meanwhile. Throws
+/// if the dtype has no such backend here.
 void set_matmul_backend(at::ScalarType dtype, MatmulBackend backend);
 
 }  // namespace tamis::ops

@@ -11,7 +11,7 @@ namespace {
 
 using at::Tensor;
 
-/// oneDNN's X W^T with plain matrices, which LibTorch has for its compiler.
+/// oneDNN's X W^T with plain matrices, an operator of LibTorch's compiler.
 using OneDnnLinear = Tensor(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
                             std::string_view then, c10::List<std::optional<at::Scalar>> scalars,
                             std::optional<std::string_view> algorithm);
@@ -22,7 +22,7 @@ Tensor call_onednn(const OneDnnHandle& handle, const Tensor& x, const Tensor& we
   return handle.call(x, weight_ED, std::nullopt, "none", c10::List<std::optional<at::Scalar>>(), std::nullopt);
 }
 
-/// A small product says whether it is there, of this form and for plain matrices.
+/// A small product shows whether the operator exists with this signature and takes plain matrices.
 std::optional<OneDnnHandle> find_onednn_linear() {
   const auto found = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
   if (!found || !found->hasKernelForDispatchKey(c10::DispatchKey::CPU)) return std::nullopt;
@@ -40,7 +40,7 @@ const std::optional<OneDnnHandle>& onednn_handle() {
   return found;
 }
 
-/// Without gaps, row by row or column by column: other matrices meet oneDNN's reference code.
+/// Contiguous by rows or by columns, as for other matrices oneDNN uses its slow reference code.
 Tensor dense(const Tensor& matrix) {
   return matrix.is_contiguous() || matrix.t().is_contiguous() ? matrix : matrix.contiguous();
 }

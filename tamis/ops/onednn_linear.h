@@ -4,7 +4,7 @@
 
 namespace tamis::ops {
 
-/// Whether LibTorch holds oneDNN's product of plain float32 matrices.
+/// Whether LibTorch has oneDNN's product of plain float32 matrices.
 bool has_onednn_linear();
 
 /// X W^T by oneDNN: x [..., D], weight_ED [E, D], float32 on the CPU, x contiguous and the weight contiguous one way or

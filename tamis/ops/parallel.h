@@ -13,10 +13,10 @@
 
 namespace tamis::ops {
 
-/// ThreadSanitizer does not see libgomp's fork and join: tell it that what came before release comes before acquire.
+/// ThreadSanitizer does not see libgomp's fork and join: everything before release happens before what follows acquire.
 namespace order {
 #if defined(__SANITIZE_THREAD__)
-inline char fork;  // of every call: a thread may read nothing of its caller's, not even an address, before it acquires
+inline char fork;  // of every call: a thread must acquire before it reads anything of its caller, even an address
 inline void acquire(void* object) {
   __tsan_acquire(object);
 }
@@ -30,8 +30,8 @@ inline void release(const void*) {}
 #endif
 }  // namespace order
 
-/// Calls `work(item)` once for every item in [0, items), on ATen's threads, in no fixed order: each thread takes the
-/// next item when it is done with one. Results must not depend on who does which item. The first exception is rethrown.
+/// Calls `work(item)` once for every item in [0, items) on ATen's threads, in no fixed order: a thread takes the next
+/// item when it has finished one. Results must not depend on the thread of an item. The first exception is rethrown.
 template <typename Work>
 void parallel_items(int64_t items, const Work& work) {
   std::atomic<int64_t> next{0};
@@ -53,13 +53,12 @@ void parallel_items(int64_t items, const Work& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
-/// Calls `work(first, last)` for stretches of [0, size): as many as there are threads, fewer where they would be
-/// shorter than `least`, which is at least 1.
+/// Calls `work(first, last)` for chunks of [0, size), one for each thread, or fewer if they would be shorter than
+/// `least`, which is at least 1.
 template <typename Work>
-void parallel_stretches(int64_t size, int64_t least, const Work& work) {
-  const int64_t stretches = std::clamp<int64_t>(size / least, 1, at::get_num_threads());
-  parallel_items(size > 0 ? stretches : 0,
-                 [&](int64_t item) { work(size * item / stretches, size * (item + 1) / stretches); });
+void parallel_chunks(int64_t size, int64_t least, const Work& work) {
+  const int64_t chunks = std::clamp<int64_t>(size / least, 1, at::get_num_threads());
+  parallel_items(size > 0 ? chunks : 0, [&](int64_t item) { work(size * item / chunks, size * (item + 1) / chunks); });
 }
 
 }  // namespace tamis::ops

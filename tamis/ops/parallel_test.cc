@@ -31,19 +31,19 @@ TEST(Parallel, TheFirstFailureIsRethrown) {
                std::out_of_range);
 }
 
-TEST(Parallel, StretchesCoverEverythingAndAreNotTooShort) {
+TEST(Parallel, ChunksCoverEverythingAndAreNotTooShort) {
   for (const int count : {1, 3}) {
     const testing::Threads threads(count);
     for (const int64_t size : {0, 1, 4, 5, 7, 14, 100}) {
       for (const int64_t least : {1, 3, 1000}) {
         std::vector<std::atomic<int>> done(size);
-        std::atomic<int> stretches{0};
-        parallel_stretches(size, least, [&](int64_t first, int64_t last) {
-          ++stretches;
+        std::atomic<int> chunks{0};
+        parallel_chunks(size, least, [&](int64_t first, int64_t last) {
+          ++chunks;
           EXPECT_GE(last - first, std::min(least, size));
           for (int64_t i = first; i < last; ++i) ++done[i];
         });
-        EXPECT_EQ(stretches, size == 0 ? 0 : std::clamp<int64_t>(size / least, 1, count));
+        EXPECT_EQ(chunks, size == 0 ? 0 : std::clamp<int64_t>(size / least, 1, count));
         for (int64_t i = 0; i < size; ++i) EXPECT_EQ(done[i], 1) << i << " of " << size;
       }
     }

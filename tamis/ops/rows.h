@@ -6,11 +6,11 @@
 
 #include "tamis/kernels/rows.h"
 
-// Tensors as the kernels read them.
+// Tensors as rows for the kernels.
 
 namespace tamis::ops {
 
-/// The storage name of a dtype that the kernels know.
+/// The storage of a dtype that the kernels support.
 kernels::Storage storage_of(at::ScalarType dtype);
 
 /// x itself, or a copy whose last dimension is adjacent.

@@ -18,7 +18,7 @@ template <typename Real>
 void ScratchMemory<Real>::reset() {
   constexpr size_t kKeep = size_t{16} << 20;
   const bool grew =
-      blocks_.size() > 1;  // the piece before needed several blocks: next time one as large as all of them
+      blocks_.size() > 1;  // the last work item needed several blocks: allocate one as large as all of them
   const size_t wanted = grew ? 2 * block_size_ : block_size_;
   if (grew || wanted > kKeep) {
     blocks_.clear();

@@ -7,13 +7,13 @@
 
 namespace tamis::ops {
 
-/// Aligned memory that a thread hands out piece by piece and keeps for its next piece of work (unless it grew large).
+/// Aligned memory that a thread takes piece by piece and keeps for its next work item, unless it has grown large.
 template <typename Real>
 class ScratchMemory {
  public:
-  /// Memory for one piece of work: everything taken before is invalid.
+  /// Begins a work item: everything taken before is invalid.
   void reset();
-  /// `count` numbers, not initialised, 64-byte aligned.
+  /// `count` uninitialised numbers, 64-byte aligned.
   template <typename T = Real>
   T* take(int64_t count) {
     return static_cast<T*>(take_bytes(static_cast<size_t>(count) * sizeof(T)));

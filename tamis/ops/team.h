@@ -13,26 +13,26 @@
 
 namespace tamis::ops {
 
-/// Work in phases on ATen's threads, for phases of a few microseconds: each needs what all of the phase before wrote.
+/// Work in phases of a few microseconds on ATen's threads, where each phase reads what all of the phase before wrote.
 ///
-///   parallel_team(team_shares(items), [&](TeamMember& member) {
-///     member.phase(items_of_share, work);   // work(item) for every item once, by whichever thread
-///     member.phase(...);                    // begins when all items before are done
+///   parallel_team(team_slices(items), [&](TeamWorker& worker) {
+///     worker.phase(first_item, work);   // work(item) once for every item, on some thread
+///     worker.phase(...);                // begins when all items of the phase before are done
 ///   });
 ///
-/// A phase's items are dealt out in shares, one for each thread, so that a thread walks through memory in order; who is
-/// done with its own takes what others have left. A thread that lost its core therefore holds up only the item that it
-/// is at: on a busy machine the others go on without it. Every member must go through the same phases.
+/// The items of a phase are divided into slices, one for each worker, so that a thread accesses memory in order; a
+/// worker that has finished its slice takes items of the others. On a busy machine a thread that loses its core delays
+/// one item only. All workers must run the same phases.
 class TeamWork {
  public:
-  static constexpr int64_t kMostShares = 64;
+  static constexpr int64_t kMostSlices = 64;
 
-  explicit TeamWork(int64_t shares) : shares_(shares) {}
-  int64_t shares() const { return shares_; }
+  explicit TeamWork(int64_t slices) : slices_(slices) {}
+  int64_t slices() const { return slices_; }
 
-  /// The next of `count` items of a share in a phase, counted from 0; -1 when none is left.
-  int64_t take(int64_t share, uint64_t phase, int64_t count) {
-    std::atomic<uint64_t>& next = taken_[share].phase_and_items;
+  /// The next of `count` items of a slice in a phase, counted from 0; -1 if none is left.
+  int64_t take(int64_t slice, uint64_t phase, int64_t count) {
+    std::atomic<uint64_t>& next = taken_[slice].phase_and_items;
     uint64_t before = next.load(std::memory_order_relaxed);
     while (true) {
       const uint64_t at = before >> 32;
@@ -43,19 +43,18 @@ class TeamWork {
     }
   }
 
-  /// A member will not do its items: nobody waits for them, and what the others make is worth nothing. True for the
-  /// first that says so.
+  /// Marks the team as failed, so that no worker waits for the remaining items. True in the first call.
   bool fail() { return !failed_.exchange(true, std::memory_order_acq_rel); }
 
-  /// `items` were done: what this thread wrote is there for those who wait.
+  /// Counts `items` as done and publishes what this thread wrote to the workers that wait.
   void publish(int64_t items) { done_.fetch_add(items, std::memory_order_acq_rel); }
 
-  /// Waits until that many items were done since the beginning.
+  /// Waits until `items` items are done, counted from the beginning.
   void wait(int64_t items) const {
-    constexpr int kPatience = 4000;  // some tens of microseconds: then another thread may need the core
+    constexpr int kSpins = 4000;  // some tens of microseconds; then the core is yielded to other threads
     for (int spins = 0; done_.load(std::memory_order_acquire) < items; ++spins) {
       if (failed_.load(std::memory_order_acquire)) return;
-      if (spins < kPatience) {
+      if (spins < kSpins) {
         pause();
       } else {
         std::this_thread::yield();
@@ -76,38 +75,38 @@ class TeamWork {
     std::atomic<uint64_t> phase_and_items{0};
   };
 
-  int64_t shares_;
+  int64_t slices_;
   alignas(64) std::atomic<int64_t> done_{0};
   std::atomic<bool> failed_{false};
-  std::array<Taken, kMostShares> taken_;
+  std::array<Taken, kMostSlices> taken_;
 };
 
-/// A thread of the team.
-class TeamMember {
+/// One worker of the team.
+class TeamWorker {
  public:
-  TeamMember(TeamWork& team, int64_t share) : team_(team), share_(share) {}
+  TeamWorker(TeamWork& team, int64_t slice) : team_(team), slice_(slice) {}
 
-  int64_t share() const { return share_; }
+  int64_t slice() const { return slice_; }
 
-  /// Share s of the phase has the items [first_item(s), first_item(s + 1)).
+  /// Runs a phase: slice s has the items [first_item(s), first_item(s + 1)).
   template <typename FirstItem, typename Work>
   void phase(const FirstItem& first_item, const Work& work) {
     ++phase_;
-    for (int64_t i = 0; i < team_.shares(); ++i) {
-      const int64_t share = (share_ + i) % team_.shares();
-      const int64_t first = first_item(share), count = first_item(share + 1) - first;
+    for (int64_t i = 0; i < team_.slices(); ++i) {
+      const int64_t slice = (slice_ + i) % team_.slices();
+      const int64_t first = first_item(slice), count = first_item(slice + 1) - first;
       int64_t done = 0;
-      for (int64_t item = team_.take(share, phase_, count); item >= 0; item = team_.take(share, phase_, count)) {
+      for (int64_t item = team_.take(slice, phase_, count); item >= 0; item = team_.take(slice, phase_, count)) {
         work(first + item);
         ++done;
       }
       if (done > 0) team_.publish(done);
     }
-    items_ += first_item(team_.shares());
+    items_ += first_item(team_.slices());
     team_.wait(items_);
   }
 
-  /// The same after `prepare()`, once for each member that gets an item: when it has none, others may be far ahead.
+  /// The same, with prepare() before the first item of each worker; a worker without items does not call it.
   template <typename FirstItem, typename Prepare, typename Work>
   void phase(const FirstItem& first_item, const Prepare& prepare, const Work& work) {
     bool prepared = false;
@@ -120,36 +119,36 @@ class TeamMember {
 
  private:
   TeamWork& team_;
-  int64_t share_;
+  int64_t slice_;
   uint64_t phase_ = 0;
   int64_t items_ = 0;  // of all phases so far
 };
 
-/// Calls `work(member)` on `shares` of ATen's threads, at most TeamWork::kMostShares. What a member throws first
-/// (memory may be short) is thrown here, once the others have run through their phases without it.
+/// Calls `work(worker)` on `slices` of ATen's threads, at most TeamWork::kMostSlices. The first exception of a worker
+/// (memory may be short) is rethrown when the others have ended their phases.
 template <typename Work>
-void parallel_team(int64_t shares, const Work& work) {
-  TeamWork team(shares);
+void parallel_team(int64_t slices, const Work& work) {
+  TeamWork team(slices);
   std::exception_ptr failure;
   const auto join = [&](int64_t first, int64_t) {
     order::acquire(&order::fork);
-    TeamMember member(team, first);
+    TeamWorker worker(team, first);
     try {
-      work(member);
+      work(worker);
     } catch (...) {
       if (team.fail()) failure = std::current_exception();
     }
     order::release(&team);
   };
   order::release(&order::fork);
-  at::parallel_for(0, shares, 1, join);
+  at::parallel_for(0, slices, 1, join);
   order::acquire(&team);
   if (failure) std::rethrow_exception(failure);
 }
 
-/// Shares that are worth making of work with this many items in a phase.
-inline int64_t team_shares(int64_t items) {
-  return std::clamp<int64_t>(at::get_num_threads(), 1, std::min(items, TeamWork::kMostShares));
+/// Slices for phases of this many items: one for each thread, but no empty ones.
+inline int64_t team_slices(int64_t items) {
+  return std::clamp<int64_t>(at::get_num_threads(), 1, std::min(items, TeamWork::kMostSlices));
 }
 
 }  // namespace tamis::ops

@@ -1,5 +1,5 @@
-// The LibTorch that this library was compiled for: its C++ interface is bound to that version, so the Python package
-// asks before it uses the operators.
+// The LibTorch that this library was compiled with. Its C++ interface is that of this version only, so the Python
+// package checks it before it loads the operators.
 
 #include <torch/version.h>
 

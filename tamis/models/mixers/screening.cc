@@ -17,7 +17,7 @@
 #include "tamis/ops/linear.h"
 #include "tamis/ops/scratch.h"
 #include "tamis/ops/screening/screening_state.h"
-#include "tamis/ops/screening/screening_tiles.h"
+#include "tamis/ops/screening/screening_layer.h"
 #include "tamis/ops/window.h"
 
 namespace tamis::models {
@@ -93,15 +93,15 @@ class ScreeningMixer final : public Mixer {
   }
 
   Tensor forward(const Tensor& x_BTD, const MixerCall& call) const override {
-    const ops::TileWeights weights = named(call.weights);
+    const ops::ScreeningWeights weights = named(call.weights);
     const ops::ScreeningOptions options = this->options(call.expand_beyond);
     if (config_.screening_position != "rope" && !call.observe) {
-      return ops::screening_tiles(x_BTD, weights, layout_, options,
+      return ops::screening_layer(x_BTD, weights, layout_, options,
                                   call.recompute ? ops::Keep::kInput : ops::Keep::kInputAndProjections);
     }
     // Captures by value: recomputation runs after this function has returned.
     const auto in_parts = [*this, options, observe = call.observe](const std::vector<Tensor>& in) {
-      const ops::TileWeights own = named({in[1], in[2], in[3], in[4]});
+      const ops::ScreeningWeights own = named({in[1], in[2], in[3], in[4]});
       const ops::ScreeningProjections p = project(in[0], own);
       const Tensor u_BTHV = ops::screening(p, own.s_w, own.s_r, options);
       if (observe) show(observe, p, u_BTHV);
@@ -114,7 +114,7 @@ class ScreeningMixer final : public Mixer {
   bool recomputes() const override { return true; }
 
   HeadMatrices head_matrices(const std::vector<Tensor>& weights) const override {
-    const ops::TileWeights own = named(weights);
+    const ops::ScreeningWeights own = named(weights);
     return {layout_.heads, rows_by_head(own.projection.split_with_sizes(projected_rows()), layout_.heads), own.output};
   }
 
@@ -169,7 +169,7 @@ class ScreeningMixer final : public Mixer {
 
   /// Trim times Softmask, which multiplies the value; without TanhNorm and gate.
   ValuePath value_path(const Tensor& x_1TD, const MixerCall& call) const override {
-    const ops::TileWeights weights = named(call.weights);
+    const ops::ScreeningWeights weights = named(call.weights);
     const ops::ScreeningProjections p = project(x_1TD, weights);
     ops::ScreeningOptions plain = options(call.expand_beyond);
     plain.tanh_norm = false;
@@ -179,7 +179,7 @@ class ScreeningMixer final : public Mixer {
   }
 
   RelevanceMap relevance(const Tensor& x_1TD, const MixerCall& call) const override {
-    const ops::TileWeights weights = named(call.weights);
+    const ops::ScreeningWeights weights = named(call.weights);
     const ops::ScreeningProjections p = project(x_1TD, weights);
     const auto seen = ops::reference::screening_relevance(p.q_BTHK, p.k_BTHK, weights.s_w, weights.s_r,
                                                           options(call.expand_beyond));
@@ -204,7 +204,7 @@ class ScreeningMixer final : public Mixer {
     return rows;
   }
 
-  static ops::TileWeights named(const std::vector<Tensor>& weights) {
+  static ops::ScreeningWeights named(const std::vector<Tensor>& weights) {
     return {.projection = weights[0], .output = weights[1], .s_w = weights[2], .s_r = weights[3]};
   }
 
@@ -234,7 +234,7 @@ class ScreeningMixer final : public Mixer {
     return at::cat(rows);
   }
 
-  ops::ScreeningProjections project(const Tensor& x_BTD, const ops::TileWeights& weights) const {
+  ops::ScreeningProjections project(const Tensor& x_BTD, const ops::ScreeningWeights& weights) const {
     ops::ScreeningProjections p = ops::split_projections(ops::linear(x_BTD, weights.projection), layout_);
     p.q_BTHK = rotated(p.q_BTHK, 0);
     p.k_BTHK = rotated(p.k_BTHK, 0);

@@ -3,48 +3,45 @@
 #include "tamis/ops/entmax_attention/entmax_attention.h"
 
 #include "tamis/ops/entmax_attention/entmax_attention_kernel.h"
-#include "tamis/ops/entmax_attention/selection_operator.h"
+#include "tamis/ops/selection/selection_operator.h"
 #include "tamis/ops/softmax_attention/softmax_attention.h"
 
 namespace tamis::ops {
+
+template <>
+struct SchemaOptions<EntmaxAttentionOptions> : SelectionFields<EntmaxAttentionOptions> {};
+
 namespace {
 
 using at::Tensor;
 
 struct Mechanism {
+  using Options = EntmaxAttentionOptions;
   static constexpr const char* kName = "entmax_attention";
   static constexpr const char* kForward = "tamis::_entmax_attention";
   static constexpr const char* kBackward = "tamis::_entmax_attention_backward";
   static constexpr SelectionKernels kKernels{&kernels::entmax_forward, &kernels::entmax_backward};
 
-  static Tensor reference(const Tensor& q, const Tensor& k, const Tensor& v, const Selection& selection) {
-    return reference::entmax_attention(q, k, v,
-                                       {.alpha = selection.alpha,
-                                        .scale = selection.scale,
-                                        .strict = selection.strict,
-                                        .document = selection.document});
+  static Tensor reference(const Tensor& q, const Tensor& k, const Tensor& v, const Options& options) {
+    return reference::entmax_attention(q, k, v, options);
   }
 };
 
 using Operator = SelectionOperator<Mechanism>;
 
-Tensor composite(const Tensor& q, const Tensor& k, const Tensor& v, double alpha, std::optional<double> scale,
-                 bool strict, int64_t key_start, const std::optional<Tensor>& document) {
-  return entmax_attention(
-      q, k, v, {.alpha = alpha, .scale = scale, .strict = strict, .key_start = key_start, .document = document});
+Tensor composite(const EntmaxAttentionOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
+  return entmax_attention(q, k, v, options);
 }
 
 }  // namespace
 
 Tensor entmax_attention(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor& v_BTHV,
                         const EntmaxAttentionOptions& options) {
-  if (options.alpha == 1 && !options.strict) {  // no list of keys is needed where all are selected
-    Operator::check(q_BTHK, k_BTHK, v_BTHV, options.alpha,
-                    {.key_start = options.key_start, .document = options.document});
-    return softmax_attention(q_BTHK, k_BTHK, v_BTHV,
-                             {.scale = options.scale, .key_start = options.key_start, .document = options.document});
+  if (options.alpha == 1 && !options.strict) {  // all keys are selected, so no lists are needed
+    Operator::check({.alpha = 1, .document = options.document}, q_BTHK, k_BTHK, v_BTHV);
+    return softmax_attention(q_BTHK, k_BTHK, v_BTHV, {.scale = options.scale, .document = options.document});
   }
-  return Operator::apply(q_BTHK, k_BTHK, v_BTHV, options);
+  return Operator::apply(options, q_BTHK, k_BTHK, v_BTHV);
 }
 
 void entmax_attention_token(const AttentionToken& token, double alpha) {
@@ -54,7 +51,7 @@ void entmax_attention_token(const AttentionToken& token, double alpha) {
 TORCH_LIBRARY_FRAGMENT(tamis, m) {
   m.def(
       "entmax_attention(Tensor q, Tensor k, Tensor v, *, float alpha=1.5, float? scale=None, bool strict=False, "
-      "int key_start=0, Tensor? document=None) -> Tensor");
+      "Tensor? document=None) -> Tensor");
   m.def(
       "_entmax_attention(Tensor q, Tensor k, Tensor v, float alpha, float scale, bool strict, Tensor? document) -> "
       "(Tensor, Tensor)");
@@ -64,24 +61,23 @@ TORCH_LIBRARY_FRAGMENT(tamis, m) {
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeImplicitAutograd, m) {
-  m.impl("entmax_attention", &composite);
+  m.impl("entmax_attention", schema_form<&composite>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, CPU, m) {
-  Operator::implement(m, &Operator::cpu, &Operator::backward_cpu);
+  Operator::implement_cpu(m);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Meta, m) {
-  Operator::implement(m, &Operator::meta, &Operator::backward_meta);
+  Operator::implement_meta(m);
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeExplicitAutograd, m) {
-  Operator::implement(m, &Operator::fallback, &Operator::backward_fallback);
+  Operator::implement_fallback(m);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Autograd, m) {
-  m.impl("_entmax_attention", &Operator::autograd);
-  m.impl("_entmax_attention_backward", torch::autograd::autogradNotImplementedFallback());
+  Operator::implement_autograd(m);
 }
 
 }  // namespace tamis::ops

@@ -12,12 +12,11 @@ struct EntmaxAttentionOptions {
   double alpha = 1.5;                  // from 1 (softmax) to 2 (sparsemax)
   std::optional<double> scale;         // of the scores; unset: 1 / sqrt(K)
   bool strict = false;                 // a query does not see its own key
-  int64_t key_start = 0;               // absolute position of the first key: the result does not depend on it
   std::optional<at::Tensor> document;  // int [B, T_k]: a query sees only keys of its own document
 };
 
-/// Causal attention with alpha-entmax in the place of softmax ("Sieve Attention", Eq. (4); Peters et al. 2019): keys
-/// below a threshold get exactly nothing.
+/// Causal attention with alpha-entmax instead of softmax ("Sieve Attention", Eq. (4); Peters et al. 2019): keys below a
+/// threshold have the weight 0.
 ///
 ///   z_ij  = scale q_i . k_j
 ///   p_ij  = max((alpha - 1) z_ij - tau_i, 0)^(1 / (alpha - 1))   over the keys j <= i (strict: j < i) of i's document
@@ -47,10 +46,6 @@ namespace reference {
 /// The definition, in plain torch: any dtype and device, O(T^2) memory.
 at::Tensor entmax_attention(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
                             const EntmaxAttentionOptions& options = {});
-
-/// (alpha - 1) z - tau over the last dimension, where `visible`; -infinity elsewhere. Positive for the selected ones;
-/// at alpha 1 infinity: all of them. By bisection, to the precision of z; not differentiable.
-at::Tensor entmax_excess(const at::Tensor& z, const at::Tensor& visible, double alpha);
 
 }  // namespace reference
 }  // namespace tamis::ops

@@ -6,7 +6,7 @@
 #define HWY_TARGET_INCLUDE "tamis/ops/entmax_attention/entmax_attention_kernel.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which includes this file once per instruction set:
-#include "tamis/kernels/selection_passes-inl.h"
+#include "tamis/ops/selection/selection_passes_kernel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {

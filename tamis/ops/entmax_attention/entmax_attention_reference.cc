@@ -1,14 +1,13 @@
 // Entmax attention as the papers write it, in plain torch. Equation numbers are those of README.md.
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 
 #include <cmath>
 #include <limits>
 
 #include "tamis/ops/attention.h"
 #include "tamis/ops/entmax_attention/entmax_attention.h"
-#include "tamis/ops/entmax_attention/selection.h"
+#include "tamis/ops/selection/selection.h"
 
 namespace tamis::ops::reference {
 
@@ -18,7 +17,7 @@ namespace {
 
 Tensor softmax_where(const Tensor& z, const Tensor& visible) {
   const Tensor hidden = visible.logical_not();
-  const double lowest = std::numeric_limits<float>::lowest();  // finite: a query that sees nothing stays a number
+  const double lowest = std::numeric_limits<float>::lowest();  // finite, so that a query that sees no key has no NaN
   return z.masked_fill(hidden, lowest).softmax(-1).masked_fill(hidden, 0);
 }
 
@@ -36,28 +35,9 @@ Tensor entmax_where(const Tensor& z, const Tensor& visible, double alpha) {
 
 }  // namespace
 
-Tensor entmax_excess(const Tensor& z, const Tensor& visible, double alpha) {
-  const at::NoGradGuard no_grad;
-  const Tensor hidden = visible.logical_not();
-  if (alpha == 1) return at::full_like(z, INFINITY).masked_fill(hidden, -INFINITY);
-  const Tensor x = (z * (alpha - 1)).masked_fill(hidden, -INFINITY);
-  if (x.size(-1) == 0) return x;
-  const Tensor largest = std::get<0>(x.max(-1, /*keepdim=*/true));
-  const Tensor y = x - largest.masked_fill(largest == -INFINITY, 0);
-  Tensor low = at::full_like(largest, -1.0), high = at::zeros_like(largest);  // of tau - largest
-  const int steps = z.scalar_type() == at::kDouble ? 60 : 30;
-  for (int step = 0; step < steps; ++step) {
-    const Tensor middle = (low + high) / 2;
-    const Tensor too_low = (y - middle).clamp_min(0).pow(1 / (alpha - 1)).sum(-1, /*keepdim=*/true) >= 1;
-    low = at::where(too_low, middle, low);
-    high = at::where(too_low, high, middle);
-  }
-  return y - low;
-}
-
 Tensor entmax_attention(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor& v_BTHV,
                         const EntmaxAttentionOptions& options) {
-  const Selection selection(options, q_BTHK.size(3));
+  const Selection selection = selection_of(options, q_BTHK.size(3));
   const Tensor q = widened(q_BTHK), k = widened(k_BTHK), v = widened(v_BTHV);
   const Tensor z = at::einsum("bihd,bjhd->bhij", {q, k}) * selection.scale;  // (1)
   const Tensor visible = visible_pairs(q.size(1), k.size(1), selection.range(), q.device()).expand_as(z);

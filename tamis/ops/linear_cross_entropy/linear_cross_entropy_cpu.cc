@@ -59,7 +59,7 @@ struct Tiling {
   }
 
  private:
-  static constexpr int64_t kMaxRowsApart = 512;  // a longer sum would be made in stretches, with memory for another
+  static constexpr int64_t kMaxRowsApart = 512;  // a longer sum would be computed in chunks, with memory for another
 };
 
 /// All in Real, the precision of x or, for bfloat16, float32.

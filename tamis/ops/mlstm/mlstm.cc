@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tamis/ops/attention.h"
+#include "tamis/ops/checks.h"
 #include "tamis/ops/mlstm/mlstm_cpu.h"
 #include "tamis/ops/registration.h"
 
@@ -20,10 +21,47 @@ namespace {
 
 using at::Tensor;
 using std::optional;
+
+/// MlstmOptions as the schema of the inner operator has them: its state in three optional tensors.
+struct InnerOptions {
+  optional<Tensor> C, n, m;
+  int64_t chunk = 64;
+  optional<Tensor> document;
+
+  MlstmOptions joined() const {
+    MlstmOptions options{.chunk = chunk, .document = document};
+    if (C) options.state = MlstmState{*C, n.value(), m.value()};
+    return options;
+  }
+};
+
+InnerOptions inner_options(const MlstmOptions& options) {
+  InnerOptions inner{.chunk = options.chunk, .document = options.document};
+  if (options.state) {
+    inner.C = options.state->C_BHKV;
+    inner.n = options.state->n_BHK;
+    inner.m = options.state->m_BH;
+  }
+  return inner;
+}
+
+}  // namespace
+
+template <>
+struct SchemaOptions<InnerOptions> {
+  static constexpr std::tuple kFields{&InnerOptions::C, &InnerOptions::n, &InnerOptions::m, &InnerOptions::chunk,
+                                      &InnerOptions::document};
+};
+
+namespace {
+
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr const char* kName = "mlstm";
+
+using Outputs = std::tuple<Tensor, Tensor, Tensor, Tensor>;                                    // h, C, n, m
+using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;  // q, k, v, i, f, C, n, m
 
 // ---- checks
 
@@ -31,41 +69,28 @@ at::ScalarType state_dtype(const Tensor& q) {
   return computing_dtype(q.scalar_type());
 }
 
-void check_device(const char* name, const Tensor& x, const Tensor& q) {
-  TORCH_CHECK_VALUE(x.device() == q.device(), kName, ": ", name, " must be on the device of q, ", q.device(),
-                    ", but is on ", x.device());
-}
-
-void check_shape(const char* name, const Tensor& x, at::SymIntArrayRef shape, const char* meaning) {
-  TORCH_CHECK_VALUE(x.sym_sizes() == shape, kName, ": ", name, " must have the shape ", shape, " (", meaning,
-                    "), but has ", x.sym_sizes());
-}
-
 void check_gate(const char* name, const Tensor& x, const Tensor& q) {
-  check_device(name, x, q);
+  check_device(kName, name, x, q);
   TORCH_CHECK_VALUE(x.scalar_type() == q.scalar_type() || x.scalar_type() == at::kFloat, kName, ": ", name,
                     " must have the dtype of q, ", q.scalar_type(), ", or float32, but has ", x.scalar_type());
-  check_shape(name, x, q.sym_sizes().slice(0, 3), "B, T and H of q");
+  check_shape(kName, name, x, q.sym_sizes().slice(0, 3), "B, T and H of q");
 }
 
 void check_state(const char* name, const Tensor& x, const Tensor& q, at::SymIntArrayRef shape, const char* meaning) {
-  check_device(name, x, q);
+  check_device(kName, name, x, q);
   TORCH_CHECK_VALUE(x.scalar_type() == state_dtype(q), kName, ": ", name, " must be ", state_dtype(q), ", but is ",
                     x.scalar_type());
-  check_shape(name, x, shape, meaning);
+  check_shape(kName, name, x, shape, meaning);
 }
 
-void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i, const Tensor& f,
-           const MlstmOptions& options) {
+void check(const MlstmOptions& options, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i,
+           const Tensor& f) {
   TORCH_CHECK_VALUE(q.dim() == 4, kName, ": q must have 4 dimensions [B, T, H, K], but has ", q.sym_sizes());
   TORCH_CHECK_VALUE(at::isFloatingType(q.scalar_type()), kName, ": q must be floating point, but is ", q.scalar_type());
   TORCH_CHECK_VALUE(q.sym_size(3) >= 1, kName, ": q needs K >= 1 dimensions, but has the shape ", q.sym_sizes());
-  for (const auto& [name, x] : {std::pair<const char*, const Tensor&>{"k", k}, {"v", v}}) {
-    check_device(name, x, q);
-    TORCH_CHECK_VALUE(x.scalar_type() == q.scalar_type(), kName, ": ", name, " must have the dtype of q, ",
-                      q.scalar_type(), ", but has ", x.scalar_type());
-  }
-  check_shape("k", k, q.sym_sizes(), "that of q");
+  check_like(kName, "k", k, q);
+  check_like(kName, "v", v, q);
+  check_shape(kName, "k", k, q.sym_sizes(), "that of q");
   TORCH_CHECK_VALUE(v.dim() == 4 && v.sym_sizes().slice(0, 3) == q.sym_sizes().slice(0, 3) && v.sym_size(3) >= 1, kName,
                     ": v must have the shape of q ", q.sym_sizes(), " up to the last dimension, but has ",
                     v.sym_sizes());
@@ -78,95 +103,75 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i, c
     check_state("m of the state", options.state->m_BH, q, {B, H}, "B and H of q");
   }
   TORCH_CHECK_VALUE(options.chunk >= 1, kName, ": chunk must be at least 1, but is ", options.chunk);
-  if (options.document) {
-    check_device("document", *options.document, q);
-    TORCH_CHECK_VALUE(at::isIntegralType(options.document->scalar_type(), /*includeBool=*/false), kName,
-                      ": document must hold integers, but is ", options.document->scalar_type());
-    check_shape("document", *options.document, q.sym_sizes().slice(0, 2), "B and T of q");
-  }
+  if (options.document) check_document(kName, *options.document, q, "B and T of q");
 }
 
-// ---- schema of the inner operator
-
-#define TAMIS_MLSTM_ARGUMENTS                                                                                    \
-  const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &i, const Tensor &f, const optional<Tensor>&C, \
-      const optional<Tensor>&n, const optional<Tensor>&m, int64_t chunk, const optional<Tensor>&document
-#define TAMIS_MLSTM_PASS q, k, v, i, f, C, n, m, chunk, document
-#define TAMIS_MLSTM_GRADIENTS                                                                  \
-  const optional<Tensor>&grad_h, const optional<Tensor>&grad_C, const optional<Tensor>&grad_n, \
-      const optional<Tensor>&grad_m
-#define TAMIS_MLSTM_PASS_GRADIENTS grad_h, grad_C, grad_n, grad_m
-
-using Outputs = std::tuple<Tensor, Tensor, Tensor, Tensor>;                                    // h, C, n, m
-using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;  // q, k, v, i, f, C, n, m
-
-MlstmOptions checked(TAMIS_MLSTM_ARGUMENTS) {
-  MlstmOptions options{.chunk = chunk, .document = document};
-  if (C) options.state = MlstmState{*C, n.value(), m.value()};
-  check(q, k, v, i, f, options);
+MlstmOptions checked(const InnerOptions& inner, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i,
+                     const Tensor& f) {
+  const MlstmOptions options = inner.joined();
+  check(options, q, k, v, i, f);
   return options;
 }
 
-MlstmOutputGradients checked_gradients(TAMIS_MLSTM_GRADIENTS, const Tensor& q, const Tensor& v) {
+void check_gradients(const MlstmOutputGradients& grad, const Tensor& q, const Tensor& v) {
   const c10::SymInt B = q.sym_size(0), H = q.sym_size(2), K = q.sym_size(3), V = v.sym_size(3);
-  if (grad_h) {
-    TORCH_CHECK_VALUE(grad_h->scalar_type() == v.scalar_type(), kName, ": grad_h must have the dtype of v, ",
-                      v.scalar_type(), ", but has ", grad_h->scalar_type());
-    check_shape("grad_h", *grad_h, v.sym_sizes(), "that of v");
+  if (grad.h) {
+    TORCH_CHECK_VALUE(grad.h->scalar_type() == v.scalar_type(), kName, ": grad_h must have the dtype of v, ",
+                      v.scalar_type(), ", but has ", grad.h->scalar_type());
+    check_shape(kName, "grad_h", *grad.h, v.sym_sizes(), "that of v");
   }
-  if (grad_C) check_state("grad_C", *grad_C, q, {B, H, K, V}, "B, H and K of q, V of v");
-  if (grad_n) check_state("grad_n", *grad_n, q, {B, H, K}, "B, H and K of q");
-  if (grad_m) check_state("grad_m", *grad_m, q, {B, H}, "B and H of q");
-  return {grad_h, grad_C, grad_n, grad_m};
+  if (grad.C) check_state("grad_C", *grad.C, q, {B, H, K, V}, "B, H and K of q, V of v");
+  if (grad.n) check_state("grad_n", *grad.n, q, {B, H, K}, "B, H and K of q");
+  if (grad.m) check_state("grad_m", *grad.m, q, {B, H}, "B and H of q");
 }
 
-Outputs inner_meta(TAMIS_MLSTM_ARGUMENTS) {
-  checked(TAMIS_MLSTM_PASS);
+// ---- shapes and dtypes only
+
+Outputs inner_meta(const InnerOptions& inner, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i,
+                   const Tensor& f) {
+  checked(inner, q, k, v, i, f);
   const auto options = q.options().dtype(state_dtype(q));
   const c10::SymInt B = q.sym_size(0), H = q.sym_size(2), K = q.sym_size(3), V = v.sym_size(3);
   return {at::empty_symint(v.sym_sizes(), v.options()), at::empty_symint({B, H, K, V}, options),
           at::empty_symint({B, H, K}, options), at::empty_symint({B, H}, options)};
 }
 
-Gradients inner_backward_meta(TAMIS_MLSTM_GRADIENTS, TAMIS_MLSTM_ARGUMENTS) {
-  checked(TAMIS_MLSTM_PASS);
-  checked_gradients(TAMIS_MLSTM_PASS_GRADIENTS, q, v);
+Gradients inner_backward_meta(const InnerOptions& inner, const optional<Tensor>& grad_h, const optional<Tensor>& grad_C,
+                              const optional<Tensor>& grad_n, const optional<Tensor>& grad_m, const Tensor& q,
+                              const Tensor& k, const Tensor& v, const Tensor& i, const Tensor& f) {
+  checked(inner, q, k, v, i, f);
+  check_gradients({grad_h, grad_C, grad_n, grad_m}, q, v);
   const auto of_state = [&](const optional<Tensor>& x) {
     return x ? empty_contiguous_like(*x) : at::empty({0}, q.options());
   };
-  return {empty_contiguous_like(q),
-          empty_contiguous_like(k),
-          empty_contiguous_like(v),
-          empty_contiguous_like(i),
-          empty_contiguous_like(f),
-          of_state(C),
-          of_state(n),
-          of_state(m)};
+  return {empty_contiguous_like(q), empty_contiguous_like(k), empty_contiguous_like(v), empty_contiguous_like(i),
+          empty_contiguous_like(f), of_state(inner.C),        of_state(inner.n),        of_state(inner.m)};
 }
 
 // ---- the definition for all tokens at once, on any device and dtype
 
-Outputs inner_fallback(TAMIS_MLSTM_ARGUMENTS) {
-  const MlstmOptions options = checked(TAMIS_MLSTM_PASS);
-  const auto [h, C_end, n_end, m_end] = reference::mlstm_parallel(q, k, v, i, f, options);
+Outputs inner_fallback(const InnerOptions& inner, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i,
+                       const Tensor& f) {
+  const auto [h, C, n, m] = reference::mlstm_parallel(q, k, v, i, f, checked(inner, q, k, v, i, f));
   // An output of its own, even where no token has changed the state.
-  return {h.contiguous(), C_end.clone(), n_end.clone(), m_end.clone()};
+  return {h.contiguous(), C.clone(), n.clone(), m.clone()};
 }
 
-Gradients inner_backward_fallback(TAMIS_MLSTM_GRADIENTS, TAMIS_MLSTM_ARGUMENTS) {
-  MlstmOptions options = checked(TAMIS_MLSTM_PASS);
-  checked_gradients(TAMIS_MLSTM_PASS_GRADIENTS, q, v);
+Gradients inner_backward_fallback(const InnerOptions& inner, const optional<Tensor>& grad_h,
+                                  const optional<Tensor>& grad_C, const optional<Tensor>& grad_n,
+                                  const optional<Tensor>& grad_m, const Tensor& q, const Tensor& k, const Tensor& v,
+                                  const Tensor& i, const Tensor& f) {
+  MlstmOptions options = checked(inner, q, k, v, i, f);
+  check_gradients({grad_h, grad_C, grad_n, grad_m}, q, v);
   variable_list in = {q, k, v, i, f};
-  if (C) in.insert(in.end(), {*C, *n, *m});
+  if (inner.C) in.insert(in.end(), {*inner.C, *inner.n, *inner.m});
   // Of a sum whose gradients by the outputs are the given ones.
   const auto weighted = [&](const variable_list& x) {
-    if (C) options.state = MlstmState{x[5], x[6], x[7]};
-    const auto [h, C_end, n_end, m_end] = reference::mlstm_parallel(x[0], x[1], x[2], x[3], x[4], options);
+    if (inner.C) options.state = MlstmState{x[5], x[6], x[7]};
+    const auto [h, C, n, m] = reference::mlstm_parallel(x[0], x[1], x[2], x[3], x[4], options);
     Tensor sum = at::zeros({}, q.options().dtype(state_dtype(q))) + x[0].sum() * 0;
-    for (const auto& [out, grad] : {std::pair<const Tensor&, const optional<Tensor>&>{h, grad_h},
-                                    {C_end, grad_C},
-                                    {n_end, grad_n},
-                                    {m_end, grad_m}}) {
+    for (const auto& [out, grad] :
+         {std::pair<const Tensor&, const optional<Tensor>&>{h, grad_h}, {C, grad_C}, {n, grad_n}, {m, grad_m}}) {
       if (grad) sum = sum + (out * *grad).sum();
     }
     return sum;
@@ -178,69 +183,62 @@ Gradients inner_backward_fallback(TAMIS_MLSTM_GRADIENTS, TAMIS_MLSTM_ARGUMENTS) 
 
 // ---- CPU
 
-Outputs inner_cpu(TAMIS_MLSTM_ARGUMENTS) {
-  if (!attention_has_fused(q.scalar_type())) return inner_fallback(TAMIS_MLSTM_PASS);
-  const MlstmOptions options = checked(TAMIS_MLSTM_PASS);
-  return mlstm_cpu(q, k, v, i, f, options);
+Outputs inner_cpu(const InnerOptions& inner, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i,
+                  const Tensor& f) {
+  if (!attention_has_fused(q.scalar_type())) return inner_fallback(inner, q, k, v, i, f);
+  return mlstm_cpu(q, k, v, i, f, checked(inner, q, k, v, i, f));
 }
 
-Gradients inner_backward_cpu(TAMIS_MLSTM_GRADIENTS, TAMIS_MLSTM_ARGUMENTS) {
+Gradients inner_backward_cpu(const InnerOptions& inner, const optional<Tensor>& grad_h, const optional<Tensor>& grad_C,
+                             const optional<Tensor>& grad_n, const optional<Tensor>& grad_m, const Tensor& q,
+                             const Tensor& k, const Tensor& v, const Tensor& i, const Tensor& f) {
   if (!attention_has_fused(q.scalar_type())) {
-    return inner_backward_fallback(TAMIS_MLSTM_PASS_GRADIENTS, TAMIS_MLSTM_PASS);
+    return inner_backward_fallback(inner, grad_h, grad_C, grad_n, grad_m, q, k, v, i, f);
   }
-  const MlstmOptions options = checked(TAMIS_MLSTM_PASS);
-  const MlstmOutputGradients grad = checked_gradients(TAMIS_MLSTM_PASS_GRADIENTS, q, v);
-  auto d = mlstm_backward_cpu(grad, q, k, v, i, f, options);
+  const MlstmOptions options = checked(inner, q, k, v, i, f);
+  const MlstmOutputGradients grad = {grad_h, grad_C, grad_n, grad_m};
+  check_gradients(grad, q, v);
+  const auto d = mlstm_backward_cpu(grad, q, k, v, i, f, options);
   return {d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]};
 }
 
 // ---- the derivative
 
-Outputs call_inner(TAMIS_MLSTM_ARGUMENTS) {
-  static const auto op = find_operator<decltype(inner_meta)>("tamis::_mlstm");
-  return op.call(TAMIS_MLSTM_PASS);
+Outputs call_inner(const InnerOptions& inner, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i,
+                   const Tensor& f) {
+  return call_operator<&inner_meta>("tamis::_mlstm", inner, q, k, v, i, f);
 }
 
 struct InnerFunction : torch::autograd::Function<InnerFunction> {
+  /// C, n and m are those of the options: autograd looks at arguments alone.
   static variable_list forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i,
-                               const Tensor& f, const optional<Tensor>& C, const optional<Tensor>& n,
-                               const optional<Tensor>& m, int64_t chunk, const optional<Tensor>& document) {
+                               const Tensor& f, const optional<Tensor>& /*C*/, const optional<Tensor>& /*n*/,
+                               const optional<Tensor>& /*m*/, const InnerOptions& inner) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    ctx->set_materialize_grads(false);  // an output that nobody used costs nothing
-    const auto or_none = [](const optional<Tensor>& x) { return x.value_or(Tensor()); };
-    ctx->save_for_backward({q, k, v, i, f, or_none(C), or_none(n), or_none(m), or_none(document)});
-    ctx->saved_data["chunk"] = chunk;
-    const auto [h, C_end, n_end, m_end] = call_inner(TAMIS_MLSTM_PASS);
-    return {h, C_end, n_end, m_end};
+    ctx->set_materialize_grads(false);  // an unused output costs nothing
+    save_for_backward(ctx, inner, {q, k, v, i, f});
+    const auto [h, C, n, m] = call_inner(inner, q, k, v, i, f);
+    return {h, C, n, m};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    static const auto op = find_operator<decltype(inner_backward_meta)>("tamis::_mlstm_backward");
     const variable_list in = ctx->get_saved_variables();
+    const auto inner = saved_options<InnerOptions>(ctx, in);
     const auto [dq, dk, dv, di, df, dC, dn, dm] =
-        op.call(given(grads[0]), given(grads[1]), given(grads[2]), given(grads[3]), in[0], in[1], in[2], in[3], in[4],
-                given(in[5]), given(in[6]), given(in[7]), ctx->saved_data["chunk"].toInt(), given(in[8]));
-    const bool has_state = in[5].defined();
+        call_operator<&inner_backward_meta>("tamis::_mlstm_backward", inner, given(grads[0]), given(grads[1]),
+                                            given(grads[2]), given(grads[3]), in[0], in[1], in[2], in[3], in[4]);
     const Tensor none;
-    return {dq, dk, dv, di, df, has_state ? dC : none, has_state ? dn : none, has_state ? dm : none, none, none};
+    return {dq, dk, dv, di, df, inner.C ? dC : none, inner.n ? dn : none, inner.m ? dm : none, none};
   }
 };
 
-Outputs inner_autograd(TAMIS_MLSTM_ARGUMENTS) {
-  const variable_list out = InnerFunction::apply(TAMIS_MLSTM_PASS);
+Outputs inner_autograd(const InnerOptions& inner, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i,
+                       const Tensor& f) {
+  const variable_list out = InnerFunction::apply(q, k, v, i, f, inner.C, inner.n, inner.m, inner);
   return {out[0], out[1], out[2], out[3]};
 }
 
 // ---- the operator
-
-Outputs with_options(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i, const Tensor& f,
-                     const MlstmOptions& options) {
-  const auto of_state = [&](const Tensor MlstmState::*part) {
-    return options.state ? optional<Tensor>((*options.state).*part) : std::nullopt;
-  };
-  return call_inner(q, k, v, i, f, of_state(&MlstmState::C_BHKV), of_state(&MlstmState::n_BHK),
-                    of_state(&MlstmState::m_BH), options.chunk, options.document);
-}
 
 Outputs mlstm_composite(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i, const Tensor& f,
                         const optional<c10::List<Tensor>>& state, int64_t chunk, const optional<Tensor>& document) {
@@ -249,14 +247,14 @@ Outputs mlstm_composite(const Tensor& q, const Tensor& k, const Tensor& v, const
     TORCH_CHECK_VALUE(state->size() == 3, kName, ": state must be (C, n, m), but has ", state->size(), " tensors");
     options.state = MlstmState{state->get(0), state->get(1), state->get(2)};
   }
-  return with_options(q, k, v, i, f, options);
+  return call_inner(inner_options(options), q, k, v, i, f);
 }
 
 }  // namespace
 
 Outputs mlstm(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor& v_BTHV, const Tensor& i_BTH,
               const Tensor& f_BTH, const MlstmOptions& options) {
-  return with_options(q_BTHK, k_BTHK, v_BTHV, i_BTH, f_BTH, options);
+  return call_inner(inner_options(options), q_BTHK, k_BTHK, v_BTHV, i_BTH, f_BTH);
 }
 
 TORCH_LIBRARY_FRAGMENT(tamis, m) {
@@ -277,22 +275,22 @@ TORCH_LIBRARY_IMPL(tamis, CompositeImplicitAutograd, m) {
 }
 
 TORCH_LIBRARY_IMPL(tamis, CPU, m) {
-  m.impl("_mlstm", &inner_cpu);
-  m.impl("_mlstm_backward", &inner_backward_cpu);
+  m.impl("_mlstm", schema_form<&inner_cpu>);
+  m.impl("_mlstm_backward", schema_form<&inner_backward_cpu>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Meta, m) {
-  m.impl("_mlstm", &inner_meta);
-  m.impl("_mlstm_backward", &inner_backward_meta);
+  m.impl("_mlstm", schema_form<&inner_meta>);
+  m.impl("_mlstm_backward", schema_form<&inner_backward_meta>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeExplicitAutograd, m) {
-  m.impl("_mlstm", &inner_fallback);
-  m.impl("_mlstm_backward", &inner_backward_fallback);
+  m.impl("_mlstm", schema_form<&inner_fallback>);
+  m.impl("_mlstm_backward", schema_form<&inner_backward_fallback>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Autograd, m) {
-  m.impl("_mlstm", &inner_autograd);
+  m.impl("_mlstm", schema_form<&inner_autograd>);
   m.impl("_mlstm_backward", torch::autograd::autogradNotImplementedFallback());
 }
 

@@ -8,14 +8,23 @@
 
 namespace tamis::ops {
 
-struct ScreeningOptions {
-  std::optional<at::Tensor> gate;       // gate_BTHV: u is multiplied by tanh(SiLU(gate)) on the way out
+/// What of the options concerns each head.
+struct ScreeningHeadOptions {
   double mipe_threshold = 256.0;        // w_th of Eq. (7), tokens; > 0
-  int64_t key_start = 0;                // absolute position of the first key (MiPE is relative: only bookkeeping)
   std::optional<double> expand_beyond;  // SWE: every window w > expand_beyond becomes infinite
   bool tanh_norm = true;                // false: u = h (ablation)
   std::string position = "mipe";        // "mipe" or "none" (ablation)
-  std::optional<at::Tensor> document;   // int [B, T_k]: a query sees only keys of its own document
+};
+
+struct ScreeningOptions {
+  std::optional<at::Tensor> gate;  // gate_BTHV: u is multiplied by tanh(SiLU(gate)) on the way out
+  double mipe_threshold = 256.0;   // this and the next three: as ScreeningHeadOptions
+  std::optional<double> expand_beyond;
+  bool tanh_norm = true;
+  std::string position = "mipe";
+  std::optional<at::Tensor> document;  // int [B, T_k]: a query sees only keys of its own document
+
+  ScreeningHeadOptions of_heads() const { return {mipe_threshold, expand_beyond, tanh_norm, position}; }
 };
 
 /// q, k, v and gate of a sequence of tokens, or their gradients.
@@ -47,7 +56,7 @@ struct ScreeningProjections {
 /// Dtype     float32, float64, bfloat16 (arithmetic in float32; the gate of the result to 2^-10), the same
 ///           for q, k, v and gate. Any strides.
 /// Gradient  q, k, v, gate, s_w (softmask and MiPE angle), s_r; once (no second derivative).
-/// Memory    O(T).  Time O(sum_H min(T, w)) per token for similarities; values are read only where accepted.
+/// Memory    O(T).  Time O(sum_H min(T, w)) per token for similarities; the value of a rejected key is not read.
 /// Bits      the same for any number of threads.
 /// Throws    c10::ValueError when shapes, dtypes or devices disagree; the text names the argument and both values.
 at::Tensor screening(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
@@ -58,10 +67,11 @@ at::Tensor screening(const ScreeningProjections& in, const at::Tensor& s_w_H, co
                      const ScreeningOptions& options = {});
 
 /// Writes the gradients of q, k, v and gate into `gradients`, whose last dimensions must be adjacent, and returns those
-/// of s_w and s_r. grad_BTHV is that of the result. Where `result_BTHV` is defined (shape and dtype of the result, last
-/// dimension adjacent, no number twice; it may be grad_BTHV itself), it becomes the result once more, up to rounding:
-/// the backward walk sums blocks of other lengths, and makes the gate more exactly than a bfloat16 result needs. That
-/// costs nothing where there is a fused form, else a forward pass. Below autograd: nothing records.
+/// of s_w and s_r. grad_BTHV is the gradient of the result. If `result_BTHV` is defined (shape and dtype of the result,
+/// last dimension adjacent, no overlapping memory; it may be grad_BTHV itself), the result is written to it once more,
+/// equal up to rounding: the backward pass sums blocks of other lengths, and computes the gate more precisely than a
+/// bfloat16 result needs. This is free where there is a fused form and costs a forward pass elsewhere. Below autograd:
+/// nothing is recorded.
 std::pair<at::Tensor, at::Tensor> screening_backward_into(const at::Tensor& grad_BTHV, const ScreeningProjections& in,
                                                           const at::Tensor& s_w_H, const at::Tensor& s_r_H,
                                                           const ScreeningOptions& options,
@@ -74,7 +84,7 @@ namespace reference {
 at::Tensor screening(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
                      const at::Tensor& s_w_H, const at::Tensor& s_r_H, const ScreeningOptions& options = {});
 
-/// What the definition computes on the way, for looking inside: each [B, H, T_q, T_k], zero outside the window.
+/// Intermediate results of the definition, each [B, H, T_q, T_k], zero outside the window.
 struct ScreeningRelevance {
   at::Tensor similarity;  // s_ij
   at::Tensor trim;        // a_ij

@@ -1,6 +1,6 @@
-// The backward walk. It repeats the forward walk block by block and then goes through the accepted pairs of the block:
-// one by one where there are few of them, panel by panel where there are many. A key that every query of the block
-// rejects costs nothing here and its value is not read.
+// The backward pass. It repeats the forward pass block by block and then processes the accepted pairs of the block: one
+// by one where there are few, panel by panel where there are many. The value of a key that every query of the block
+// rejects is not read.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tamis/ops/screening/screening_backward_kernel.cc"
@@ -12,20 +12,20 @@
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 
-/// From the gradient of out = tanh(|h|)/|h| h * G, G = tanh(SiLU(gate)), to dh; writes dgate, and out where it is
-/// wanted. factor and slope are those of TanhNormFactors.
+/// dh from the gradient of out = tanh(|h|)/|h| h * G, G = tanh(SiLU(gate)). Writes dgate and, if given, out. factor and
+/// slope are those of TanhNormFactors.
 template <typename Real>
 HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t query, Real factor, Real slope,
                                const Real* HWY_RESTRICT h, Real* HWY_RESTRICT dh, Real* HWY_RESTRICT gate,
                                Real* HWY_RESTRICT result) {
   const LaneTag<Real> d;
-  const ScreeningWalk<Real>& walk = backward.walk;
-  const int64_t row = query - walk.query_origin, V = walk.head.value_dim, width = padded(V);
+  const ScreeningPass<Real>& pass = backward.pass;
+  const int64_t row = query - pass.query_origin, V = pass.head.value_dim, width = padded(V);
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   const auto one = hn::Set(d, Real{1}), scale = hn::Set(d, factor);
-  LoadRow(walk.out, row, V, dh);
-  if (walk.gate.data != nullptr) {
-    LoadRow(walk.gate, row, V, gate);
+  LoadRow(pass.out, row, V, dh);
+  if (pass.gate.data != nullptr) {
+    LoadRow(pass.gate, row, V, gate);
     InStep<Real>(width, [&](auto vectors, int64_t at) HWY_ATTR {
       hn::Vec<LaneTag<Real>> g[vectors], sigmoid[vectors], G[vectors];
       for (int i = 0; i < vectors; ++i) g[i] = hn::LoadU(d, gate + at + i * kWidth);
@@ -46,7 +46,7 @@ HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t 
     for (int64_t at = 0; at < width; at += kWidth) hn::StoreU(hn::Mul(hn::LoadU(d, h + at), scale), d, result + at);
   }
   if (backward.result.data != nullptr) StoreRow(result, V, backward.result, row);
-  if (factor == Real{1}) return;  // no TanhNorm, or h so short that u = h
+  if (factor == Real{1}) return;  // no TanhNorm, or u = h as h is short
   // u = f h, f = tanh(n) / n: dh = f du + f'(n) / n (h . du) h.
   const auto along = hn::Set(d, slope * Dot(h, dh, width));
   for (int64_t at = 0; at < width; at += hn::MaxLanes(d)) {
@@ -55,30 +55,30 @@ HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t 
   }
 }
 
-/// dq of one query: undoes normalisation and rotation. q is the unit rotated row, norm its denominator.
+/// dq of one query: inverts rotation and normalisation. q is the normalised and rotated row, norm its norm before.
 template <typename Real>
 HWY_INLINE void FinishQuery(const ScreeningBackward<Real>& backward, const Rotations<Real>& rotations, int64_t query,
                             const Real* HWY_RESTRICT q, double norm, Real* HWY_RESTRICT dq) {
-  const ScreeningWalk<Real>& walk = backward.walk;
-  NormalizeBackward(q, norm, dq, padded(walk.head.key_dim));
+  const ScreeningPass<Real>& pass = backward.pass;
+  NormalizeBackward(q, norm, dq, padded(pass.head.key_dim));
   rotations.rotate_back(query, dq);
-  StoreRow(dq, walk.head.key_dim, backward.dq, query - walk.query_origin);
+  StoreRow(dq, pass.head.key_dim, backward.dq, query - pass.query_origin);
 }
 
-/// A unit row and the denominator that made it one.
+/// A normalised row and its norm before.
 template <typename Real>
 struct UnitRow {
   const Real* row;
   double norm;
 };
 
-/// dk and dv of one key from its sums, which are gradients of the rotated unit key and of the unit value. `key_row` and
-/// `value_row` give these, and are asked only where there is a gradient: nobody reads a key that no query accepted.
+/// dk and dv of one key from its sums, the gradients of the rotated unit key and of the unit value. `key_row` and
+/// `value_row` load these; they are called only if a query accepted the key.
 template <typename Real, typename KeyRow, typename ValueRow>
 HWY_INLINE void FinishKey(const ScreeningBackward<Real>& backward, const Rotations<Real>& rotations, int64_t key,
                           Real* HWY_RESTRICT sums, const KeyRow& key_row, const ValueRow& value_row) {
-  const ScreeningWalk<Real>& walk = backward.walk;
-  const int64_t K = walk.head.key_dim, V = walk.head.value_dim, index = key - walk.key_origin;
+  const ScreeningPass<Real>& pass = backward.pass;
+  const int64_t K = pass.head.key_dim, V = pass.head.value_dim, index = key - pass.key_origin;
   Real* dvalue = sums + padded(K);
   if (!AllZero(sums, padded(K) + padded(V))) {
     const UnitRow<Real> unit_key = key_row(), unit_value = value_row();
@@ -90,23 +90,23 @@ HWY_INLINE void FinishKey(const ScreeningBackward<Real>& backward, const Rotatio
   StoreRow(dvalue, V, backward.dv, index);
 }
 
-/// Keys [first, last) that no later query of this walk can see: written, or handed to the neighbouring walk.
+/// Writes the gradients of keys [first, last), which no later query of this pass sees, or stores them in halo or tail.
 template <typename Real>
 HWY_INLINE void RetireKeys(const ScreeningBackward<Real>& backward, int64_t first, int64_t last, bool to_tail) {
-  const ScreeningWalk<Real>& walk = backward.walk;
-  const KeyRing<Real>& ring = walk.ring;
-  const int64_t key_width = padded(walk.head.key_dim), value_width = padded(walk.head.value_dim);
+  const ScreeningPass<Real>& pass = backward.pass;
+  const KeyRing<Real>& ring = pass.ring;
+  const int64_t key_width = padded(pass.head.key_dim), value_width = padded(pass.head.value_dim);
   const int64_t width = key_width + value_width;
   const Slots slots(first, ring.capacity);
-  Rotations<Real> rotations(walk.head);
+  Rotations<Real> rotations(pass.head);
   for (int64_t key = first; key < last; ++key) {
     rotations.cover(key, key + 1);
     const int64_t slot = slots(key);
     Real* sums = backward.sums + slot * width;
-    if (key < walk.first && backward.halo != nullptr) {
-      std::copy(sums, sums + width, backward.halo + (key - (walk.first - walk.head.span + 1)) * width);
+    if (key < pass.first && backward.halo != nullptr) {
+      std::copy(sums, sums + width, backward.halo + (key - (pass.first - pass.head.span + 1)) * width);
     } else if (to_tail) {
-      std::copy(sums, sums + width, backward.tail + (key - (walk.last - walk.head.span + 1)) * width);
+      std::copy(sums, sums + width, backward.tail + (key - (pass.last - pass.head.span + 1)) * width);
     } else {
       FinishKey(
           backward, rotations, key, sums,
@@ -121,72 +121,73 @@ HWY_INLINE void RetireKeys(const ScreeningBackward<Real>& backward, int64_t firs
   }
 }
 
-/// Asks for the rows that the block will want at its end, where it retires the keys [first_key, last_key), and for
-/// those that the next one begins with.
+/// Prefetches the rows that the block uses at its end, where it retires the keys [first_key, last_key), and those that
+/// the next block reads first.
 template <typename Real>
 HWY_INLINE void PrefetchBlock(const ScreeningBackward<Real>& backward, int64_t first, int64_t count, int64_t first_key,
                               int64_t last_key) {
-  const ScreeningWalk<Real>& walk = backward.walk;
-  const int64_t K = walk.head.key_dim, V = walk.head.value_dim, row = first - walk.query_origin;
-  if (walk.gate.data != nullptr) {
-    PrefetchRows<Access::kRead>(walk.gate, row, row + count, V);
+  const ScreeningPass<Real>& pass = backward.pass;
+  const int64_t K = pass.head.key_dim, V = pass.head.value_dim, row = first - pass.query_origin;
+  if (pass.gate.data != nullptr) {
+    PrefetchRows<Access::kRead>(pass.gate, row, row + count, V);
     PrefetchRows<Access::kWrite>(backward.dgate, row, row + count, V);
   }
-  PrefetchRows<Access::kRead>(walk.out, row, row + count, V);
+  PrefetchRows<Access::kRead>(pass.out, row, row + count, V);
   PrefetchRows<Access::kWrite>(backward.dq, row, row + count, K);
-  const int64_t retired = first_key - walk.key_origin, end = last_key - walk.key_origin;
+  const int64_t retired = first_key - pass.key_origin, end = last_key - pass.key_origin;
   PrefetchRows<Access::kWrite>(backward.dk, retired, end, K);
   PrefetchRows<Access::kWrite>(backward.dv, retired, end, V);
-  PrefetchNextBlock(walk, first, count);
+  PrefetchNextBlock(pass, first, count);
 }
 
-/// The queries [first, first + count) of a walk: h once more, and which pairs count. A panel's pairs are remembered one
-/// by one, or it is marked as dense.
+/// The queries [first, first + count) of a pass: h once more, and the accepted pairs. The pairs of a panel are recorded
+/// one by one, or the panel is marked as dense.
 template <typename Real>
 class Block {
  public:
   Block(ScreeningBackward<Real>& backward, const BackwardScratch<Real>& scratch, int64_t first, int64_t count)
       : backward_(backward),
-        walk_(backward.walk),
+        pass_(backward.pass),
         scratch_(scratch),
         first_(first),
         count_(count),
-        first_tile_(FirstVisibleTile(walk_, first)),
-        slots_(first_tile_, walk_.ring.capacity),
-        capacity_(accepted_capacity(walk_.head.span)) {}
+        first_tile_(FirstVisibleTile(pass_, first)),
+        slots_(first_tile_, pass_.ring.capacity),
+        capacity_(accepted_capacity(pass_.head.span)) {}
 
-  HWY_INLINE void screen(Verdicts<Real>& verdicts) {
-    const int64_t value_width = padded(walk_.head.value_dim);
+  HWY_INLINE void screen(ScreenedPanel<Real>& screened) {
+    const int64_t value_width = padded(pass_.head.value_dim);
     std::fill(scratch_.h, scratch_.h + count_ * value_width, Real{0});
     std::fill(accepted_count_, accepted_count_ + count_, 0);
     std::fill_n(backward_.panels, panel(first_ + count_ - 1) + 1, PanelTally{});
-    const auto slots_of = [&](int64_t key) HWY_ATTR { return PanelSlots(slots_, key, walk_.ring.capacity); };
-    const int64_t indexed = ForAcceptedKeys<true>(
-        walk_, scratch_.q, first_, count_, slots_, verdicts,
+    const auto slots_of = [&](int64_t key) HWY_ATTR { return PanelSlots(slots_, key, pass_.ring.capacity); };
+    const int64_t indexed = AcceptIndexedKeys<true>(
+        pass_, scratch_.q, first_, count_, slots_,
         [&](int64_t i, uint64_t accepted, const Real* weight, const Real* shortfall, int64_t key) HWY_ATTR {
-          AddAccepted(walk_, accepted, weight, slots_of(key), scratch_.h + i * value_width);
+          AddAccepted(pass_, accepted, weight, slots_of(key), scratch_.h + i * value_width);
           backward_.panels[panel(key)].add(accepted);
-          remember(i, accepted, shortfall, key);
-        },
-        [&](int64_t key) HWY_ATTR {
-          AddPanel(walk_, verdicts, count_, slots_of(key), scratch_.h);
-          PanelTally& tally = backward_.panels[panel(key)];
-          for (int64_t i = 0; i < count_; ++i) tally.add(verdicts.accepted[i]);
-          tally.dense = IsDense(walk_, tally, slots_of(key), count_);
-          for (int64_t i = 0; i < count_ && !tally.dense; ++i) {
-            remember(i, verdicts.accepted[i], verdicts.shortfall + i * kPanelKeys, key);
-          }
+          record(i, accepted, shortfall, key);
         });
+    for (int64_t key = std::max(indexed, first_tile_); key < first_ + count_; key += kPanelKeys) {
+      ScreenPanel<true>(pass_, scratch_.q, first_, count_, key, slots_, screened);
+      AddPanel(pass_, screened, count_, slots_of(key), scratch_.h);
+      PanelTally& tally = backward_.panels[panel(key)];
+      for (int64_t i = 0; i < count_; ++i) tally.add(screened.accepted[i]);
+      tally.dense = IsDense(pass_, tally, slots_of(key), count_);
+      for (int64_t i = 0; i < count_ && !tally.dense; ++i) {
+        record(i, screened.accepted[i], screened.shortfall + i * kPanelKeys, key);
+      }
+    }
     for (int64_t key = 0; key < indexed; key += kPanelKeys) {
       PanelTally& tally = backward_.panels[panel(key)];
-      tally.dense = IsDense(walk_, tally, slots_of(key), count_);
+      tally.dense = IsDense(pass_, tally, slots_of(key), count_);
     }
-    if (indexed > 0) forget_dense();
+    if (indexed > 0) remove_dense();
   }
 
-  /// dq, what the block adds to the sums of keys, and what its pairs add to those of the scalars. dh must be there.
+  /// dq, and what the block adds to the sums of keys and scalars. dh must be known.
   HWY_INLINE void add_gradients() {
-    std::fill_n(scratch_.dq, kBlockQueries * padded(walk_.head.key_dim), Real{0});
+    std::fill_n(scratch_.dq, kBlockQueries * padded(pass_.head.key_dim), Real{0});
     ScalarSums scalars;
     PairsBackward<Real> pairs(backward_, scratch_, first_, slots_, scalars);
     for (int64_t i = 0; i < count_; ++i) {
@@ -198,10 +199,10 @@ class Block {
     for (int64_t key = first_tile_; key < first_ + count_; key += kPanelKeys) {
       const PanelTally& tally = backward_.panels[panel(key)];
       if (!tally.dense) continue;
-      dense.add(key, tally.wanted, PanelSlots(slots_, key, walk_.ring.capacity));
-      if (walk_.skipped != nullptr) walk_.skipped->dense += tally.accepted;
+      dense.add(key, tally.wanted, PanelSlots(slots_, key, pass_.ring.capacity));
+      if (pass_.counts != nullptr) pass_.counts->dense += tally.accepted;
     }
-    backward_.d_accept += 2.0 * static_cast<double>(walk_.head.one_minus_r) * scalars.accept;
+    backward_.d_accept += 2.0 * static_cast<double>(pass_.head.one_minus_r) * scalars.accept;
     backward_.d_softmask += scalars.softmask;
     backward_.d_mipe_step += scalars.mipe;
   }
@@ -209,13 +210,14 @@ class Block {
  private:
   int64_t panel(int64_t key) const { return (key - first_tile_) / kPanelKeys; }
 
-  HWY_INLINE void remember(int64_t i, uint64_t accepted, const Real* HWY_RESTRICT shortfall, int64_t key) {
-    accepted_count_[i] = Remember(accepted, shortfall, key, accepted_count_[i],
-                                  backward_.accepted_shortfall + i * capacity_, backward_.accepted_key + i * capacity_);
+  HWY_INLINE void record(int64_t i, uint64_t accepted, const Real* HWY_RESTRICT shortfall, int64_t key) {
+    accepted_count_[i] =
+        RecordAccepted(accepted, shortfall, key, accepted_count_[i], backward_.accepted_shortfall + i * capacity_,
+                       backward_.accepted_key + i * capacity_);
   }
 
-  /// Pairs that the index found before it was known that their panel is dense.
-  HWY_INLINE void forget_dense() {
+  /// Removes pairs that the index found before their panel was marked as dense.
+  HWY_INLINE void remove_dense() {
     for (int64_t i = 0; i < count_; ++i) {
       Real* shortfall = backward_.accepted_shortfall + i * capacity_;
       int32_t* key = backward_.accepted_key + i * capacity_;
@@ -230,7 +232,7 @@ class Block {
   }
 
   ScreeningBackward<Real>& backward_;
-  const ScreeningWalk<Real>& walk_;
+  const ScreeningPass<Real>& pass_;
   const BackwardScratch<Real>& scratch_;
   const int64_t first_, count_, first_tile_;
   const Slots slots_;
@@ -240,25 +242,25 @@ class Block {
 
 template <typename Real>
 void Backward(ScreeningBackward<Real>& backward) {
-  const ScreeningWalk<Real>& walk = backward.walk;
-  const int64_t key_width = padded(walk.head.key_dim), value_width = padded(walk.head.value_dim);
-  BackwardScratch<Real> scratch(walk);
+  const ScreeningPass<Real>& pass = backward.pass;
+  const int64_t key_width = padded(pass.head.key_dim), value_width = padded(pass.head.value_dim);
+  BackwardScratch<Real> scratch(pass);
   HWY_ALIGN Real factor[kBlockQueries], slope[kBlockQueries];
   double query_norm[kBlockQueries];
-  Verdicts<Real> verdicts;
-  Rotations<Real> rotations(walk.head);
-  int64_t packed = walk.packed, retired = walk.packed;
+  ScreenedPanel<Real> screened;
+  Rotations<Real> rotations(pass.head);
+  int64_t packed = pass.packed, retired = pass.packed;
 
-  for (int64_t first = walk.first; first < walk.last; first += walk.block) {
-    const int64_t count = std::min(walk.block, walk.last - first);
-    const int64_t unseen = std::max(retired, first + count - walk.head.span + 1);
+  for (int64_t first = pass.first; first < pass.last; first += pass.block) {
+    const int64_t count = std::min(pass.block, pass.last - first);
+    const int64_t unseen = std::max(retired, first + count - pass.head.span + 1);
     PrefetchBlock(backward, first, count, retired, unseen);
-    PackKeys(walk, packed, first + count, rotations, scratch.q);
+    PackKeys(pass, packed, first + count, rotations, scratch.q);
     packed = first + count;
-    LoadQueries(walk, first, count, rotations, scratch.q, query_norm);
+    LoadQueries(pass, first, count, rotations, scratch.q, query_norm);
     Block<Real> block(backward, scratch, first, count);
-    block.screen(verdicts);
-    TanhNormFactors(walk.head, scratch.h, count, factor, slope);
+    block.screen(screened);
+    TanhNormFactors(pass.head, scratch.h, count, factor, slope);
     for (int64_t i = 0; i < count; ++i) {
       FinishBackward(backward, first + i, factor[i], slope[i], scratch.h + i * value_width,
                      scratch.dh + i * value_width, scratch.gate_row, scratch.result_row);
@@ -270,34 +272,34 @@ void Backward(ScreeningBackward<Real>& backward) {
     RetireKeys(backward, retired, unseen, /*to_tail=*/false);
     retired = unseen;
   }
-  RetireKeys(backward, retired, walk.last, /*to_tail=*/backward.tail != nullptr);
+  RetireKeys(backward, retired, pass.last, /*to_tail=*/backward.tail != nullptr);
 }
 
 template <typename Real>
 void Finish(const ScreeningBackward<Real>& backward, int64_t end, const Real* tail, const Real* halo) {
-  const ScreeningWalk<Real>& walk = backward.walk;
-  BackwardScratch<Real> scratch(walk);
-  const int64_t width = padded(walk.head.key_dim) + padded(walk.head.value_dim);
-  const int64_t first = end - walk.head.span + 1;
+  const ScreeningPass<Real>& pass = backward.pass;
+  BackwardScratch<Real> scratch(pass);
+  const int64_t width = padded(pass.head.key_dim) + padded(pass.head.value_dim);
+  const int64_t first = end - pass.head.span + 1;
   Real* sums = scratch.dq;
   const auto load_unit = [](const Rows& rows, int64_t index, int64_t size, Real* HWY_RESTRICT row) HWY_ATTR {
     LoadRow(rows, index, size, row);
     return UnitRow<Real>{row, Normalize(row, padded(size))};
   };
-  Rotations<Real> rotations(walk.head);
+  Rotations<Real> rotations(pass.head);
   for (int64_t key = first; key < end; ++key) {
     rotations.cover(key, key + 1);
     const Real *before = tail + (key - first) * width, *after = halo + (key - first) * width;
     for (int64_t d = 0; d < width; ++d) sums[d] = before[d] + after[d];
-    const int64_t index = key - walk.key_origin;
+    const int64_t index = key - pass.key_origin;
     FinishKey(
         backward, rotations, key, sums,
         [&]() HWY_ATTR {
-          const UnitRow<Real> unit = load_unit(walk.k, index, walk.head.key_dim, scratch.key_row);
+          const UnitRow<Real> unit = load_unit(pass.k, index, pass.head.key_dim, scratch.key_row);
           rotations.rotate(key, scratch.key_row);
           return unit;
         },
-        [&]() HWY_ATTR { return load_unit(walk.v, index, walk.head.value_dim, scratch.value_row); });
+        [&]() HWY_ATTR { return load_unit(pass.v, index, pass.head.value_dim, scratch.value_row); });
   }
 }
 

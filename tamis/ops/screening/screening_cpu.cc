@@ -1,5 +1,5 @@
-// Cuts screening into stretches of queries of a head and walks them on ATen's threads. How it is cut depends
-// on sizes alone, never on the number of threads, and every sum has a fixed order: same bits always.
+// Cuts the queries of every head into chunks and runs a pass over each on ATen's threads. The cut depends on sizes
+// alone, never on the number of threads, and every sum has a fixed order, so the bits are always the same.
 
 #include "tamis/ops/screening/screening_cpu.h"
 
@@ -12,7 +12,10 @@
 #include <vector>
 
 #include "tamis/ops/parallel.h"
+#include "tamis/ops/rows.h"
+#include "tamis/ops/scratch.h"
 #include "tamis/ops/screening/screening_heads.h"
+#include "tamis/ops/screening/screening_index.h"
 #include "tamis/ops/screening/screening_kernel.h"
 
 namespace tamis::ops {
@@ -22,26 +25,29 @@ using at::Tensor;
 using kernels::padded;
 
 /// Queries [first, last) of one sequence and head.
-struct Stretch {
+struct Chunk {
   int64_t batch, head, first, last;
-  int64_t part;  // stretches of the sequence and head before this one
+  int64_t part;  // number of the chunk in its sequence and head
 };
 
-constexpr int64_t kWideSpan = 1024;  // a head that sees more keys than this is wide
+constexpr int64_t kWideSpan = 1024;  // keys: a head that sees more is wide
 
-/// The operator's arguments, readable by the kernels.
+/// The arguments of the operator as the kernels read them.
 template <typename Real>
 struct Problem {
   Problem(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const Tensor& s_w, const Tensor& s_r,
-          const ScreeningOptions& options, const Bounds& how, bool derivative)
-      : q(with_adjacent_rows(q_in)), k(with_adjacent_rows(k_in)), v(with_adjacent_rows(v_in)), bounds(how) {
+          const ScreeningOptions& options, const SkippingControl& skipping_control, bool derivative)
+      : q(with_adjacent_rows(q_in)),
+        k(with_adjacent_rows(k_in)),
+        v(with_adjacent_rows(v_in)),
+        control(skipping_control) {
     if (options.gate) gate = with_adjacent_rows(*options.gate);
     B = q.size(0), T_q = q.size(1), H = q.size(2), K = q.size(3), T_k = k.size(1), V = v.size(3);
-    const Tensor width = s_w.detach().to(at::kDouble).contiguous(), accept = s_r.detach().to(at::kDouble).contiguous();
+    const Tensor all_s_w = s_w.detach().to(at::kDouble).contiguous();
+    const Tensor all_s_r = s_r.detach().to(at::kDouble).contiguous();
     for (int64_t h = 0; h < H; ++h) {
-      heads.push_back(prepare_head<Real>(width.const_data_ptr<double>()[h], accept.const_data_ptr<double>()[h], K, V,
-                                         T_k, options.mipe_threshold, options.expand_beyond, options.position == "mipe",
-                                         options.tanh_norm, derivative));
+      heads.push_back(prepare_head<Real>(all_s_w.const_data_ptr<double>()[h], all_s_r.const_data_ptr<double>()[h], K, V,
+                                         T_k, options.of_heads(), derivative));
     }
     if (options.document) number_documents(*options.document);
   }
@@ -59,9 +65,9 @@ struct Problem {
     }
   }
 
-  /// Cuts the queries of every head. A stretch packs the span - 1 keys before it anew, so it is several spans long;
-  /// that of a wide head is at most `most_for_wide`. Narrow heads are all cut alike. Lengths are rounded up to
-  /// whole tiles, which are packed faster.
+  /// Cuts the queries of every head into chunks. Each chunk packs the span - 1 keys before it again, so it is several
+  /// spans long; a chunk of a wide head has at most `most_for_wide` queries. All narrow heads have the same cut.
+  /// Lengths are rounded up to whole tiles, which are packed faster.
   void cut(int64_t most_for_wide) {
     int64_t widest_narrow = 1;
     for (const PreparedHead<Real>& head : heads) {
@@ -74,14 +80,14 @@ struct Problem {
       for (int64_t b = 0; b < B; ++b) {
         for (int64_t first = 0, part = 0; first < T_q; first += length, ++part) {
           const int64_t last = std::min(first + length, T_q);
-          stretches.push_back({b, h, T_k - T_q + first, T_k - T_q + last, part});
+          chunks.push_back({b, h, T_k - T_q + first, T_k - T_q + last, part});
           most_parts = std::max(most_parts, part + 1);
         }
       }
     }
-    skipped.resize(stretches.size());
-    // Wide heads first, so that threads end together; then in the order of memory.
-    std::stable_sort(stretches.begin(), stretches.end(), [&](const Stretch& x, const Stretch& y) {
+    counts.resize(chunks.size());
+    // Wide heads first, so that the threads end together; then in the order of memory.
+    std::stable_sort(chunks.begin(), chunks.end(), [&](const Chunk& x, const Chunk& y) {
       return std::tuple(!is_wide(heads[x.head]), x.batch, x.first) <
              std::tuple(!is_wide(heads[y.head]), y.batch, y.first);
     });
@@ -89,81 +95,81 @@ struct Problem {
 
   static bool is_wide(const PreparedHead<Real>& head) { return head.constants.span > kWideSpan; }
 
-  /// A walk over `stretch` with a ring of its own in `memory`.
-  kernels::ScreeningWalk<Real> walk(const Stretch& stretch, int64_t block, ScratchMemory<Real>& memory) {
-    const int64_t h = stretch.head;
-    kernels::ScreeningWalk<Real> walk;
-    walk.head = heads[h].constants;
-    walk.q = rows_of(q, stretch.batch, h);
-    walk.k = rows_of(k, stretch.batch, h);
-    walk.v = rows_of(v, stretch.batch, h);
-    if (gate.defined()) walk.gate = rows_of(gate, stretch.batch, h);
-    walk.query_origin = T_k - T_q;
-    walk.first = stretch.first;
-    walk.last = stretch.last;
-    walk.block = block;
-    walk.packed = std::max<int64_t>(0, stretch.first - walk.head.span + 1);
-    if (!documents.empty()) walk.document = documents.data() + stretch.batch * T_k;
-    walk.ring.capacity = kernels::ring_capacity(walk.head.span, block);
-    walk.ring.tiles = memory.take(walk.ring.capacity * K);
-    walk.ring.values = memory.take(walk.ring.capacity * padded(V));
-    walk.ring.ready = memory.template take<uint8_t>(walk.ring.capacity);
-    if (bounds.skipped != nullptr) walk.skipped = &skipped[&stretch - stretches.data()];
-    const bool keeps_every_key = walk.head.span == T_k;
-    if (keeps_every_key && stretch.last >= kernels::kSmallestChunk && bounds.skipping != kernels::Skipping::kNever) {
-      walk.index = take_index<Real>(stretch.last, K, bounds.skipping, memory);
+  /// A pass over `chunk`, with its ring in `memory`.
+  kernels::ScreeningPass<Real> pass(const Chunk& chunk, int64_t block, ScratchMemory<Real>& memory) {
+    const int64_t h = chunk.head;
+    kernels::ScreeningPass<Real> pass;
+    pass.head = heads[h].constants;
+    pass.q = rows_of(q, chunk.batch, h);
+    pass.k = rows_of(k, chunk.batch, h);
+    pass.v = rows_of(v, chunk.batch, h);
+    if (gate.defined()) pass.gate = rows_of(gate, chunk.batch, h);
+    pass.query_origin = T_k - T_q;
+    pass.first = chunk.first;
+    pass.last = chunk.last;
+    pass.block = block;
+    pass.packed = std::max<int64_t>(0, chunk.first - pass.head.span + 1);
+    if (!documents.empty()) pass.document = documents.data() + chunk.batch * T_k;
+    pass.ring.capacity = kernels::ring_capacity(pass.head.span, block);
+    pass.ring.tiles = memory.take(pass.ring.capacity * K);
+    pass.ring.values = memory.take(pass.ring.capacity * padded(V));
+    pass.ring.ready = memory.template take<uint8_t>(pass.ring.capacity);
+    if (control.counts != nullptr) pass.counts = &counts[&chunk - chunks.data()];
+    const bool keeps_every_key = pass.head.span == T_k;
+    if (keeps_every_key && chunk.last >= kernels::kSmallestBucket && control.skipping != kernels::Skipping::kNever) {
+      pass.index = take_index<Real>(chunk.last, K, control.skipping, memory);
     }
     // The first tile may begin before the first key that is packed.
-    const int64_t slot = walk.packed % walk.ring.capacity / kernels::kTileKeys * kernels::kTileKeys;
-    std::fill_n(walk.ring.tiles + slot * K, kernels::kTileKeys * K, Real{0});
-    return walk;
+    const int64_t slot = pass.packed % pass.ring.capacity / kernels::kTileKeys * kernels::kTileKeys;
+    std::fill_n(pass.ring.tiles + slot * K, kernels::kTileKeys * K, Real{0});
+    return pass;
   }
 
-  /// Adds up what the walks counted.
+  /// Adds up the counts of all passes.
   void report() const {
-    if (bounds.skipped == nullptr) return;
-    for (const kernels::SkippedWork& one : skipped) {
-      bounds.skipped->visible += one.visible;
-      bounds.skipped->similarities += one.similarities;
-      bounds.skipped->bounds += one.bounds;
-      bounds.skipped->dense += one.dense;
+    if (control.counts == nullptr) return;
+    for (const kernels::PassCounts& one : counts) {
+      control.counts->visible += one.visible;
+      control.counts->similarities += one.similarities;
+      control.counts->bounds += one.bounds;
+      control.counts->dense += one.dense;
     }
   }
 
   Tensor q, k, v, gate;
-  Bounds bounds;
-  std::vector<kernels::SkippedWork> skipped;  // of each stretch
+  SkippingControl control;
+  std::vector<kernels::PassCounts> counts;  // of each chunk
   int64_t B, T_q, T_k, H, K, V;
   std::vector<PreparedHead<Real>> heads;
   std::vector<Real> documents;  // [B, T_k] or empty
-  std::vector<Stretch> stretches;
+  std::vector<Chunk> chunks;
   int64_t most_parts = 0;
 };
 
 template <typename Real>
 Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
-               const ScreeningOptions& options, const Bounds& bounds) {
-  Problem<Real> problem(q, k, v, s_w, s_r, options, bounds, /*derivative=*/false);
+               const ScreeningOptions& options, const SkippingControl& control) {
+  Problem<Real> problem(q, k, v, s_w, s_r, options, control, /*derivative=*/false);
   problem.cut(std::max<int64_t>(1024, problem.T_k / 4));
   Tensor out = at::empty({problem.B, problem.T_q, problem.H, problem.V}, v.options());
-  parallel_items(static_cast<int64_t>(problem.stretches.size()), [&](int64_t item) {
-    const Stretch& stretch = problem.stretches[item];
+  parallel_items(static_cast<int64_t>(problem.chunks.size()), [&](int64_t item) {
+    const Chunk& chunk = problem.chunks[item];
     ScratchMemory<Real>& memory = thread_memory<Real>();
-    auto walk = problem.walk(stretch, block_for_span(problem.heads[stretch.head].constants.span), memory);
-    walk.out = rows_of(out, stretch.batch, stretch.head);
-    walk.scratch = memory.take(kernels::forward_scratch(problem.K, problem.V));
-    kernels::screening_forward(walk);
+    auto pass = problem.pass(chunk, block_for_span(problem.heads[chunk.head].constants.span), memory);
+    pass.out = rows_of(out, chunk.batch, chunk.head);
+    pass.scratch = memory.take(kernels::forward_scratch(problem.K, problem.V));
+    kernels::screening_forward(pass);
   });
   problem.report();
   return out;
 }
 
-/// A stretch's gradients of its head's scalars.
+/// Gradients of a head's scalars from one chunk.
 struct Sums {
   double softmask = 0, mipe_step = 0, accept = 0;
 };
 
-/// Keys shared by two neighbouring stretches: what each contributes to their gradients.
+/// Gradients of the keys that two neighbouring chunks see, from the first and from the second chunk.
 template <typename Real>
 struct Boundary {
   std::vector<Real> tail, halo;  // [span - 1][padded(K) + padded(V)]
@@ -172,9 +178,10 @@ struct Boundary {
 template <typename Real>
 std::pair<Tensor, Tensor> backward(const Tensor& grad_in, const Tensor& q, const Tensor& k, const Tensor& v,
                                    const Tensor& s_w, const Tensor& s_r, const ScreeningOptions& options,
-                                   const ScreeningProjections& gradients, const Tensor& result, const Bounds& bounds) {
-  Problem<Real> problem(q, k, v, s_w, s_r, options, bounds, /*derivative=*/true);
-  // A stretch shares its last span - 1 keys with the next one only: a wide head is not cut shorter than 2 spans.
+                                   const ScreeningProjections& gradients, const Tensor& result,
+                                   const SkippingControl& control) {
+  Problem<Real> problem(q, k, v, s_w, s_r, options, control, /*derivative=*/true);
+  // A chunk shares its last span - 1 keys with the next one only, so chunks of a wide head are at least 2 spans long.
   problem.cut(std::numeric_limits<int64_t>::max());
   const Tensor grad = with_adjacent_rows(grad_in);
   const int64_t K = problem.K, V = problem.V, sums_width = padded(K) + padded(V);
@@ -187,67 +194,67 @@ std::pair<Tensor, Tensor> backward(const Tensor& grad_in, const Tensor& q, const
     dv.zero_();
   }
 
-  // Per sequence, head and part: what its gradients of s_w and s_r are, and what it shares with the next part.
+  // Of each sequence, head and chunk: gradients of s_w and s_r, and of the keys that the next chunk sees too.
   std::vector<Sums> sums(static_cast<size_t>(problem.B * problem.H * problem.most_parts));
   std::vector<Boundary<Real>> boundaries(sums.size());
-  const auto index_of = [&](const Stretch& s) { return (s.batch * problem.H + s.head) * problem.most_parts + s.part; };
-  const auto is_last = [&](const Stretch& s) { return s.last == problem.T_k; };
-  for (const Stretch& s : problem.stretches) {
+  const auto index_of = [&](const Chunk& s) { return (s.batch * problem.H + s.head) * problem.most_parts + s.part; };
+  const auto is_last = [&](const Chunk& s) { return s.last == problem.T_k; };
+  for (const Chunk& s : problem.chunks) {
     if (is_last(s)) continue;
     auto& boundary = boundaries[index_of(s)];
     boundary.tail.resize((problem.heads[s.head].constants.span - 1) * sums_width);
     boundary.halo.resize(boundary.tail.size());
   }
-  const auto work_of = [&](const Stretch& stretch, int64_t block, ScratchMemory<Real>& memory) {
-    const int64_t h = stretch.head;
+  const auto work_of = [&](const Chunk& chunk, int64_t block, ScratchMemory<Real>& memory) {
+    const int64_t h = chunk.head;
     kernels::ScreeningBackward<Real> work;
-    work.walk = problem.walk(stretch, block, memory);
-    work.walk.out = rows_of(grad, stretch.batch, h);
-    if (result.defined()) work.result = rows_of(result, stretch.batch, h);
-    work.dq = rows_of(dq, stretch.batch, h);
-    work.dk = rows_of(dk, stretch.batch, h);
-    work.dv = rows_of(dv, stretch.batch, h);
-    if (options.gate) work.dgate = rows_of(*dgate, stretch.batch, h);
+    work.pass = problem.pass(chunk, block, memory);
+    work.pass.out = rows_of(grad, chunk.batch, h);
+    if (result.defined()) work.result = rows_of(result, chunk.batch, h);
+    work.dq = rows_of(dq, chunk.batch, h);
+    work.dk = rows_of(dk, chunk.batch, h);
+    work.dv = rows_of(dv, chunk.batch, h);
+    if (options.gate) work.dgate = rows_of(*dgate, chunk.batch, h);
     return work;
   };
 
-  parallel_items(static_cast<int64_t>(problem.stretches.size()), [&](int64_t item) {
-    const Stretch& stretch = problem.stretches[item];
+  parallel_items(static_cast<int64_t>(problem.chunks.size()), [&](int64_t item) {
+    const Chunk& chunk = problem.chunks[item];
     ScratchMemory<Real>& memory = thread_memory<Real>();
-    const int64_t span = problem.heads[stretch.head].constants.span;
+    const int64_t span = problem.heads[chunk.head].constants.span;
     const int64_t block = block_for_span(span);
-    auto work = work_of(stretch, block, memory);
-    const int64_t capacity = work.walk.ring.capacity;
-    work.walk.ring.rows = memory.take(capacity * padded(K));
-    work.walk.ring.key_norm = memory.template take<double>(capacity);
-    work.walk.ring.value_norm = memory.template take<double>(capacity);
-    work.walk.scratch = memory.take(kernels::backward_scratch(K, V));
+    auto work = work_of(chunk, block, memory);
+    const int64_t capacity = work.pass.ring.capacity;
+    work.pass.ring.rows = memory.take(capacity * padded(K));
+    work.pass.ring.key_norm = memory.template take<double>(capacity);
+    work.pass.ring.value_norm = memory.template take<double>(capacity);
+    work.pass.scratch = memory.take(kernels::backward_scratch(K, V));
     work.sums = memory.take(capacity * sums_width);
     std::fill_n(work.sums, capacity * sums_width, Real{0});
     work.accepted_shortfall = memory.take(block * kernels::accepted_capacity(span));
     work.accepted_key = memory.template take<int32_t>(block * kernels::accepted_capacity(span));
     work.panels = memory.template take<kernels::PanelTally>(kernels::panel_capacity(span));
-    if (stretch.part > 0) {
-      work.halo = boundaries[index_of(stretch) - 1].halo.data();
-    } else if (work.walk.packed > 0) {
+    if (chunk.part > 0) {
+      work.halo = boundaries[index_of(chunk) - 1].halo.data();
+    } else if (work.pass.packed > 0) {
       // Keys that no query can see.
-      dk.select(0, stretch.batch).select(1, stretch.head).slice(0, 0, work.walk.packed).zero_();
-      dv.select(0, stretch.batch).select(1, stretch.head).slice(0, 0, work.walk.packed).zero_();
+      dk.select(0, chunk.batch).select(1, chunk.head).slice(0, 0, work.pass.packed).zero_();
+      dv.select(0, chunk.batch).select(1, chunk.head).slice(0, 0, work.pass.packed).zero_();
     }
-    if (!is_last(stretch)) work.tail = boundaries[index_of(stretch)].tail.data();
+    if (!is_last(chunk)) work.tail = boundaries[index_of(chunk)].tail.data();
     kernels::screening_backward(work);
-    sums[index_of(stretch)] = {work.d_softmask, work.d_mipe_step, work.d_accept};
+    sums[index_of(chunk)] = {work.d_softmask, work.d_mipe_step, work.d_accept};
   });
   problem.report();
 
-  parallel_items(static_cast<int64_t>(problem.stretches.size()), [&](int64_t item) {
-    const Stretch& stretch = problem.stretches[item];
-    if (is_last(stretch)) return;
+  parallel_items(static_cast<int64_t>(problem.chunks.size()), [&](int64_t item) {
+    const Chunk& chunk = problem.chunks[item];
+    if (is_last(chunk)) return;
     ScratchMemory<Real>& memory = thread_memory<Real>();
-    auto work = work_of(stretch, kernels::kBlockQueries, memory);
-    work.walk.scratch = memory.take(kernels::backward_scratch(K, V));
-    const auto& boundary = boundaries[index_of(stretch)];
-    kernels::finish_keys(work, stretch.last, boundary.tail.data(), boundary.halo.data());
+    auto work = work_of(chunk, kernels::kBlockQueries, memory);
+    work.pass.scratch = memory.take(kernels::backward_scratch(K, V));
+    const auto& boundary = boundaries[index_of(chunk)];
+    kernels::finish_keys(work, chunk.last, boundary.tail.data(), boundary.halo.data());
   });
 
   Tensor ds_w = at::zeros({problem.H}, s_w.options().dtype(at::kDouble));
@@ -281,17 +288,17 @@ ScreeningProjections empty_gradients(const Tensor& q, const Tensor& k, const Ten
 }
 
 Tensor screening_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
-                     const ScreeningOptions& options, const Bounds& bounds) {
-  return q.scalar_type() == at::kDouble ? forward<double>(q, k, v, s_w, s_r, options, bounds)
-                                        : forward<float>(q, k, v, s_w, s_r, options, bounds);
+                     const ScreeningOptions& options, const SkippingControl& control) {
+  return q.scalar_type() == at::kDouble ? forward<double>(q, k, v, s_w, s_r, options, control)
+                                        : forward<float>(q, k, v, s_w, s_r, options, control);
 }
 
 std::pair<Tensor, Tensor> screening_backward_cpu(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
                                                  const Tensor& s_w, const Tensor& s_r, const ScreeningOptions& options,
                                                  const ScreeningProjections& gradients, const Tensor& result,
-                                                 const Bounds& bounds) {
-  return q.scalar_type() == at::kDouble ? backward<double>(grad, q, k, v, s_w, s_r, options, gradients, result, bounds)
-                                        : backward<float>(grad, q, k, v, s_w, s_r, options, gradients, result, bounds);
+                                                 const SkippingControl& control) {
+  return q.scalar_type() == at::kDouble ? backward<double>(grad, q, k, v, s_w, s_r, options, gradients, result, control)
+                                        : backward<float>(grad, q, k, v, s_w, s_r, options, gradients, result, control);
 }
 
 }  // namespace tamis::ops

@@ -11,28 +11,26 @@
 
 namespace tamis::ops {
 
-/// How a call uses bounds, and where it counts what they spared (null: it does not).
-struct Bounds {
+/// For tests and measurements: when a call uses exact skipping, and where it counts its work (null: nowhere).
+struct SkippingControl {
   kernels::Skipping skipping = kernels::Skipping::kAdaptive;
-  kernels::SkippedWork* skipped = nullptr;
+  kernels::PassCounts* counts = nullptr;
 };
 
 /// Whether the CPU has fused forms for this dtype.
 bool screening_has_fused(at::ScalarType dtype);
 
-/// The fused forms of ops::screening and its backward on the CPU, for float32, bfloat16 and float64, after the checks.
-/// No bit depends on `bounds`.
+/// The fused forms of ops::screening and its backward pass on the CPU, for float32, bfloat16 and float64, after the
+/// checks. No bit depends on `control`.
 at::Tensor screening_cpu(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
                          const at::Tensor& s_w_H, const at::Tensor& s_r_H, const ScreeningOptions& options,
-                         const Bounds& bounds = {});
+                         const SkippingControl& control = {});
 
-/// As screening_backward_into, whose conditions hold.
-std::pair<at::Tensor, at::Tensor> screening_backward_cpu(const at::Tensor& grad_BTHV, const at::Tensor& q_BTHK,
-                                                         const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
-                                                         const at::Tensor& s_w_H, const at::Tensor& s_r_H,
-                                                         const ScreeningOptions& options,
-                                                         const ScreeningProjections& gradients,
-                                                         const at::Tensor& result_BTHV = {}, const Bounds& bounds = {});
+/// As screening_backward_into, under its conditions.
+std::pair<at::Tensor, at::Tensor> screening_backward_cpu(
+    const at::Tensor& grad_BTHV, const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
+    const at::Tensor& s_w_H, const at::Tensor& s_r_H, const ScreeningOptions& options,
+    const ScreeningProjections& gradients, const at::Tensor& result_BTHV = {}, const SkippingControl& control = {});
 
 /// New tensors for the gradients of these inputs.
 ScreeningProjections empty_gradients(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,

@@ -1,7 +1,6 @@
-// The backward pass of panels in which a block of queries accepts many pairs. Similarities are made again and relevance
-// gradients dh . v are made for all pairs of a query and a wanted key, in registers, queries in the lanes; sums over
-// the accepted ones then stay in registers until a key or a group of queries is done. Included once per instruction
-// set.
+// The backward pass of dense panels, in which a block of queries accepts many pairs. Similarities and dh . v are
+// computed for all pairs of a query and a wanted key, in registers, one query per lane. The sums over accepted pairs
+// stay in registers until a key or a group of queries is complete. Included once per instruction set.
 
 #include "tamis/ops/screening/screening_kernel.h"
 
@@ -21,21 +20,21 @@ HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Whether a panel's accepted pairs are cheaper together than one by one: by their part of all pairs of a wanted key
-/// and a query, as measured. A key that is not finite would make NaN of zeros times it: such panels go pair by pair.
+/// Whether the accepted pairs of a panel are processed together: if they are a large share of all pairs of a wanted key
+/// and a query, as measured, and all keys are finite, as 0 times another key would be NaN.
 template <typename Real>
-HWY_INLINE bool IsDense(const ScreeningWalk<Real>& walk, const PanelTally& tally, const PanelSlots& slots,
+HWY_INLINE bool IsDense(const ScreeningPass<Real>& pass, const PanelTally& tally, const PanelSlots& slots,
                         int64_t count) {
   constexpr int64_t kLeastPairs = 64, kPairsPerAccepted = 12;
   const int64_t pairs = std::popcount(tally.wanted) * padded(count);
   if (tally.accepted < kLeastPairs || tally.accepted * kPairsPerAccepted < pairs) return false;
   for (uint64_t keys = tally.wanted; keys != 0; keys &= keys - 1) {
-    if (!std::isfinite(walk.ring.key_norm[slots(std::countr_zero(keys))])) return false;
+    if (!std::isfinite(pass.ring.key_norm[slots(std::countr_zero(keys))])) return false;
   }
   return true;
 }
 
-/// As SoftmaskOf (and for its slope), for one key and the queries `distance`, distance + 1, ... after it.
+/// Softmask (or its slope) of one key for the queries at `distance`, distance + 1, ...
 template <typename Real>
 HWY_INLINE hn::Vec<LaneTag<Real>> OfQueries(const ScreeningHead<Real>& head, const Real* table, int64_t distance) {
   const LaneTag<Real> d;
@@ -55,7 +54,7 @@ class DensePanels {
   DensePanels(ScreeningBackward<Real>& backward, const BackwardScratch<Real>& rows, int64_t first_query, int64_t count,
               ScalarSums& scalars)
       : backward_(backward),
-        head_(backward.walk.head),
+        head_(backward.pass.head),
         rows_(rows),
         first_query_(first_query),
         count_(count),
@@ -63,10 +62,10 @@ class DensePanels {
         value_width_(padded(head_.value_dim)),
         scalars_(scalars) {}
 
-  /// dq, sums of the keys and of the scalars for what the block accepts of the panel's `wanted` keys.
+  /// Adds the pairs of the `wanted` keys of a panel to dq and to the sums of keys and scalars.
   HWY_NOINLINE void add(int64_t panel, uint64_t wanted, const PanelSlots& slots) {
     if (!prepared_) prepare();
-    const KeyRing<Real>& ring = backward_.walk.ring;
+    const KeyRing<Real>& ring = backward_.pass.ring;
     while (wanted != 0) {
       Keys keys;
       for (; wanted != 0 && keys.count < kTileKeys; wanted &= wanted - 1, ++keys.count) {
@@ -77,13 +76,13 @@ class DensePanels {
         keys.sums[keys.count] = backward_.sums + slot * (key_width_ + value_width_);
         keys.document[keys.count] = document_of(panel + l);
       }
-      for (int64_t e = keys.count; e < kTileKeys; ++e) {  // so that whole groups can be made
+      for (int64_t e = keys.count; e < kTileKeys; ++e) {  // fills the last group
         keys.position[e] = keys.position[0];
         keys.row[e] = keys.row[0];
         keys.value[e] = keys.value[0];
         keys.document[e] = -3;
       }
-      for (int64_t e = 0; e < keys.count; e += kQueryGroup<Real>) make_pairs(keys, e);
+      for (int64_t e = 0; e < keys.count; e += kQueryGroup<Real>) compute_pairs(keys, e);
       add_to_keys(keys);
       add_to_queries(keys);
     }
@@ -102,10 +101,10 @@ class DensePanels {
     HWY_ALIGN Real ds[kTileKeys * kBlockQueries];  // 0 where rejected
   };
 
-  /// A number that is equal for keys and queries of one document.
+  /// The number of the document at a position.
   Real document_of(int64_t position) const {
-    const ScreeningWalk<Real>& walk = backward_.walk;
-    return walk.document == nullptr ? Real{0} : walk.document[position - walk.key_origin];
+    const ScreeningPass<Real>& pass = backward_.pass;
+    return pass.document == nullptr ? Real{0} : pass.document[position - pass.key_origin];
   }
 
   HWY_INLINE void prepare() {
@@ -120,7 +119,7 @@ class DensePanels {
   }
 
   /// Weights and gradients of the similarities of the keys e, e + 1, ... of a group with all queries.
-  HWY_INLINE void make_pairs(Keys& keys, int64_t e) {
+  HWY_INLINE void compute_pairs(Keys& keys, int64_t e) {
     const LaneTag<Real> d;
     constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>()), kVectors = kTileKeys / kWidth;
     constexpr int64_t kGroup = kQueryGroup<Real>;
@@ -129,7 +128,7 @@ class DensePanels {
     std::fill_n(keys.accepted + e, kGroup, uint64_t{0});
     for (int64_t i = 0; i < count_; i += kTileKeys) {
       hn::Vec<LaneTag<Real>> s[kGroup][kVectors], dweight[kGroup][kVectors];
-      // The same sums as ScreenTile's, number by number: the same keys are accepted.
+      // The same sums as in ScreenTile, bit by bit, so that the same keys are accepted.
       Similarities<kGroup, kVectors, Real>(
           head_.key_dim, [&](int64_t g) HWY_ATTR { return keys.row[e + g]; },
           [&](int64_t) HWY_ATTR { return rows_.q_tiles + i * key_width_; }, s);

@@ -33,7 +33,7 @@ struct Pairs {
 Pairs pairs_of(const Tensors& in) {
   const auto map = reference::screening_relevance(in[0], in[1], in[3], in[4]);
   const auto [dq, dk, dv, dgate] = empty_gradients(in[0], in[1], in[2], in[5]);
-  kernels::SkippedWork work;
+  kernels::PassCounts work;
   screening_backward_cpu(at::ones_like(in[5]), in[0], in[1], in[2], in[3], in[4], {.gate = in[5]}, {dq, dk, dv, dgate},
                          {}, {kernels::Skipping::kNever, &work});
   return {(map.trim * map.softmask > 0).sum().item().toDouble(), work.dense};

@@ -1,4 +1,4 @@
-// Construction of a head's index of old keys, and the judgement whether it pays.
+// Construction of the index of a head's older keys, and the decision whether it pays.
 
 #include "tamis/ops/screening/screening_index_kernel.h"
 
@@ -12,22 +12,22 @@
 namespace tamis::kernels {
 namespace {
 
-/// A number as an integer of the same order. NaN has some place too.
+/// An unsigned integer in the order of x. A NaN has a defined place too.
 uint32_t ordered_bits(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   return (bits & 0x8000'0000u) != 0 ? ~bits : bits | 0x8000'0000u;
 }
 
-/// Orders the keys of a chunk and describes the nodes above them.
+/// Sorts the keys of a bucket and makes the nodes above them.
 template <typename Real>
-class ChunkBuilder {
+class BucketBuilder {
  public:
-  ChunkBuilder(const ScreeningWalk<Real>& walk, int64_t first, int64_t size)
-      : head_(walk.head), index_(*walk.index), first_(first), size_(size), width_(padded(walk.head.key_dim)) {
+  BucketBuilder(const ScreeningPass<Real>& pass, int64_t first, int64_t size)
+      : head_(pass.head), index_(*pass.index), first_(first), size_(size), width_(padded(pass.head.key_dim)) {
     const int64_t K = head_.key_dim;
     for (int64_t r = 0; r < size; ++r) {
-      const int64_t slot = (first + r) % walk.ring.capacity;
-      const Real* tile = walk.ring.tiles + slot / kTileKeys * K * kTileKeys + slot % kTileKeys;
+      const int64_t slot = (first + r) % pass.ring.capacity;
+      const Real* tile = pass.ring.tiles + slot / kTileKeys * K * kTileKeys + slot % kTileKeys;
       Real* row = index_.rows + r * width_;
       for (int64_t d = 0; d < K; ++d) row[d] = tile[d * kTileKeys];
       std::fill(row + K, row + width_, Real{0});
@@ -40,8 +40,8 @@ class ChunkBuilder {
     store_keys();
     for (int level = 0; level < kIndexLevels; ++level) {
       const int64_t keys = index_node_keys(level);
-      // A node that is not full yet is described by the keys that it has.
-      for (int64_t slot = first_ / keys * keys; slot < first_ + size_; slot += keys) describe(level, slot / keys);
+      // A node that is not full yet covers the keys that it has.
+      for (int64_t slot = first_ / keys * keys; slot < first_ + size_; slot += keys) make_node(level, slot / keys);
     }
   }
 
@@ -64,17 +64,17 @@ class ChunkBuilder {
 
   int64_t widest_component(int64_t begin, int64_t count) const {
     Real sum[kMostComponents] = {}, squares[kMostComponents] = {};
-    const int64_t looked_at = std::min(width_, kMostComponents);
+    const int64_t components = std::min(width_, kMostComponents);
     for (int64_t i = begin; i < begin + count; ++i) {
       const Real* x = row(i);
-      for (int64_t d = 0; d < looked_at; ++d) {
+      for (int64_t d = 0; d < components; ++d) {
         sum[d] += x[d];
         squares[d] += x[d] * x[d];
       }
     }
     int64_t widest = 0;
     const auto spread = [&](int64_t d) { return squares[d] * static_cast<Real>(count) - sum[d] * sum[d]; };
-    for (int64_t d = 1; d < std::min(head_.key_dim, looked_at); ++d) {
+    for (int64_t d = 1; d < std::min(head_.key_dim, components); ++d) {
       if (spread(d) > spread(widest)) widest = d;
     }
     return widest;
@@ -88,13 +88,14 @@ class ChunkBuilder {
       const Real* x = row(place);
       for (int64_t d = 0; d < K; ++d) tile[d * kTileKeys] = x[d];
       const auto key = first_ + static_cast<int64_t>(static_cast<uint32_t>(index_.order[place]));
-      index_.position[slot] = static_cast<uint16_t>(key % kIndexWindow);
+      index_.position[slot] = static_cast<uint16_t>(key % kIndexSegment);
     }
   }
 
-  /// The cone around the keys of a node: its axis is their mean, its angle phi the largest between axis and key. With
-  /// cos(theta) the similarity that is surely rejected, a unit query at an angle of at least phi + theta rejects all.
-  void describe(int level, int64_t node) {
+  /// The cone around the keys of a node: its axis is their mean, its angle phi the largest between axis and key. If
+  /// cos(theta) is a similarity that is certainly rejected, a unit query at an angle of at least phi + theta rejects
+  /// every key.
+  void make_node(int level, int64_t node) {
     const int64_t K = head_.key_dim, keys = index_node_keys(level);
     const int64_t begin = node * keys, end = std::min(begin + keys, first_ + size_);
     Real* tile = index_.centres[level] + node / kIndexFan * K * kIndexFan;
@@ -116,7 +117,7 @@ class ChunkBuilder {
     double length = 0;
     for (int64_t d = 0; d < K; ++d) length += axis[d] * axis[d];
     length = std::sqrt(length);
-    if (!(length > 1e-6)) return;  // also when a key is NaN
+    if (!(length > 1e-6)) return;  // also if a key is NaN
     for (int64_t d = 0; d < K; ++d) {
       tile[d * kIndexFan + node % kIndexFan] = static_cast<Real>(axis[d] / length);
       axis[d] = tile[d * kIndexFan + node % kIndexFan];  // as rounded
@@ -142,7 +143,7 @@ class ChunkBuilder {
     const double slack =
         static_cast<double>(head_.key_dim + 16) * static_cast<double>(std::numeric_limits<Real>::epsilon());
     const double phi = least_cosine - kBuildError, theta = static_cast<double>(head_.surely_rejected) - slack;
-    // The angles add up to a straight one or more; or a key of length 0 counts. NaN counts as either.
+    // Never skipped: phi + theta >= pi, a key of length 0 may be accepted, or something is NaN.
     if (!(theta > 0 && phi > -theta)) return -std::numeric_limits<Real>::infinity();
     const double limit = phi * theta - std::sqrt((1 - phi * phi) * (1 - theta * theta));
     return static_cast<Real>(limit - slack);
@@ -154,7 +155,7 @@ class ChunkBuilder {
   int64_t first_, size_, width_;
 };
 
-constexpr int64_t kFirstTrial = 2 * kSmallestChunk;  // keys; below, dense screening is as fast
+constexpr int64_t kFirstTrial = 2 * kSmallestBucket;  // keys; with fewer a pass without the index is as fast
 
 }  // namespace
 
@@ -164,25 +165,25 @@ int64_t index_nodes(int64_t capacity, int level) {
 }
 
 template <typename Real>
-int64_t advance_index(const ScreeningWalk<Real>& walk, int64_t first) {
-  KeyIndex<Real>& index = *walk.index;
+int64_t advance_index(const ScreeningPass<Real>& pass, int64_t first) {
+  KeyIndex<Real>& index = *pass.index;
   if (index.skipping == Skipping::kNever) return 0;
   const bool adaptive = index.skipping == Skipping::kAdaptive;
   if (adaptive && first < std::max(index.resume, kFirstTrial)) return 0;
   int64_t goal = first;
   if (adaptive && index.trial) {
-    // An eighth of the keys is enough to see whether bounds pay.
+    // An eighth of the keys shows whether the index pays.
     goal = index.indexed;
-    for (const int64_t size : {kIndexChunks[2], kIndexChunks[1], kIndexChunks[0]}) {
-      if (index.indexed == 0 && (size == kSmallestChunk || size <= first / 8)) goal = size;
+    for (const int64_t size : {kIndexBuckets[2], kIndexBuckets[1], kIndexBuckets[0]}) {
+      if (index.indexed == 0 && (size == kSmallestBucket || size <= first / 8)) goal = size;
     }
   }
   for (bool grew = true; grew;) {
     grew = false;
-    for (const int64_t size : kIndexChunks) {
+    for (const int64_t size : kIndexBuckets) {
       const int64_t start = index.indexed / size * size;
       if (start + size > goal || grew) continue;
-      ChunkBuilder<Real>(walk, start, size).build();
+      BucketBuilder<Real>(pass, start, size).build();
       index.indexed = start + size;
       grew = true;
     }
@@ -191,23 +192,23 @@ int64_t advance_index(const ScreeningWalk<Real>& walk, int64_t first) {
 }
 
 template <typename Real>
-void judge_index(KeyIndex<Real>& index, int64_t next_query) {
-  constexpr int64_t kEnough = 64 * kSmallestChunk / kTileKeys;  // tiles that a judgement is based on, at least
-  constexpr double kWorth = 0.75;
-  if (index.asked < static_cast<double>(kEnough)) return;
+void decide_skipping(KeyIndex<Real>& index, int64_t next_query) {
+  constexpr int64_t kLeastTiles = 64 * kSmallestBucket / kTileKeys;  // that a decision is based on
+  constexpr double kWorthwhile = 0.75;                               // of the cost without the index
+  if (index.replaced < static_cast<double>(kLeastTiles)) return;
   if (index.skipping == Skipping::kAdaptive) {
-    index.trial = index.spent > kWorth * index.asked;
+    index.trial = index.cost > kWorthwhile * index.replaced;
     if (index.trial) {
       index.indexed = 0;
       index.resume = 4 * next_query;
     }
   }
-  index.asked = index.spent = 0;
+  index.replaced = index.cost = 0;
 }
 
-template int64_t advance_index(const ScreeningWalk<float>&, int64_t);
-template int64_t advance_index(const ScreeningWalk<double>&, int64_t);
-template void judge_index(KeyIndex<float>&, int64_t);
-template void judge_index(KeyIndex<double>&, int64_t);
+template int64_t advance_index(const ScreeningPass<float>&, int64_t);
+template int64_t advance_index(const ScreeningPass<double>&, int64_t);
+template void decide_skipping(KeyIndex<float>&, int64_t);
+template void decide_skipping(KeyIndex<double>&, int64_t);
 
 }  // namespace tamis::kernels

@@ -1,4 +1,5 @@
-// The pieces that the forward and the backward walk share. Included once per instruction set.
+// Eq. (8)-(18) of screening, shared by the forward pass, the backward pass and decoding: similarities, Trim, Softmask,
+// the sum of accepted values, TanhNorm and gate. Included once per instruction set.
 
 #include "tamis/ops/screening/screening_kernel.h"
 
@@ -29,18 +30,18 @@ HWY_INLINE const Real* SoftmaskOf(const ScreeningHead<Real>& head, int64_t dista
   return head.softmask + kMaskPadding + head.span - 1 - distance;
 }
 
-/// One panel's verdicts: for query i, bit l of accepted[i] says that key panel + l counts; then shortfall[i * 64 + l]
-/// is (1 - s) / r and weight[i * 64 + l] is Trim times Softmask.
+/// One panel and the queries of a block. Bit l of accepted[i], the accept mask of query i, says that it accepts key
+/// panel + l; then shortfall[i * 64 + l] is (1 - s) / r and weight[i * 64 + l] is Trim times Softmask.
 template <typename Real>
-struct Verdicts {
+struct ScreenedPanel {
   uint64_t accepted[kBlockQueries];
   HWY_ALIGN Real shortfall[kBlockQueries * kPanelKeys];
   HWY_ALIGN Real weight[kBlockQueries * kPanelKeys];
 };
 
-/// s[g] += row g . key of every lane. Two chains of half the dimensions each: half the rounding of one long chain,
-/// which Trim would amplify by 1/r. row(g) and tile(g) may be the same for all g: the group hides the latency of the
-/// sums.
+/// s[g] = row(g) . key, one key of tile(g) per lane. Two sums of half the dimensions each have half the rounding error
+/// of one long sum, which Trim would amplify by 1/r. row(g) and tile(g) may be the same for all g: the group hides the
+/// latency of the sums.                                                                                  (8)
 template <int64_t kGroup, int64_t kVectors, typename Real, typename Row, typename Tile>
 HWY_INLINE void Similarities(int64_t K, const Row& row, const Tile& tile,
                              hn::Vec<LaneTag<Real>> (&s)[kGroup][kVectors]) {
@@ -67,7 +68,7 @@ HWY_INLINE void Similarities(int64_t K, const Row& row, const Tile& tile,
   }
 }
 
-/// Trim of 16 similarities, one vector of them at a time.                                               (8), (9)
+/// Trim of a vector of similarities: shortfall = (1 - s) / r, trim = max(1 - shortfall, 0).              (9)
 template <typename Real>
 HWY_INLINE void TrimLanes(const ScreeningHead<Real>& head, hn::Vec<LaneTag<Real>> s, hn::Vec<LaneTag<Real>>& shortfall,
                           hn::Vec<LaneTag<Real>>& trim) {
@@ -77,9 +78,9 @@ HWY_INLINE void TrimLanes(const ScreeningHead<Real>& head, hn::Vec<LaneTag<Real>
   trim = PositivePart(d, hn::Sub(one, shortfall));
 }
 
-/// Whether one of 16 similarities may be accepted; a NaN similarity may.
+/// Whether one of 16 similarities may be accepted; a NaN may.
 template <int64_t kVectors, typename Real>
-HWY_INLINE bool AnyMayCount(const ScreeningHead<Real>& head, const hn::Vec<LaneTag<Real>> (&s)[kVectors]) {
+HWY_INLINE bool AnyMayBeAccepted(const ScreeningHead<Real>& head, const hn::Vec<LaneTag<Real>> (&s)[kVectors]) {
   const LaneTag<Real> d;
   bool none = true;
   for (int64_t x = 0; x < kVectors; ++x) {
@@ -88,43 +89,43 @@ HWY_INLINE bool AnyMayCount(const ScreeningHead<Real>& head, const hn::Vec<LaneT
   return !none;
 }
 
-/// The lanes of a mask as bits.
+/// The lanes of a mask as bits of an integer.
 template <typename Real>
 HWY_INLINE uint64_t BitsOf(hn::Mask<LaneTag<Real>> mask) {
-  uint8_t bytes[8];  // those that hold no lane are not written
+  uint8_t bytes[8];  // bytes without a lane are not written
   hn::StoreMaskBits(LaneTag<Real>(), mask, bytes);
   return hn::MaxLanes(LaneTag<Real>()) <= 8 ? bytes[0] : static_cast<uint64_t>(bytes[0] | (bytes[1] << 8));
 }
 
-/// Queries that are screened together: their similarities fill 8 registers.
+/// Queries that ScreenTile processes together: their similarities fill 8 registers.
 template <typename Real>
 inline constexpr int64_t kQueryGroup = std::max<int64_t>(8 / (kTileKeys / hn::MaxLanes(LaneTag<Real>())), 1);
 
-/// The lanes whose key is of the query's document: keys key, key + 1, ...; query i of a walk up to `last`.
+/// The lanes of keys key, key + 1, ... that are of the document of query i.
 template <typename Real>
-HWY_INLINE hn::Mask<LaneTag<Real>> OfSameDocument(const ScreeningWalk<Real>& walk, int64_t i, int64_t key) {
+HWY_INLINE hn::Mask<LaneTag<Real>> OfSameDocument(const ScreeningPass<Real>& pass, int64_t i, int64_t key) {
   const LaneTag<Real> d;
-  const Real* document = walk.document - walk.key_origin;
-  // The last tile may reach past the last key, and the last group past the last query: masked out, never read.
-  const int64_t end = std::min(i + 1, walk.last);
+  const Real* document = pass.document - pass.key_origin;
+  // The last tile may extend past the last key, and the last group past the last query: these lanes are not read.
+  const int64_t end = std::min(i + 1, pass.last);
   HWY_ALIGN Real keys[kTileKeys];
   for (int64_t l = 0; l < static_cast<int64_t>(hn::MaxLanes(d)); ++l) {
     const int64_t j = key + l;
-    keys[l] = j >= walk.key_origin && j < end ? document[j] : Real{-1};
+    keys[l] = j >= pass.key_origin && j < end ? document[j] : Real{-1};
   }
-  return hn::Eq(hn::Load(d, keys), hn::Set(d, i < walk.last ? document[i] : Real{-2}));
+  return hn::Eq(hn::Load(d, keys), hn::Set(d, i < pass.last ? document[i] : Real{-2}));
 }
 
-/// Eq. (8)-(11) for a group of queries and one tile of keys. kKeepShortfall: the backward pass wants (1 - s) / r too.
-/// kMasked: false where each of the keys counts as 1 for each of the queries.
+/// Eq. (8)-(11) for a group of queries and one tile of keys: accept masks and weights. kKeepShortfall: (1 - s) / r too,
+/// for the backward pass. kMasked: false if m = 1 for all pairs.
 template <bool kKeepShortfall, bool kMasked, int64_t kGroup, typename Real>
-HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT rows, int64_t first_query,
+HWY_INLINE void ScreenTile(const ScreeningPass<Real>& pass, const Real* HWY_RESTRICT rows, int64_t first_query,
                            const Real* HWY_RESTRICT tile, int64_t key, uint64_t* HWY_RESTRICT accepted, int64_t offset,
                            Real* HWY_RESTRICT weights, Real* HWY_RESTRICT shortfalls) {
   const LaneTag<Real> d;
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   constexpr int64_t kVectors = kTileKeys / kWidth;
-  const ScreeningHead<Real>& head = walk.head;
+  const ScreeningHead<Real>& head = pass.head;
   const int64_t K = head.key_dim, width = padded(K);
   hn::Vec<LaneTag<Real>> s[kGroup][kVectors];
   const auto similarities = [&](auto stride) HWY_ATTR {
@@ -138,16 +139,16 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
   }
 
   bool none = true;
-  for (int64_t g = 0; g < kGroup; ++g) none = !AnyMayCount(head, s[g]) && none;
-  if (none) return;  // as in most tiles; for the group at once, as a branch for every query is seldom foreseen
+  for (int64_t g = 0; g < kGroup; ++g) none = !AnyMayBeAccepted(head, s[g]) && none;
+  if (none) return;  // as in most tiles; one branch for the group, as one for each query would be mispredicted
 
   const auto zero = hn::Zero(d);
   for (int64_t g = 0; g < kGroup; ++g) {
     const Real* softmask = kMasked ? SoftmaskOf(head, first_query + g - key) : nullptr;
     uint64_t bits = 0;
     for (int64_t x = 0; x < kVectors; ++x) {
-      // A NaN similarity stays NaN and is accepted, so that it shows in the result. Lanes outside the window may hold
-      // anything; their softmask is 0.
+      // A NaN similarity stays NaN and is accepted, so that it shows in the result. Lanes outside the window hold any
+      // number; their softmask is 0.
       hn::Vec<LaneTag<Real>> shortfall, trim;
       TrimLanes(head, s[g][x], shortfall, trim);
       auto weight = hn::Mul(trim, trim);
@@ -156,8 +157,8 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
         const auto m = hn::LoadU(d, softmask + x * kWidth);
         weight = hn::Mul(weight, m);  // (11)
         counts = hn::And(hn::Gt(m, zero), counts);
-        if (walk.document != nullptr) {
-          counts = hn::And(counts, OfSameDocument(walk, first_query + g, key + x * kWidth));
+        if (pass.document != nullptr) {
+          counts = hn::And(counts, OfSameDocument(pass, first_query + g, key + x * kWidth));
         }
       }
       bits |= BitsOf<Real>(counts) << (x * kWidth);
@@ -168,35 +169,35 @@ HWY_INLINE void ScreenTile(const ScreeningWalk<Real>& walk, const Real* HWY_REST
   }
 }
 
-/// Brings in the values of a panel's keys that are wanted.
+/// Loads the values of the `wanted` keys of a panel into the ring.
 template <typename Real>
-HWY_INLINE void StoreWantedValues(const ScreeningWalk<Real>& walk, uint64_t wanted, int64_t panel, const Slots& slots) {
+HWY_INLINE void StoreWantedValues(const ScreeningPass<Real>& pass, uint64_t wanted, int64_t panel, const Slots& slots) {
   int64_t missing[kPanelKeys], count = 0;
   for (; wanted != 0; wanted &= wanted - 1) {
     const int64_t key = panel + std::countr_zero(wanted);
     missing[count] = key;
-    count += walk.ring.ready[slots(key)] == 0 ? 1 : 0;
+    count += pass.ring.ready[slots(key)] == 0 ? 1 : 0;
   }
   StoreValues(
-      walk, count, [&](int64_t i) HWY_ATTR { return missing[i]; }, slots);
+      pass, count, [&](int64_t i) HWY_ATTR { return missing[i]; }, slots);
 }
 
-/// Screens the keys [panel, panel + 64) for `count` queries from `first_query` on, and brings in every value that one
-/// of them accepts.
+/// Screens the keys [panel, panel + 64) for `count` queries from `first_query` on, and loads the values of the accepted
+/// keys.
 template <bool kKeepShortfall, typename Real>
-HWY_NOINLINE void ScreenPanel(const ScreeningWalk<Real>& walk, const Real* HWY_RESTRICT q, int64_t first_query,
-                              int64_t count, int64_t panel, const Slots& slots, Verdicts<Real>& verdicts) {
-  const ScreeningHead<Real>& head = walk.head;
+HWY_NOINLINE void ScreenPanel(const ScreeningPass<Real>& pass, const Real* HWY_RESTRICT q, int64_t first_query,
+                              int64_t count, int64_t panel, const Slots& slots, ScreenedPanel<Real>& screened) {
+  const ScreeningHead<Real>& head = pass.head;
   const int64_t K = head.key_dim, width = padded(K), last_key = first_query + count;
-  const bool every_key_counts = head.softmask == nullptr && walk.document == nullptr;
-  std::fill_n(verdicts.accepted, kBlockQueries, uint64_t{0});
+  const bool every_key_counts = head.softmask == nullptr && pass.document == nullptr;
+  std::fill_n(screened.accepted, kBlockQueries, uint64_t{0});
   for (int64_t key = panel; key < std::min(panel + kPanelKeys, last_key); key += kTileKeys) {
-    const Real* tile = walk.ring.tiles + slots(key) / kTileKeys * K * kTileKeys;
+    const Real* tile = pass.ring.tiles + slots(key) / kTileKeys * K * kTileKeys;
     const auto screen = [&](auto masked, auto group, int64_t query) HWY_ATTR {
       const int64_t at = query * kPanelKeys + key - panel;
-      ScreenTile<kKeepShortfall, masked, group>(walk, q + query * width, first_query + query, tile, key,
-                                                verdicts.accepted + query, key - panel, verdicts.weight + at,
-                                                verdicts.shortfall + at);
+      ScreenTile<kKeepShortfall, masked, group>(pass, q + query * width, first_query + query, tile, key,
+                                                screened.accepted + query, key - panel, screened.weight + at,
+                                                screened.shortfall + at);
     };
     using Group = std::integral_constant<int64_t, kQueryGroup<Real>>;
     if (count == 1) {
@@ -206,22 +207,22 @@ HWY_NOINLINE void ScreenPanel(const ScreeningWalk<Real>& walk, const Real* HWY_R
     } else {
       for (int64_t query = 0; query < count; query += Group()) {
         const int64_t first_of_group = first_query + query, last_of_group = first_of_group + Group() - 1;
-        if (key > last_of_group || key + kTileKeys <= first_of_group - head.span + 1) continue;  // nobody sees it
+        if (key > last_of_group || key + kTileKeys <= first_of_group - head.span + 1) continue;  // no query sees it
         screen(std::true_type(), Group(), query);
       }
     }
   }
   uint64_t wanted = 0;
-  for (int64_t i = 0; i < count; ++i) wanted |= verdicts.accepted[i];
-  StoreWantedValues(walk, wanted, panel, slots);
+  for (int64_t i = 0; i < count; ++i) wanted |= screened.accepted[i];
+  StoreWantedValues(pass, wanted, panel, slots);
 }
 
-/// Columns of a sum of rows that fit into registers, in vectors: few enough for 16 of them, and enough that a sum waits
-/// for nothing.
+/// Vectors of a sum of rows that are kept in registers: at most half of 16, and enough to hide the latency of an
+/// addition.
 inline constexpr int kSumVectors = 8;
 
-/// out += sum of factor[l] * row(l) over the bits l of `rows`, kVectors vectors of columns. They are summed by
-/// themselves first: two short sums round less than one long one.
+/// out += sum of factor[l] * row(l) over the bits l of `rows`, kVectors vectors of columns. The sum is formed apart and
+/// then added: two short sums have a smaller rounding error than one long sum.
 template <int kVectors, typename Real, typename RowOf>
 HWY_INLINE void AddRowsColumns(uint64_t rows, const Real* HWY_RESTRICT factor, const RowOf& row,
                                Real* HWY_RESTRICT out) {
@@ -245,7 +246,8 @@ template <typename Real, typename RowOf>
 HWY_INLINE void AddRows(uint64_t rows, const Real* HWY_RESTRICT factor, int64_t width, const RowOf& row,
                         Real* HWY_RESTRICT out) {
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
-  constexpr int kRest = std::min<int64_t>(kTileKeys / kWidth, 4);  // vectors that every padded row is a multiple of
+  constexpr int kRest =
+      std::min<int64_t>(kTileKeys / kWidth, 4);  // every padded row is a multiple of this many vectors
   const auto add = [&](auto vectors, int64_t at) HWY_ATTR {
     AddRowsColumns<vectors>(
         rows, factor, [&](int64_t l) HWY_ATTR { return row(l) + at; }, out + at);
@@ -258,38 +260,38 @@ HWY_INLINE void AddRows(uint64_t rows, const Real* HWY_RESTRICT factor, int64_t 
   for (; at < width; at += kRest * kWidth) add(std::integral_constant<int, kRest>(), at);
 }
 
-/// h += sum of weight * value over the accepted keys of one query in a panel: the only place where the forward pass
-/// reads values.                                                                                                  (12)
+/// h += sum of weight * value over the accepted keys of one query in a panel. The forward pass reads values only here.
+///                                                                                                     (12)
 template <typename Real>
-HWY_INLINE void AddAccepted(const ScreeningWalk<Real>& walk, uint64_t accepted, const Real* HWY_RESTRICT weight,
+HWY_INLINE void AddAccepted(const ScreeningPass<Real>& pass, uint64_t accepted, const Real* HWY_RESTRICT weight,
                             const PanelSlots& slots, Real* HWY_RESTRICT h) {
-  const Real* HWY_RESTRICT values = walk.ring.values;
-  const int64_t width = padded(walk.head.value_dim);
-  const PanelSlots slot = slots;  // in registers
+  const Real* HWY_RESTRICT values = pass.ring.values;
+  const int64_t width = padded(pass.head.value_dim);
+  const PanelSlots slot = slots;  // a copy, which stays in registers
   AddRows(
       accepted, weight, width, [&](int64_t l) HWY_ATTR { return values + slot(l) * width; }, h);
 }
 
 /// The same for the queries of a block, `count` rows of h.
 template <typename Real>
-HWY_NOINLINE void AddPanel(const ScreeningWalk<Real>& walk, const Verdicts<Real>& verdicts, int64_t count,
+HWY_NOINLINE void AddPanel(const ScreeningPass<Real>& pass, const ScreenedPanel<Real>& screened, int64_t count,
                            const PanelSlots& slots, Real* HWY_RESTRICT h) {
-  const int64_t width = padded(walk.head.value_dim);
+  const int64_t width = padded(pass.head.value_dim);
   for (int64_t i = 0; i < count; ++i) {
-    if (verdicts.accepted[i] == 0) continue;
-    AddAccepted(walk, verdicts.accepted[i], verdicts.weight + i * kPanelKeys, slots, h + i * width);
+    if (screened.accepted[i] == 0) continue;
+    AddAccepted(pass, screened.accepted[i], screened.weight + i * kPanelKeys, slots, h + i * width);
   }
 }
 
-/// First tile that the block beginning at `first_query` can see.
+/// The first tile that a block beginning at `first_query` sees.
 template <typename Real>
-HWY_INLINE int64_t FirstVisibleTile(const ScreeningWalk<Real>& walk, int64_t first_query) {
-  return std::max<int64_t>(0, first_query - walk.head.span + 1) / kTileKeys * kTileKeys;
+HWY_INLINE int64_t FirstVisibleTile(const ScreeningPass<Real>& pass, int64_t first_query) {
+  return std::max<int64_t>(0, first_query - pass.head.span + 1) / kTileKeys * kTileKeys;
 }
 
-/// For `count` rows h, n = |h|: the factor f = tanh(n) / n and, if wanted, slope = f'(n) / n = (1 - tanh(n)^2 - f) /
-/// n^2. At h = 0 they are 1 and -2/3; near it the slope's digits would cancel, and -2/3 is as good. Without TanhNorm
-/// the factor is 1 and the slope is not made.                                                               (13), (14)
+/// For `count` rows h, n = |h|: the factor f = tanh(n) / n and, if `slope` is given, f'(n) / n = (1 - tanh(n)^2 - f) /
+/// n^2. At h = 0 they are 1 and -2/3. Near 0 the slope is set to -2/3, as its digits would cancel. Without TanhNorm the
+/// factor is 1 and the slope is not computed.                                                               (13), (14)
 template <typename Real>
 HWY_INLINE void TanhNormFactors(const ScreeningHead<Real>& head, const Real* HWY_RESTRICT h, int64_t count,
                                 Real* HWY_RESTRICT factor, Real* HWY_RESTRICT slope = nullptr) {
@@ -315,7 +317,7 @@ HWY_INLINE void TanhNormFactors(const ScreeningHead<Real>& head, const Real* HWY
   }
 }
 
-/// Vectors of a row that functions of many instructions take in step: what their numbers have room for in registers.
+/// Vectors of a row that long functions process in step, as many as fit into registers.
 template <typename Real>
 inline constexpr int kInStep = hn::MaxLanes(LaneTag<Real>()) == kTileKeys ? 4 : 2;
 
@@ -339,8 +341,8 @@ HWY_INLINE void Gate(D d, const V (&g)[kCount], V (&sigmoid)[kCount], V (&G)[kCo
   PreciseTanh<kAccuracy>(d, G);
 }
 
-/// h <- factor h G, in two accuracies: a result that is rounded to bfloat16 needs no better one. (Gradients do: those
-/// of s_w and s_r sum over all pairs, and the error would not cancel.)
+/// h <- factor h G, in two accuracies: kBFloat16 suffices for a result that is rounded to bfloat16, but not for
+/// gradients: those of s_w and s_r are sums over all pairs, in which the error would not cancel.
 template <Accuracy kAccuracy, typename Real>
 HWY_INLINE void ApplyGate(const Real* HWY_RESTRICT gate, int64_t width, Real factor, Real* HWY_RESTRICT h) {
   const LaneTag<Real> d;
@@ -359,12 +361,12 @@ HWY_INLINE void ApplyGate(const Real* HWY_RESTRICT gate, int64_t width, Real fac
 
 /// out = u * tanh(SiLU(gate)), u = factor * h.                                                (14), (17), (18)
 template <typename Real>
-HWY_INLINE void Finish(const ScreeningWalk<Real>& walk, int64_t query, Real factor, Real* HWY_RESTRICT h,
+HWY_INLINE void Finish(const ScreeningPass<Real>& pass, int64_t query, Real factor, Real* HWY_RESTRICT h,
                        Real* HWY_RESTRICT gate) {
-  const int64_t row = query - walk.query_origin, width = padded(walk.head.value_dim);
-  if (walk.gate.data != nullptr) {
-    LoadRow(walk.gate, row, walk.head.value_dim, gate);
-    if (walk.out.storage == Storage::kBFloat16) {
+  const int64_t row = query - pass.query_origin, width = padded(pass.head.value_dim);
+  if (pass.gate.data != nullptr) {
+    LoadRow(pass.gate, row, pass.head.value_dim, gate);
+    if (pass.out.storage == Storage::kBFloat16) {
       ApplyGate<Accuracy::kBFloat16>(gate, width, factor, h);
     } else {
       ApplyGate<Accuracy::kFloat32>(gate, width, factor, h);
@@ -376,7 +378,7 @@ HWY_INLINE void Finish(const ScreeningWalk<Real>& walk, int64_t query, Real fact
       hn::StoreU(hn::Mul(hn::LoadU(d, h + at), scale), d, h + at);
     }
   }
-  StoreRow(h, walk.head.value_dim, walk.out, row);
+  StoreRow(h, pass.head.value_dim, pass.out, row);
 }
 
 }  // namespace tamis::kernels::HWY_NAMESPACE

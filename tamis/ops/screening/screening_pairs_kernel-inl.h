@@ -1,4 +1,4 @@
-// The backward pass pair by pair: what a query accepts is remembered and gone through later, when its dh is there.
+// The backward pass pair by pair: the accepted pairs of a query are recorded and processed when its dh is known.
 // Included once per instruction set.
 
 #include "tamis/ops/screening/screening_kernel.h"
@@ -16,12 +16,12 @@ HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Scratch memory of a walk by name.
+/// The scratch memory of a backward pass.
 template <typename Real>
 struct BackwardScratch {
-  explicit BackwardScratch(const ScreeningWalk<Real>& walk) {
-    const int64_t keys = padded(walk.head.key_dim), values = padded(walk.head.value_dim);
-    q = walk.scratch;
+  explicit BackwardScratch(const ScreeningPass<Real>& pass) {
+    const int64_t keys = padded(pass.head.key_dim), values = padded(pass.head.value_dim);
+    q = pass.scratch;
     h = q + kBlockQueries * keys;
     dq = h + kBlockQueries * values;
     dh = dq + kBlockQueries * keys;
@@ -37,17 +37,17 @@ struct BackwardScratch {
   Real *q_tiles, *dh_tiles;  // [kBlockQueries / 16][padded(K) or padded(V)][16]: q and dh, one query per lane
 };
 
-/// Sums over a block's accepted pairs that the gradients of the head's scalars are made of.
+/// Sums over the accepted pairs of a block from which the gradients of the head's scalars follow.
 struct ScalarSums {
   double accept = 0;    // da t (1 - t)
   double softmask = 0;  // dm dm/ds_w
   double mipe = 0;      // ds (i - j) (q0 k1 - q1 k0)
 };
 
-/// Remembers the accepted keys of one query in a panel.
+/// Records the accepted keys of one query in a panel; returns the new count.
 template <typename Real>
-HWY_INLINE int64_t Remember(uint64_t accepted, const Real* HWY_RESTRICT shortfall, int64_t panel, int64_t count,
-                            Real* HWY_RESTRICT accepted_shortfall, int32_t* HWY_RESTRICT accepted_key) {
+HWY_INLINE int64_t RecordAccepted(uint64_t accepted, const Real* HWY_RESTRICT shortfall, int64_t panel, int64_t count,
+                                  Real* HWY_RESTRICT accepted_shortfall, int32_t* HWY_RESTRICT accepted_key) {
   for (; accepted != 0; accepted &= accepted - 1, ++count) {
     const int64_t l = std::countr_zero(accepted);
     accepted_shortfall[count] = shortfall[l];
@@ -56,20 +56,20 @@ HWY_INLINE int64_t Remember(uint64_t accepted, const Real* HWY_RESTRICT shortfal
   return count;
 }
 
-/// The accepted pairs of a block's queries, 16 at a time whichever query they belong to: many queries accept few keys.
+/// The accepted pairs of a block, 16 at a time and of different queries, as many queries accept few keys.
 template <typename Real>
 class PairsBackward {
  public:
   PairsBackward(ScreeningBackward<Real>& backward, const BackwardScratch<Real>& rows, int64_t first_query,
                 const Slots& slots, ScalarSums& scalars)
       : backward_(backward),
-        head_(backward.walk.head),
+        head_(backward.pass.head),
         rows_(rows),
         first_query_(first_query),
         slots_(slots),
         scalars_(scalars) {}
 
-  /// The pairs of the query first_query + i. Its dh must be there.
+  /// The pairs of the query first_query + i, whose dh must be known.
   HWY_INLINE void add(int64_t i, int64_t count, const Real* HWY_RESTRICT accepted_shortfall,
                       const int32_t* HWY_RESTRICT accepted_key) {
     const int64_t value_width = padded(head_.value_dim);
@@ -83,12 +83,12 @@ class PairsBackward {
       softmask_[e] = *SoftmaskOf(head_, distance);
       slope_[e] =
           head_.softmask_slope == nullptr ? Real{0} : head_.softmask_slope[kMaskPadding + head_.span - 1 - distance];
-      dweight_[e] = Dot(dh, backward_.walk.ring.values + slot_[e] * value_width, value_width);
+      dweight_[e] = Dot(dh, backward_.pass.ring.values + slot_[e] * value_width, value_width);
       if (++pairs_ == kTileKeys) flush();
     }
   }
 
-  /// To be called after the last query: dq, the sums of the keys and of the scalars are then complete.
+  /// Completes dq, the sums of the keys and of the scalars; to be called after the last query.
   HWY_INLINE void finish() {
     if (pairs_ > 0) flush();
   }
@@ -120,7 +120,7 @@ class PairsBackward {
   HWY_INLINE void add_rows(const Real* HWY_RESTRICT weight, const Real* HWY_RESTRICT ds) {
     const LaneTag<Real> d;
     const int64_t key_width = padded(head_.key_dim), value_width = padded(head_.value_dim);
-    const Real* HWY_RESTRICT keys = backward_.walk.ring.rows;
+    const Real* HWY_RESTRICT keys = backward_.pass.ring.rows;
     for (int64_t e = 0, end = 0; e < pairs_; e = end) {
       while (end < pairs_ && query_[end] == query_[e]) ++end;
       const Real* HWY_RESTRICT q = rows_.q + query_[e] * key_width;
@@ -154,7 +154,7 @@ class PairsBackward {
   const int64_t first_query_;
   const Slots slots_;
   ScalarSums& scalars_;
-  int64_t pairs_ = 0;  // waiting
+  int64_t pairs_ = 0;  // collected
   int64_t query_[kTileKeys], distance_[kTileKeys], slot_[kTileKeys];
   HWY_ALIGN Real shortfall_[kTileKeys], softmask_[kTileKeys], slope_[kTileKeys], dweight_[kTileKeys];
 };

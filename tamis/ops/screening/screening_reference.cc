@@ -21,17 +21,17 @@ at::Tensor unit(const at::Tensor& x) {
   return x * (squared != 0) / norm;
 }
 
-/// What a head's two scalars stand for, in float64 whatever the dtype of the projections.
-struct TileHead {
+/// Functions of a head's two scalars, in float64 whatever the dtype of the projections.
+struct HeadScalars {
   at::Tensor width;      // w, tokens; infinite where expanded                                     (4)
   at::Tensor inverse;    // 1/w = sigmoid(-s_w): no overflow for any s_w
   at::Tensor step;       // MiPE angle per token, pi phi(w) / w                                    (6), (7)
   at::Tensor inverse_r;  // 1/r                                                                    (4)
 };
 
-TileHead head_scalars(const at::Tensor& s_w_H, const at::Tensor& s_r_H, const ScreeningOptions& options) {
+HeadScalars head_scalars(const at::Tensor& s_w_H, const at::Tensor& s_r_H, const ScreeningOptions& options) {
   const at::Tensor s_w = s_w_H.to(at::kDouble);
-  TileHead head;
+  HeadScalars head;
   head.width = s_w.detach().exp() + 1;
   head.inverse = at::sigmoid(-s_w);
   if (options.expand_beyond) {
@@ -63,9 +63,9 @@ ScreeningRelevance screening_relevance(const at::Tensor& q_BTHK, const at::Tenso
                                        const at::Tensor& s_r_H, const ScreeningOptions& options) {
   const int64_t keys = k_BTHK.size(1), first_query = keys - q_BTHK.size(1);
   const auto dtype = widened(q_BTHK).scalar_type();
-  const TileHead head = head_scalars(s_w_H, s_r_H, options);
+  const HeadScalars head = head_scalars(s_w_H, s_r_H, options);
 
-  // Only differences of positions matter, so key_start cancels and positions stay small.
+  // Only differences of positions matter: the first key has position 0.
   const at::Tensor position = at::arange(keys, s_w_H.options().dtype(at::kDouble));
   const at::Tensor q = rotated(unit(widened(q_BTHK)), position.slice(0, first_query), head.step);
   const at::Tensor k = rotated(unit(widened(k_BTHK)), position, head.step);

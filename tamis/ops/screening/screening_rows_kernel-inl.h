@@ -1,5 +1,5 @@
-// Rows of queries, keys and values on their way into a walk: unit length, rotated, transposed. Included once per
-// instruction set.
+// Eq. (5)-(7) of screening: rows of queries, keys and values are loaded, normalised, rotated and, for keys, transposed.
+// Included once per instruction set.
 
 #include "tamis/ops/screening/screening_kernel.h"
 
@@ -19,8 +19,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Eq. (6): a padded row's first two numbers become (x0 cos - x1 sin, x0 sin + x1 cos). In a vector, as whole vectors
-/// of the row are read next: two numbers written alone would make them wait.
+/// Eq. (6): the first two numbers of a padded row become (x0 cos - x1 sin, x0 sin + x1 cos). A whole vector is written,
+/// as the next load of a vector would stall on two separate numbers.
 template <typename Real>
 HWY_INLINE void Turn(Real* x, Real cosine, Real sine) {
   const LaneTag<Real> d;
@@ -37,15 +37,15 @@ HWY_INLINE void Turn(Real* x, Real cosine, Real sine) {
   }
 }
 
-/// The rotations of some consecutive positions: cos and sin of position * step, made in float64 from the exact
-/// position. Every 16 positions they come from the library, between these by the head's table of turns, so that they
+/// The rotations of consecutive positions: cos and sin of position * step, computed in float64 from the exact position.
+/// The library computes them at every 16th position and the head's table of turns leads to the others, so that they
 /// depend on the position alone.
 template <typename Real>
 class Rotations {
  public:
   explicit Rotations(const ScreeningHead<Real>& head) : head_(head) {}
 
-  /// Makes those of [first, last), at most kBlockQueries positions; they may be there.
+  /// Computes those of [first, last), at most kBlockQueries positions, if they are missing.
   HWY_INLINE void cover(int64_t first, int64_t last) {
     if (head_.mipe_step == 0 || (first >= first_ && last <= last_)) return;
     first_ = first / kTileKeys * kTileKeys;
@@ -71,12 +71,12 @@ class Rotations {
 
  private:
   const ScreeningHead<Real>& head_;
-  int64_t first_ = 0, last_ = 0;  // positions that are there
+  int64_t first_ = 0, last_ = 0;  // positions that are covered
   HWY_ALIGN Real cosine_[kBlockQueries + 2 * kTileKeys];
   HWY_ALIGN Real sine_[kBlockQueries + 2 * kTileKeys];
 };
 
-/// Slots of consecutive positions without a division each.
+/// Slots of consecutive positions, with one division for all.
 class Slots {
  public:
   Slots(int64_t first, int64_t capacity) : first_(first), first_slot_(first % capacity), capacity_(capacity) {}
@@ -89,7 +89,7 @@ class Slots {
   int64_t first_, first_slot_, capacity_;
 };
 
-/// Slots of the 64 keys of a panel: adjacent, but where the ring ends they go on at its beginning.
+/// Slots of the 64 keys of a panel: adjacent, continued at the beginning of the ring after its end.
 class PanelSlots {
  public:
   PanelSlots(const Slots& slots, int64_t panel, int64_t capacity)
@@ -100,14 +100,14 @@ class PanelSlots {
   int64_t first_, wrapped_, until_;
 };
 
-/// Brings the values of the keys key(0), key(1), ..., key(count - 1) into the ring, at unit length.
+/// Loads the values of the keys key(0), ..., key(count - 1) into the ring, normalised.
 template <typename Real, typename KeyOf>
-HWY_INLINE void StoreValues(const ScreeningWalk<Real>& walk, int64_t count, const KeyOf& key, const Slots& slots) {
-  const KeyRing<Real>& ring = walk.ring;
-  const int64_t V = walk.head.value_dim, width = padded(V);
+HWY_INLINE void StoreValues(const ScreeningPass<Real>& pass, int64_t count, const KeyOf& key, const Slots& slots) {
+  const KeyRing<Real>& ring = pass.ring;
+  const int64_t V = pass.head.value_dim, width = padded(V);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t slot = slots(key(i));
-    LoadRow(walk.v, key(i) - walk.key_origin, V, ring.values + slot * width);
+    LoadRow(pass.v, key(i) - pass.key_origin, V, ring.values + slot * width);
     ring.ready[slot] = 1;
   }
   NormalizeRows(
@@ -117,11 +117,11 @@ HWY_INLINE void StoreValues(const ScreeningWalk<Real>& walk, int64_t count, cons
       });
 }
 
-/// Rows [first, first + count) of queries or keys, unit length and rotated, one after the other.
+/// Rows [first, first + count) of queries or keys, normalised and rotated, one after the other.
 template <typename Real, typename Keep>
-HWY_INLINE void LoadUnitRows(const ScreeningWalk<Real>& walk, const Rows& rows, int64_t origin, int64_t first,
+HWY_INLINE void LoadUnitRows(const ScreeningPass<Real>& pass, const Rows& rows, int64_t origin, int64_t first,
                              int64_t count, Rotations<Real>& rotations, Real* HWY_RESTRICT unit, const Keep& keep) {
-  const int64_t K = walk.head.key_dim, width = padded(K);
+  const int64_t K = pass.head.key_dim, width = padded(K);
   rotations.cover(first, first + count);
   for (int64_t i = 0; i < count; ++i) LoadRow(rows, first + i - origin, K, unit + i * width);
   NormalizeRows(
@@ -129,7 +129,7 @@ HWY_INLINE void LoadUnitRows(const ScreeningWalk<Real>& walk, const Rows& rows, 
   for (int64_t i = 0; i < count; ++i) rotations.rotate(first + i, unit + i * width);
 }
 
-/// Numbers of every row that Transpose turns in one step.
+/// Numbers of every row that Transpose moves in one step.
 template <typename Real>
 inline constexpr int64_t kTransposedAtOnce = std::max<int64_t>(hn::MaxLanes(LaneTag<Real>()) / 4, 1);
 
@@ -155,23 +155,23 @@ HWY_INLINE void Transpose(const Real* HWY_RESTRICT rows, int64_t K, Real* HWY_RE
   }
 }
 
-/// One key into a lane of a tile; the first one finds the others zero.
+/// Writes one key into a lane of a tile; lane 0 clears the tile first.
 template <typename Real>
 HWY_INLINE void StoreKey(const Real* HWY_RESTRICT row, int64_t K, int64_t lane, Real* HWY_RESTRICT tile) {
   if (lane == 0) std::fill(tile, tile + K * kTileKeys, Real{0});
   for (int64_t d = 0; d < K; ++d) tile[d * kTileKeys + lane] = row[d];
 }
 
-/// Brings the keys [first, last) into the ring: unit length, rotated, transposed. scratch: kBlockQueries rows.
+/// Loads the keys [first, last) into the ring: normalised, rotated, transposed. scratch: kBlockQueries rows.
 template <typename Real>
-HWY_INLINE void PackKeys(const ScreeningWalk<Real>& walk, int64_t first, int64_t last, Rotations<Real>& rotations,
+HWY_INLINE void PackKeys(const ScreeningPass<Real>& pass, int64_t first, int64_t last, Rotations<Real>& rotations,
                          Real* HWY_RESTRICT scratch) {
-  const KeyRing<Real>& ring = walk.ring;
-  const int64_t K = walk.head.key_dim, width = padded(K);
+  const KeyRing<Real>& ring = pass.ring;
+  const int64_t K = pass.head.key_dim, width = padded(K);
   for (; first < last; first += kBlockQueries) {
     const int64_t count = std::min(last - first, kBlockQueries);
     const Slots slots(first, ring.capacity);
-    LoadUnitRows(walk, walk.k, walk.key_origin, first, count, rotations, scratch, [&](int64_t i, double norm) HWY_ATTR {
+    LoadUnitRows(pass, pass.k, pass.key_origin, first, count, rotations, scratch, [&](int64_t i, double norm) HWY_ATTR {
       if (ring.rows != nullptr) ring.key_norm[slots(first + i)] = norm;
     });
     for (int64_t i = 0; i < count;) {
@@ -188,33 +188,33 @@ HWY_INLINE void PackKeys(const ScreeningWalk<Real>& walk, int64_t first, int64_t
       std::fill(ring.ready + slot, ring.ready + slot + keys, uint8_t{0});
       i += keys;
     }
-    if (walk.store_all_values) {
+    if (pass.store_all_values) {
       StoreValues(
-          walk, count, [&](int64_t i) HWY_ATTR { return first + i; }, slots);
+          pass, count, [&](int64_t i) HWY_ATTR { return first + i; }, slots);
     }
   }
 }
 
-/// Queries [first, first + count) as unit rotated rows, zeros up to kBlockQueries; norm, if wanted, receives their
-/// denominators.
+/// Queries [first, first + count) as normalised and rotated rows, followed by zeros up to kBlockQueries. `norm`, unless
+/// null, receives the norms.
 template <typename Real>
-HWY_INLINE void LoadQueries(const ScreeningWalk<Real>& walk, int64_t first, int64_t count, Rotations<Real>& rotations,
+HWY_INLINE void LoadQueries(const ScreeningPass<Real>& pass, int64_t first, int64_t count, Rotations<Real>& rotations,
                             Real* HWY_RESTRICT q, double* HWY_RESTRICT norm = nullptr) {
-  const int64_t width = padded(walk.head.key_dim);
-  LoadUnitRows(walk, walk.q, walk.query_origin, first, count, rotations, q,
+  const int64_t width = padded(pass.head.key_dim);
+  LoadUnitRows(pass, pass.q, pass.query_origin, first, count, rotations, q,
                [&](int64_t i, double denominator) HWY_ATTR {
                  if (norm != nullptr) norm[i] = denominator;
                });
   std::fill(q + count * width, q + kBlockQueries * width, Real{0});
 }
 
-/// Asks for the rows that the next block will begin with.
+/// Prefetches the rows that the next block reads first.
 template <typename Real>
-HWY_INLINE void PrefetchNextBlock(const ScreeningWalk<Real>& walk, int64_t first, int64_t count) {
-  const int64_t next = first + count, last = std::min(next + walk.block, walk.last);
-  PrefetchRows<Access::kRead>(walk.k, next - walk.key_origin, last - walk.key_origin, walk.head.key_dim);
-  PrefetchRows<Access::kRead>(walk.v, next - walk.key_origin, last - walk.key_origin, walk.head.value_dim);
-  PrefetchRows<Access::kRead>(walk.q, next - walk.query_origin, last - walk.query_origin, walk.head.key_dim);
+HWY_INLINE void PrefetchNextBlock(const ScreeningPass<Real>& pass, int64_t first, int64_t count) {
+  const int64_t next = first + count, last = std::min(next + pass.block, pass.last);
+  PrefetchRows<Access::kRead>(pass.k, next - pass.key_origin, last - pass.key_origin, pass.head.key_dim);
+  PrefetchRows<Access::kRead>(pass.v, next - pass.key_origin, last - pass.key_origin, pass.head.value_dim);
+  PrefetchRows<Access::kRead>(pass.q, next - pass.query_origin, last - pass.query_origin, pass.head.key_dim);
 }
 
 }  // namespace tamis::kernels::HWY_NAMESPACE

@@ -1,4 +1,4 @@
-// Bounds skip keys exactly: the same bits with and without them, whatever the keys.
+// Exact skipping: the same bits with and without it, whatever the keys.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -44,12 +44,12 @@ Tensors clustered_inputs(int64_t T, std::vector<double> accepts, int64_t directi
           testing::random_normal({1, T_q, H, V}, seed + 6)};
 }
 
-/// Output, gradients of q, k, v, s_w, s_r and gate, and the output that the backward walk makes again.
-Tensors results(const Tensors& in, Skipping skipping, kernels::SkippedWork* skipped = nullptr,
+/// Output, gradients of q, k, v, s_w, s_r and gate, and the output that the backward pass writes.
+Tensors results(const Tensors& in, Skipping skipping, kernels::PassCounts* skipped = nullptr,
                 ScreeningOptions options = {}) {
   options.gate = in[5];
-  const Bounds bounds = {skipping, skipped};
-  const Tensor out = screening_cpu(in[0], in[1], in[2], in[3], in[4], options, bounds);
+  const SkippingControl control = {skipping, skipped};
+  const Tensor out = screening_cpu(in[0], in[1], in[2], in[3], in[4], options, control);
   const Tensor grad = testing::random_normal(out.sizes(), 99).to(out.scalar_type());
   const auto [dq, dk, dv, dgate] = empty_gradients(in[0], in[1], in[2], in[5]);
   const Tensor again = at::empty_like(out);
@@ -92,7 +92,7 @@ TEST(ScreeningSkipping, BitsDoNotDependOnItInOtherDtypes) {
 TEST(ScreeningSkipping, LongSequencesUseEveryLevel) {
   // 140,000 keys: windows of 65,536, nodes of 4,096, and a rest.
   const Tensors in = clustered_inputs(140'000, {0.03}, 300, 0.1, 5, /*queries=*/70);
-  kernels::SkippedWork skipped, adaptive;
+  kernels::PassCounts skipped, adaptive;
   const Tensors dense = results(in, Skipping::kNever), found = results(in, Skipping::kAlways, &skipped);
   expect_same(found, dense);
   expect_same(results(in, Skipping::kAdaptive, &adaptive), dense);
@@ -194,7 +194,7 @@ TEST(ScreeningSkipping, DocumentsLastQueriesAndFiniteWindows) {
 }
 
 TEST(ScreeningSkipping, RandomVectorsGiveUpAndClustersPay) {
-  kernels::SkippedWork random, clustered;
+  kernels::PassCounts random, clustered;
   results(clustered_inputs(6000, {0.5}, 1, 1e3, 12, -1, 16, 8), Skipping::kAdaptive, &random);
   results(clustered_inputs(6000, {0.05}, 50, 0.1, 13, -1, 16, 8), Skipping::kAdaptive, &clustered);
   EXPECT_LT(random.bounds, 0.02 * random.visible);

@@ -14,9 +14,13 @@
 #include "tamis/base/error.h"
 #include "tamis/base/memory.h"
 #include "tamis/ops/parallel.h"
+#include "tamis/ops/rows.h"
+#include "tamis/ops/scratch.h"
 #include "tamis/ops/screening/screening_heads.h"
+#include "tamis/ops/screening/screening_index.h"
 #include "tamis/ops/screening/screening_kernel.h"
 #include "tamis/ops/screening/screening_token_kernel.h"
+#include "tamis/ops/window.h"
 
 namespace tamis::ops {
 namespace {
@@ -24,7 +28,7 @@ namespace {
 using at::Tensor;
 using kernels::padded;
 
-/// One head's store. While `capacity` is below `final_capacity` keys only ever append; then the ring goes round.
+/// One head's store. Below `final_capacity` keys are only appended; then the oldest are overwritten.
 struct HeadStore {
   double s_w = 0, s_r = 0;
   std::optional<double> expand_beyond;
@@ -34,7 +38,7 @@ struct HeadStore {
   PreparedHead<float> head;
   std::vector<float> tiles, values;
   std::vector<uint8_t> ready;
-  StoredIndex index;  // of a head that keeps all its keys
+  StoredIndex index;  // of a head that keeps all keys
 
   int64_t bytes() const {
     return static_cast<int64_t>((tiles.capacity() + values.capacity() + head.softmask.capacity()) * sizeof(float) +
@@ -65,22 +69,20 @@ struct ScreeningState::Impl {
   int64_t position = 0;
   std::vector<HeadStore> heads;
 
-  /// Room that a head has once it holds the keys up to position `last`: an eighth more, so that growing a token at a
-  /// time copies each key a few times only.
+  /// Capacity of a head that holds the keys up to position `last`: an eighth more, so that a head that grows by one
+  /// token at a time copies each key only a few times.
   static int64_t capacity_for(const HeadStore& store, int64_t last) {
     if (store.capacity == store.final_capacity || last <= store.capacity) return store.capacity;
     return std::min(store.final_capacity, padded(std::max(last + last / 8, int64_t{64})));
   }
 
-  /// Entries of the softmask table that a head of `capacity` keys has: none where the window is infinite.
+  /// Entries of the softmask table of a head with `capacity` keys: none if its window is infinite.
   static int64_t softmask_size(const HeadStore& store, int64_t capacity) {
-    const double width = screening_width(store.s_w, store.expand_beyond);
-    if (!std::isfinite(width)) return 0;
-    const auto span = width < static_cast<double>(capacity) ? static_cast<int64_t>(std::ceil(width)) : capacity;
-    return span + 2 * kernels::kMaskPadding;
+    const double window = expanded_window(store.s_w, store.expand_beyond);
+    return std::isfinite(window) ? visible_span(window, capacity) + 2 * kernels::kMaskPadding : 0;
   }
 
-  /// Makes room for the keys up to position `last`. When it throws, the head has the room that it had.
+  /// Makes room for the keys up to position `last`. If it throws, the capacity is as before.
   void grow(HeadStore& store, int64_t last) const {
     const int64_t capacity = capacity_for(store, last);
     if (capacity == store.capacity) return;
@@ -97,9 +99,7 @@ struct ScreeningState::Impl {
     resize(store.values, capacity * padded(value_dim), 0.0f);
     resize(store.ready, capacity, uint8_t{1});
     if (store.final_capacity == kUnbounded) store.index.reserve(capacity, key_dim);
-    store.head = prepare_head<float>(store.s_w, store.s_r, key_dim, value_dim, capacity, options.mipe_threshold,
-                                     options.expand_beyond, options.position == "mipe", options.tanh_norm,
-                                     /*derivative=*/false);
+    store.head = prepare_head<float>(store.s_w, store.s_r, key_dim, value_dim, capacity, options, /*derivative=*/false);
     store.capacity = capacity;
   }
 
@@ -110,41 +110,41 @@ struct ScreeningState::Impl {
     return store.final_capacity == kUnbounded ? StoredIndex::bytes_for(capacity, key_dim) : 0;
   }
 
-  /// Keys of a head that are worth saving: whole tiles up to `position`, or the whole ring.
+  /// Keys of a head that are saved: whole tiles up to `position`, or the whole ring.
   int64_t saved_keys(const HeadStore& store) const { return std::min(store.final_capacity, padded(position)); }
 
-  /// What a walk of head `h` over the next `chunk` positions needs beside its rows.
-  kernels::ScreeningWalk<float> walk_of(HeadStore& store, int64_t chunk, float* scratch) const {
-    kernels::ScreeningWalk<float> walk;
-    walk.head = store.head.constants;
-    walk.head.softmask = store.head.softmask.empty() ? nullptr : store.head.softmask.data();
-    walk.head.turns = store.head.turns.empty() ? nullptr : store.head.turns.data();
-    walk.ring = {store.capacity, store.tiles.data(), store.values.data(), store.ready.data(), nullptr};
-    walk.query_origin = walk.key_origin = walk.first = walk.packed = position;
-    walk.last = position + chunk;
-    walk.block = std::min(store.block, chunk);
-    walk.store_all_values = true;
-    walk.scratch = scratch;
-    return walk;
+  /// A pass of a head over the next `chunk` positions, without its rows.
+  kernels::ScreeningPass<float> pass_of(HeadStore& store, int64_t chunk, float* scratch) const {
+    kernels::ScreeningPass<float> pass;
+    pass.head = store.head.constants;
+    pass.head.softmask = store.head.softmask.empty() ? nullptr : store.head.softmask.data();
+    pass.head.turns = store.head.turns.empty() ? nullptr : store.head.turns.data();
+    pass.ring = {store.capacity, store.tiles.data(), store.values.data(), store.ready.data(), nullptr};
+    pass.query_origin = pass.key_origin = pass.first = pass.packed = position;
+    pass.last = position + chunk;
+    pass.block = std::min(store.block, chunk);
+    pass.store_all_values = true;
+    pass.scratch = scratch;
+    return pass;
   }
 
-  /// The chunk's queries against the store of head `h`, row `b` of the tensors.
-  void walk(int64_t b, int64_t h, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& gate,
-            const Tensor& out, ScratchMemory<float>& memory) {
+  /// Runs the pass of head `h` over a chunk, row `b` of the tensors.
+  void run_pass(int64_t b, int64_t h, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& gate,
+                const Tensor& out, ScratchMemory<float>& memory) {
     HeadStore& store = heads[h];
     const int64_t chunk = q.size(1);
     grow(store, position + chunk);
-    auto walk = walk_of(store, chunk, memory.take(kernels::forward_scratch(key_dim, value_dim)));
-    walk.q = rows_of(q, b, h);
-    walk.k = rows_of(k, b, h);
-    walk.v = rows_of(v, b, h);
-    if (gate.defined()) walk.gate = rows_of(gate, b, h);
-    walk.out = rows_of(out, b, h);
-    walk.index = store.index.bind(memory);
-    kernels::screening_forward(walk);
+    auto pass = pass_of(store, chunk, memory.take(kernels::forward_scratch(key_dim, value_dim)));
+    pass.q = rows_of(q, b, h);
+    pass.k = rows_of(k, b, h);
+    pass.v = rows_of(v, b, h);
+    if (gate.defined()) pass.gate = rows_of(gate, b, h);
+    pass.out = rows_of(out, b, h);
+    pass.index = store.index.bind(memory);
+    kernels::screening_forward(pass);
   }
 
-  /// Pairs that a chunk of one head looks at, to decide whether threads are worth waking.
+  /// Pairs of a chunk over all heads, which decide whether it runs on several threads.
   int64_t pairs(int64_t chunk) const {
     int64_t sum = 0;
     for (const HeadStore& store : heads) sum += chunk * (std::min(position, store.final_capacity) + chunk + 64);
@@ -170,9 +170,9 @@ ScreeningState::ScreeningState(const Tensor& s_w_H, const Tensor& s_r_H, int64_t
     store.s_w = s_w.const_data_ptr<double>()[h];
     store.s_r = s_r.const_data_ptr<double>()[h];
     store.expand_beyond = options.expand_beyond;
-    const double width = screening_width(store.s_w, options.expand_beyond);
-    constexpr double kEndless = 1e12;  // a window that no sequence fills
-    const int64_t span = width < kEndless ? static_cast<int64_t>(std::ceil(width)) : kUnbounded;
+    constexpr int64_t kLongest = 1'000'000'000'000;  // tokens: no sequence fills a longer window
+    const int64_t seen = visible_span(expanded_window(store.s_w, options.expand_beyond), kLongest);
+    const int64_t span = seen < kLongest ? seen : kUnbounded;
     store.block = block_for_span(span);
     store.final_capacity = span < kUnbounded ? kernels::ring_capacity(span, store.block) : kUnbounded;
     impl_->heads.push_back(std::move(store));
@@ -219,7 +219,7 @@ Tensor ScreeningState::step(std::span<ScreeningState* const> states, const Tenso
 
   for (size_t i = 1; i < states.size(); ++i) {
     TORCH_CHECK_VALUE(std::find(states.begin(), states.begin() + i, states[i]) == states.begin() + i,
-                      "screening state: a state may stand only once in a step, but states ", i, " came before");
+                      "screening state: a state may occur only once in a step, but state ", i, " is there twice");
   }
 
   const Tensor q = with_adjacent_rows(q_in), k = with_adjacent_rows(k_in), v = with_adjacent_rows(v_in);
@@ -228,9 +228,9 @@ Tensor ScreeningState::step(std::span<ScreeningState* const> states, const Tenso
   int64_t pairs = 0;
   for (const ScreeningState* state : states) pairs += state->impl_->pairs(C);
   const auto work = [&](int64_t item) {
-    states[item / H]->impl_->walk(item / H, item % H, q, k, v, gate, out, thread_memory<float>());
+    states[item / H]->impl_->run_pass(item / H, item % H, q, k, v, gate, out, thread_memory<float>());
   };
-  constexpr int64_t kWorthThreads = 100'000;  // pairs; below, waking threads costs more than it saves
+  constexpr int64_t kWorthThreads = 100'000;  // pairs; with fewer, starting threads costs more than it saves
   if (pairs < kWorthThreads) {
     for (int64_t item = 0; item < B * H; ++item) work(item);
   } else {
@@ -242,18 +242,19 @@ Tensor ScreeningState::step(std::span<ScreeningState* const> states, const Tenso
 
 void ScreeningState::step_head(int64_t head, const HeadToken& token, float* scratch) {
   HeadStore& store = impl_->heads[head];
-  auto walk = impl_->walk_of(store, 1, scratch);
+  auto pass = impl_->pass_of(store, 1, scratch);
   const auto row = [](float* numbers) { return kernels::Rows{numbers, 0, kernels::Storage::kFloat32}; };
-  walk.q = row(token.q_K);
-  walk.k = row(token.k_K);
-  walk.v = row(token.v_V);
-  walk.gate = row(token.gate_V);
-  walk.out = row(token.out_V);
-  if (store.final_capacity < kUnbounded) return kernels::screening_token(walk);
-  ScratchMemory<float>& memory = thread_memory<float>();  // bounds skip what an endless window would cost
-  walk.scratch = memory.take(kernels::forward_scratch(impl_->key_dim, impl_->value_dim));
-  walk.index = store.index.bind(memory);
-  kernels::screening_forward(walk);
+  pass.q = row(token.q_K);
+  pass.k = row(token.k_K);
+  pass.v = row(token.v_V);
+  pass.gate = row(token.gate_V);
+  pass.out = row(token.out_V);
+  if (store.final_capacity < kUnbounded) return kernels::screening_token(pass);
+  // An infinite window: the pass with exact skipping.
+  ScratchMemory<float>& memory = thread_memory<float>();
+  pass.scratch = memory.take(kernels::forward_scratch(impl_->key_dim, impl_->value_dim));
+  pass.index = store.index.bind(memory);
+  kernels::screening_forward(pass);
 }
 
 void ScreeningState::advance() {
@@ -327,7 +328,7 @@ void ScreeningState::load(std::istream& in) {
   if (sizes[3] < 0 || sizes[3] > kUnbounded / 2) {
     fail(ExitCode::kInput, "screening state: no sequence has {} tokens; are these bytes damaged?", sizes[3]);
   }
-  Impl loaded = *impl_;  // nothing changes when the bytes turn out to be damaged
+  Impl loaded = *impl_;  // so that damaged bytes change nothing
   loaded.position = sizes[3];
   for (HeadStore& store : loaded.heads) {
     store.capacity = 0;

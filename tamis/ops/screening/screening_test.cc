@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tamis/ops/screening/testing.h"
+#include "tamis/ops/window.h"
 #include "tamis/ops/testing.h"
 
 namespace tamis::ops {
@@ -67,6 +68,23 @@ TEST(Screening, OptionsAreAsAccurateAsPlainTorch) {
   expect_accurate(kSmall, 10, {.mipe_threshold = 20});
   expect_accurate(kSmall, 11, {.expand_beyond = 17.0});
   expect_accurate(kSmall, 12, {.document = at::arange(70).floor_divide(13).expand({2, 70}).contiguous()});
+}
+
+TEST(Screening, HeadsSeeAndAcceptWhatTheirScalarsSay) {
+  constexpr int64_t T = 40;
+  for (const double s_w : {-3.0, 0.0, 1.25, 3.0, 3.7, 95.0}) {
+    const double window = window_tokens(s_w), tensor_form = (at::full({1}, s_w, at::kDouble).exp() + 1).item<double>();
+    EXPECT_NEAR(window / tensor_form, 1, 1e-15) << s_w;
+    const Tensor rows = at::ones({1, T, 1, 2}, at::kDouble), scalar = at::full({1}, s_w, at::kDouble);
+    const Tensor seen = reference::screening_relevance(rows, rows, scalar, scalar).softmask > 0;
+    EXPECT_DOUBLE_EQ(mean_visible_keys(window, T), seen.sum().item<double>() / T) << s_w;
+    EXPECT_EQ(visible_span(window, T), seen.select(2, T - 1).sum().item<int64_t>()) << s_w;
+  }
+  for (const double s_r : {-20.0, -1.5, 0.0, 2.0, 30.0, kInfinity}) {
+    const double tensor_form = at::full({1}, s_r, at::kDouble).sigmoid().item<double>();
+    EXPECT_NEAR(acceptance_width(s_r) / tensor_form, 1, 1e-15) << s_r;
+    EXPECT_DOUBLE_EQ(acceptance_width(-s_r), 1 / (1 + std::exp(s_r))) << s_r;
+  }
 }
 
 TEST(Screening, FixedAcceptanceOneIsAnInfiniteParameter) {
@@ -142,8 +160,8 @@ TEST(Screening, ShortSumsOfValuesHaveExactGradients) {
   }
 }
 
-TEST(Screening, LongStretchesShareTheirBoundaryKeys) {
-  // Longer than a stretch of the backward pass (1,024 queries at this window), so that halo and tail meet.
+TEST(Screening, LongChunkesShareTheirBoundaryKeys) {
+  // Longer than a chunk of the backward pass (1,024 queries at this window), so that halo and tail meet.
   expect_accurate({1, 2200, 4, 8, {100, 30.5}, {0.5}}, 10);
 }
 
@@ -185,7 +203,7 @@ TEST(Screening, LastQueriesAreTheEndOfTheFullResult) {
   const Tensor full = operator_with({})(in)[0];
   for (const int64_t queries : {1, 16, 37, 299}) {
     const Tensors last = {in[0].slice(1, 300 - queries), in[1], in[2], in[3], in[4], in[5].slice(1, 300 - queries)};
-    const Tensor found = operator_with({.key_start = 12'345})(last)[0];
+    const Tensor found = operator_with({})(last)[0];
     EXPECT_LE(testing::largest(found - full.slice(1, 300 - queries)), 1e-5 * testing::largest(full));
   }
 }
@@ -320,7 +338,6 @@ TEST(Screening, BadArgumentsAreNamed) {
     testing::expect_throws<c10::ValueError>([&] { operator_with(options)(in); }, text);
   };
   expect_option_error({.mipe_threshold = 0}, "mipe_threshold must be positive");
-  expect_option_error({.key_start = -1}, "key_start must not be negative");
   expect_option_error({.position = "rope"}, "position must be \"mipe\" or \"none\", but is \"rope\"");
   expect_option_error({.document = at::zeros({2, 5}, at::kLong)}, "document must have the shape [2, 6]");
   expect_option_error({.document = at::zeros({2, 6})}, "document must hold integers");

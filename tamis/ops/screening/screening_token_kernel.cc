@@ -12,82 +12,54 @@
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 
-/// The token's key and value into the ring.
-HWY_INLINE void PackToken(const ScreeningWalk<float>& walk, const float* HWY_RESTRICT key) {
-  const KeyRing<float>& ring = walk.ring;
-  const int64_t K = walk.head.key_dim;
-  const int64_t slot = walk.first % ring.capacity, lane = slot % kTileKeys;
+/// Writes the token's key and value into the ring.
+HWY_INLINE void PackToken(const ScreeningPass<float>& pass, const float* HWY_RESTRICT key) {
+  const KeyRing<float>& ring = pass.ring;
+  const int64_t K = pass.head.key_dim;
+  const int64_t slot = pass.first % ring.capacity, lane = slot % kTileKeys;
   StoreKey(key, K, lane, ring.tiles + (slot - lane) * K);
   StoreValues(
-      walk, 1, [&](int64_t) HWY_ATTR { return walk.first; }, Slots(walk.first, ring.capacity));
-}
-
-/// Eq. (8)-(11) of the query and a tile of 16 keys that begins `distance` before it: Trim times Softmask, and a bit for
-/// every key that counts. As ScreenTile, a query at a time.
-HWY_INLINE uint64_t ScreenTileOfToken(const ScreeningHead<float>& head, const float* HWY_RESTRICT q,
-                                      const float* HWY_RESTRICT tile, int64_t distance, float* HWY_RESTRICT weight) {
-  const LaneTag<float> d;
-  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<float>());
-  const float* HWY_RESTRICT softmask = SoftmaskOf(head, distance);
-  const auto zero = hn::Zero(d), one = hn::Set(d, 1.0f), inverse_r = hn::Set(d, head.inverse_r);
-  uint64_t bits = 0;
-  for (int64_t x = 0; x < kTileKeys; x += kWidth) {
-    auto s = zero, rest = zero;
-    int64_t dim = 0;
-    for (; dim + 1 < head.key_dim; dim += 2) {
-      s = hn::MulAdd(hn::Set(d, q[dim]), hn::LoadU(d, tile + dim * kTileKeys + x), s);
-      rest = hn::MulAdd(hn::Set(d, q[dim + 1]), hn::LoadU(d, tile + (dim + 1) * kTileKeys + x), rest);
-    }
-    if (dim < head.key_dim) s = hn::MulAdd(hn::Set(d, q[dim]), hn::LoadU(d, tile + dim * kTileKeys + x), s);
-    const auto m = hn::LoadU(d, softmask + x);
-    const auto shortfall = hn::Mul(PositivePart(d, hn::Sub(one, hn::Add(s, rest))), inverse_r);
-    const auto trim = PositivePart(d, hn::Sub(one, shortfall));
-    const auto counts = hn::And(hn::Gt(m, zero), hn::Not(hn::Eq(trim, zero)));
-    hn::StoreU(hn::Mul(hn::Mul(trim, trim), m), d, weight + x);
-    uint8_t bytes[8] = {};
-    hn::StoreMaskBits(d, counts, bytes);
-    bits |= static_cast<uint64_t>(bytes[0] | (bytes[1] << 8)) << x;
-  }
-  return bits;
+      pass, 1, [&](int64_t) HWY_ATTR { return pass.first; }, Slots(pass.first, ring.capacity));
 }
 
 /// h = sum over the accepted keys of weight times value.                                       (12)
-HWY_INLINE void Gather(const ScreeningWalk<float>& walk, const float* HWY_RESTRICT q, float* HWY_RESTRICT h) {
-  const int64_t query = walk.first, first_key = FirstVisibleTile(walk, query);
-  const Slots slots(first_key, walk.ring.capacity);
-  std::fill(h, h + padded(walk.head.value_dim), 0.0f);
+HWY_INLINE void SumAccepted(const ScreeningPass<float>& pass, const float* HWY_RESTRICT q, float* HWY_RESTRICT h) {
+  const int64_t query = pass.first, first_key = FirstVisibleTile(pass, query);
+  const Slots slots(first_key, pass.ring.capacity);
+  float* const no_shortfall = nullptr;
+  std::fill(h, h + padded(pass.head.value_dim), 0.0f);
   for (int64_t panel = first_key; panel <= query; panel += kPanelKeys) {
     HWY_ALIGN float weight[kPanelKeys];
     uint64_t accepted = 0;
     for (int64_t key = panel; key < std::min(panel + kPanelKeys, query + 1); key += kTileKeys) {
-      const float* tile = walk.ring.tiles + slots(key) * walk.head.key_dim;
-      accepted |= ScreenTileOfToken(walk.head, q, tile, query - key, weight + key - panel) << (key - panel);
+      const float* tile = pass.ring.tiles + slots(key) * pass.head.key_dim;
+      ScreenTile<false, true, 1>(pass, q, query, tile, key, &accepted, key - panel, weight + key - panel, no_shortfall);
     }
-    if (accepted != 0) AddAccepted(walk, accepted, weight, PanelSlots(slots, panel, walk.ring.capacity), h);
+    if (accepted != 0) AddAccepted(pass, accepted, weight, PanelSlots(slots, panel, pass.ring.capacity), h);
   }
 }
 
-void Token(const ScreeningWalk<float>& walk) {
-  const int64_t key_width = padded(walk.head.key_dim), value_width = padded(walk.head.value_dim);
-  float* q = walk.scratch;
+void Token(const ScreeningPass<float>& pass) {
+  const int64_t key_width = padded(pass.head.key_dim), value_width = padded(pass.head.value_dim);
+  float* q = pass.scratch;
   float* k = q + key_width;
   float* h = k + key_width;
   float* gate = h + value_width;
-  LoadRow(walk.q, 0, walk.head.key_dim, q);
-  LoadRow(walk.k, 0, walk.head.key_dim, k);
+  LoadRow(pass.q, 0, pass.head.key_dim, q);
+  LoadRow(pass.k, 0, pass.head.key_dim, k);
   NormalizeRows(
       2, key_width, [&](int64_t i) HWY_ATTR { return q + i * key_width; }, [](int64_t, double) {});
-  if (walk.head.mipe_step != 0) {
-    const double angle = static_cast<double>(walk.first) * walk.head.mipe_step;
+  if (pass.head.mipe_step != 0) {
+    const double angle = static_cast<double>(pass.first) * pass.head.mipe_step;
     const auto cosine = static_cast<float>(std::cos(angle)), sine = static_cast<float>(std::sin(angle));
     Turn(k, cosine, sine);
     Turn(q, cosine, sine);
   }
-  PackToken(walk, k);
-  Gather(walk, q, h);
+  PackToken(pass, k);
+  SumAccepted(pass, q, h);
   HWY_ALIGN float factor[kBlockQueries];
-  TanhNormFactors(walk.head, h, 1, factor);
-  Finish(walk, walk.first, factor[0], h, gate);
+  TanhNormFactors(pass.head, h, 1, factor);
+  Finish(pass, pass.first, factor[0], h, gate);
 }
 
 }  // namespace tamis::kernels::HWY_NAMESPACE
@@ -98,8 +70,8 @@ namespace tamis::kernels {
 
 HWY_EXPORT(Token);
 
-void screening_token(const ScreeningWalk<float>& walk) {
-  HWY_DYNAMIC_DISPATCH(Token)(walk);
+void screening_token(const ScreeningPass<float>& pass) {
+  HWY_DYNAMIC_DISPATCH(Token)(pass);
 }
 
 }  // namespace tamis::kernels

@@ -4,11 +4,11 @@
 
 namespace tamis::kernels {
 
-/// screening_forward for one query, walk.last = walk.first + 1, float32 rows, one document, packed up to that query:
-/// what decoding does token by token. A block of queries would leave all lanes but one idle.
-void screening_token(const ScreeningWalk<float>& walk);
+/// screening_forward for one query (pass.last = pass.first + 1), float32 rows and one document, with the keys before
+/// the query packed: decoding token by token. It leaves out what pays only for a block of queries.
+void screening_token(const ScreeningPass<float>& pass);
 
-/// Scratch numbers of such a walk.
+/// Numbers of pass.scratch.
 constexpr int64_t token_scratch(int64_t key_dim, int64_t value_dim) {
   return 2 * padded(key_dim) + 2 * padded(value_dim);
 }

@@ -2,42 +2,41 @@
 
 #include "tamis/ops/sieve_attention/sieve_attention.h"
 
-#include "tamis/ops/entmax_attention/selection_operator.h"
+#include "tamis/ops/selection/selection_operator.h"
 #include "tamis/ops/sieve_attention/sieve_attention_kernel.h"
 
 namespace tamis::ops {
+
+template <>
+struct SchemaOptions<SieveAttentionOptions> : SelectionFields<SieveAttentionOptions> {};
+
 namespace {
 
 using at::Tensor;
 
 struct Mechanism {
+  using Options = SieveAttentionOptions;
   static constexpr const char* kName = "sieve_attention";
   static constexpr const char* kForward = "tamis::_sieve_attention";
   static constexpr const char* kBackward = "tamis::_sieve_attention_backward";
   static constexpr SelectionKernels kKernels{&kernels::sieve_forward, &kernels::sieve_backward};
 
-  static Tensor reference(const Tensor& q, const Tensor& k, const Tensor& v, const Selection& selection) {
-    return reference::sieve_attention(q, k, v,
-                                      {.alpha = selection.alpha,
-                                       .scale = selection.scale,
-                                       .strict = selection.strict,
-                                       .document = selection.document});
+  static Tensor reference(const Tensor& q, const Tensor& k, const Tensor& v, const Options& options) {
+    return reference::sieve_attention(q, k, v, options);
   }
 };
 
 using Operator = SelectionOperator<Mechanism>;
 
-Tensor composite(const Tensor& q, const Tensor& k, const Tensor& v, double alpha, std::optional<double> scale,
-                 bool strict, int64_t key_start, const std::optional<Tensor>& document) {
-  return sieve_attention(
-      q, k, v, {.alpha = alpha, .scale = scale, .strict = strict, .key_start = key_start, .document = document});
+Tensor composite(const SieveAttentionOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
+  return sieve_attention(q, k, v, options);
 }
 
 }  // namespace
 
 Tensor sieve_attention(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor& v_BTHV,
                        const SieveAttentionOptions& options) {
-  return Operator::apply(q_BTHK, k_BTHK, v_BTHV, options);
+  return Operator::apply(options, q_BTHK, k_BTHK, v_BTHV);
 }
 
 void sieve_attention_token(const AttentionToken& token, double alpha) {
@@ -47,7 +46,7 @@ void sieve_attention_token(const AttentionToken& token, double alpha) {
 TORCH_LIBRARY_FRAGMENT(tamis, m) {
   m.def(
       "sieve_attention(Tensor q, Tensor k, Tensor v, *, float alpha=1.5, float? scale=None, bool strict=True, "
-      "int key_start=0, Tensor? document=None) -> Tensor");
+      "Tensor? document=None) -> Tensor");
   m.def(
       "_sieve_attention(Tensor q, Tensor k, Tensor v, float alpha, float scale, bool strict, Tensor? document) -> "
       "(Tensor, Tensor)");
@@ -57,24 +56,23 @@ TORCH_LIBRARY_FRAGMENT(tamis, m) {
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeImplicitAutograd, m) {
-  m.impl("sieve_attention", &composite);
+  m.impl("sieve_attention", schema_form<&composite>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, CPU, m) {
-  Operator::implement(m, &Operator::cpu, &Operator::backward_cpu);
+  Operator::implement_cpu(m);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Meta, m) {
-  Operator::implement(m, &Operator::meta, &Operator::backward_meta);
+  Operator::implement_meta(m);
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeExplicitAutograd, m) {
-  Operator::implement(m, &Operator::fallback, &Operator::backward_fallback);
+  Operator::implement_fallback(m);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Autograd, m) {
-  m.impl("_sieve_attention", &Operator::autograd);
-  m.impl("_sieve_attention_backward", torch::autograd::autogradNotImplementedFallback());
+  Operator::implement_autograd(m);
 }
 
 }  // namespace tamis::ops

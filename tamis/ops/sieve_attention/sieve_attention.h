@@ -12,7 +12,6 @@ struct SieveAttentionOptions {
   double alpha = 1.5;                  // of the selection, from 1 (everything) to 2 (fewest)
   std::optional<double> scale;         // of the scores; unset: 1 / sqrt(K)
   bool strict = true;                  // a query does not see its own key
-  int64_t key_start = 0;               // absolute position of the first key: the result does not depend on it
   std::optional<at::Tensor> document;  // int [B, T_k]: a query sees only keys of its own document
 };
 

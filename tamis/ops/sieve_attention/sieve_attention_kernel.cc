@@ -6,7 +6,7 @@
 #define HWY_TARGET_INCLUDE "tamis/ops/sieve_attention/sieve_attention_kernel.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which includes this file once per instruction set:
-#include "tamis/kernels/selection_passes-inl.h"
+#include "tamis/ops/selection/selection_passes_kernel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
@@ -22,10 +22,10 @@ HWY_INLINE void LogSigmoids(D d, V z, V& log_sigmoid, V& softplus) {
 }
 
 struct SieveMechanism {
-  static constexpr int64_t kPiece = 64;       // keys of a list that are worked on together
+  static constexpr int64_t kPiece = 64;       // keys of a list that are processed together
   static constexpr double kNothingLeft = 88;  // of the stick: its logarithm is below -88, its exponential 0 in float32
 
-  /// log a_j = log sigmoid(z_j) - sum of softplus(z_l) over the newer keys l of the list. Keys behind the end of the
+  /// log a_j = log sigmoid(z_j) - sum of softplus(z_l) over the newer keys l of the list. Keys after the end of the
   /// stick have the weight 0 and are left out.
   HWY_NOINLINE int64_t Weights(const Entmax& entmax, const SelectionStatistics&, const float* score, int64_t count,
                                float* weight) const {

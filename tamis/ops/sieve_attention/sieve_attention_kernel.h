@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tamis/kernels/selection.h"
+#include "tamis/ops/selection/selection_kernel.h"
 
 // Sieve attention of one head on raw pointers: no torch, no allocation, no threads.
 

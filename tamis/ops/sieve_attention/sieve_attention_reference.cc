@@ -5,15 +5,14 @@
 #include <cmath>
 
 #include "tamis/ops/attention.h"
-#include "tamis/ops/entmax_attention/entmax_attention.h"
-#include "tamis/ops/entmax_attention/selection.h"
+#include "tamis/ops/selection/selection.h"
 #include "tamis/ops/sieve_attention/sieve_attention.h"
 
 namespace tamis::ops::reference {
 
 at::Tensor sieve_attention(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
                            const SieveAttentionOptions& options) {
-  const Selection selection(options, q_BTHK.size(3));
+  const Selection selection = selection_of(options, q_BTHK.size(3));
   const at::Tensor q = widened(q_BTHK), k = widened(k_BTHK), v = widened(v_BTHV);
   const at::Tensor z = at::einsum("bihd,bjhd->bhij", {q, k}) * selection.scale;  // (1)
   const at::Tensor visible = visible_pairs(q.size(1), k.size(1), selection.range(), q.device()).expand_as(z);

@@ -4,7 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 
-#include "tamis/ops/entmax_attention/testing.h"
+#include "tamis/ops/selection/testing.h"
 
 namespace tamis::ops::testing {
 namespace {
@@ -82,9 +82,9 @@ TEST(SieveAttention, IsCallableThroughTheDispatcher) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("tamis::sieve_attention", "");
   EXPECT_EQ(toString(op.schema()),
             "tamis::sieve_attention(Tensor q, Tensor k, Tensor v, *, float alpha=1.5, float? scale=None, "
-            "bool strict=True, int key_start=0, Tensor? document=None) -> Tensor");
+            "bool strict=True, Tensor? document=None) -> Tensor");
   const Tensors in = normal_inputs({1, 20, 2, 4, 3}, 4);
-  torch::jit::Stack stack = {in[0], in[1], in[2], 1.5, c10::IValue(), false, 0, c10::IValue()};
+  torch::jit::Stack stack = {in[0], in[1], in[2], 1.5, c10::IValue(), false, c10::IValue()};
   op.callBoxed(stack);
   EXPECT_TRUE(same_bits(stack.back().toTensor(), sieve_attention(in[0], in[1], in[2], {.strict = false})));
   const at::Tensor shape = sieve_attention(in[0].to(at::kMeta), in[1].to(at::kMeta), in[2].to(at::kMeta));

@@ -14,11 +14,27 @@
 #include <utility>
 #include <vector>
 
+#include "tamis/ops/checks.h"
 #include "tamis/ops/registration.h"
 #include "tamis/ops/softmax_attention/softmax_attention_cpu.h"
 #include "tamis/ops/softmax_attention/softmax_attention_scale.h"
 
 namespace tamis::ops {
+
+template <>
+struct SchemaOptions<SoftmaxAttentionOptions> {
+  using Options = SoftmaxAttentionOptions;
+  static constexpr std::tuple kFields{&Options::scale,    &Options::window,         &Options::log_scale,
+                                      &Options::log_bias, &Options::position_scale, &Options::key_start,
+                                      &Options::document};
+};
+
+template <>
+struct SchemaOptions<ScaledAttentionOptions> {
+  static constexpr std::tuple kFields{&ScaledAttentionOptions::query_scale, &ScaledAttentionOptions::scale,
+                                      &ScaledAttentionOptions::window, &ScaledAttentionOptions::document};
+};
+
 namespace {
 
 using at::Tensor;
@@ -28,22 +44,110 @@ using torch::autograd::variable_list;
 
 constexpr const char* kName = "softmax_attention";
 
-// ---- checks
+using Forward = std::tuple<Tensor, Tensor, Tensor>;            // result, the same in float32, statistics
+using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>;  // of q, k, v, query_scale
 
-void check_per_head(const char* name, const optional<Tensor>& x, const Tensor& q) {
-  if (!x) return;
-  TORCH_CHECK_VALUE(x->scalar_type() == at::kFloat || x->scalar_type() == at::kDouble, kName, ": ", name,
-                    " must be float32 or float64, but is ", x->scalar_type());
-  TORCH_CHECK_VALUE(x->dim() == 1 && x->sym_size(0) == q.sym_size(2), kName, ": ", name, " must have the shape [",
-                    q.sym_size(2), "] (one number per head of q), but has ", x->sym_sizes());
+// ---- shapes and dtypes only
+
+/// The result in float32, where it is something else.
+Tensor saved_out_meta(const Tensor& q, const Tensor& v) {
+  const auto options = v.options().dtype(at::kFloat);
+  if (v.scalar_type() != at::kBFloat16) return at::empty({0}, options);
+  return at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)}, options);
 }
 
-void check(const Tensor& q, const Tensor& k, const Tensor& v, const SoftmaxAttentionOptions& options) {
+Forward inner_meta(const ScaledAttentionOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
+  check_attention(kName, q, k, v, options.range());
+  TORCH_CHECK_VALUE(std::isfinite(options.scale), kName, ": scale must be finite, but is ", options.scale);
+  if (options.query_scale) {
+    check_shape(kName, "query_scale", *options.query_scale, q.sym_sizes().slice(0, 3), "B, T_q and H of q");
+  }
+  return {at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)}, v.options()),
+          saved_out_meta(q, v),
+          at::empty_symint({q.sym_size(0), q.sym_size(2), q.sym_size(1), 2}, v.options().dtype(at::kFloat))};
+}
+
+Gradients inner_backward_meta(const ScaledAttentionOptions& options, const Tensor&, const Tensor&, const Tensor&,
+                              const Tensor& q, const Tensor& k, const Tensor& v) {
+  inner_meta(options, q, k, v);  // checks
+  return {empty_contiguous_like(q), empty_contiguous_like(k), empty_contiguous_like(v),
+          options.query_scale ? empty_contiguous_like(*options.query_scale) : at::empty({0}, q.options())};
+}
+
+// ---- the definition, on any device and dtype
+
+Forward inner_fallback(const ScaledAttentionOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
+  const Tensor out = reference::scaled_attention(q, k, v, options).contiguous();
+  const auto float32 = v.options().dtype(at::kFloat);
+  return {out, at::empty({0}, float32), at::empty({q.size(0), q.size(2), q.size(1), 2}, float32)};
+}
+
+Gradients inner_backward_fallback(const ScaledAttentionOptions& options, const Tensor& grad, const Tensor&,
+                                  const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v) {
+  variable_list inputs = {q, k, v};
+  if (options.query_scale) inputs.push_back(*options.query_scale);
+  const auto function = [&](const variable_list& in) {
+    ScaledAttentionOptions recorded = options;
+    if (options.query_scale) recorded.query_scale = in[3];
+    return reference::scaled_attention(in[0], in[1], in[2], recorded);
+  };
+  const variable_list gradients = gradients_below_autograd(function, std::move(inputs), grad);
+  return {gradients[0], gradients[1], gradients[2], options.query_scale ? gradients[3] : at::empty({0}, q.options())};
+}
+
+// ---- CPU
+
+Forward inner_cpu(const ScaledAttentionOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (!attention_has_fused(q.scalar_type())) return inner_fallback(options, q, k, v);
+  return softmax_attention_cpu(q, k, v, options);
+}
+
+Gradients inner_backward_cpu(const ScaledAttentionOptions& options, const Tensor& grad, const Tensor& out,
+                             const Tensor& statistics, const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (!attention_has_fused(q.scalar_type())) return inner_backward_fallback(options, grad, out, statistics, q, k, v);
+  return softmax_attention_backward_cpu(grad, q, k, v, out, statistics, options);
+}
+
+// ---- the derivative
+
+Forward call_inner(const ScaledAttentionOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
+  return call_operator<&inner_meta>("tamis::_softmax_attention", options, q, k, v);
+}
+
+struct InnerFunction : torch::autograd::Function<InnerFunction> {
+  /// `query_scale` is that of the options: autograd looks at arguments alone.
+  static variable_list forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                               const optional<Tensor>& /*query_scale*/, const ScaledAttentionOptions& options) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    auto [out, out_float32, statistics] = call_inner(options, q, k, v);
+    save_for_backward(ctx, options, {q, k, v, out_float32.numel() > 0 ? out_float32 : out, statistics});
+    ctx->mark_non_differentiable({out_float32, statistics});
+    return {out, out_float32, statistics};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list in = ctx->get_saved_variables();
+    const auto options = saved_options<ScaledAttentionOptions>(ctx, in);
+    const auto [dq, dk, dv, d_scale] = call_operator<&inner_backward_meta>(
+        "tamis::_softmax_attention_backward", options, grads[0], in[3], in[4], in[0], in[1], in[2]);
+    return {dq, dk, dv, options.query_scale ? d_scale : Tensor(), {}};
+  }
+};
+
+Forward inner_autograd(const ScaledAttentionOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
+  const variable_list out = InnerFunction::apply(q, k, v, options.query_scale, options);
+  return {out[0], out[1], out[2]};
+}
+
+// ---- the operator
+
+void check(const SoftmaxAttentionOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
   TORCH_CHECK_VALUE(std::isfinite(options.scale.value_or(1)), kName, ": scale must be finite, but is ",
                     options.scale.value_or(1));
-  check_attention(kName, q, k, v, range_of(options));
-  check_per_head("log_scale", options.log_scale, q);
-  check_per_head("log_bias", options.log_bias, q);
+  TORCH_CHECK_VALUE(options.key_start >= 0, kName, ": key_start must not be negative, but is ", options.key_start);
+  check_attention(kName, q, k, v, {.window = options.window, .document = options.document});
+  if (options.log_scale) check_per_head(kName, "log_scale", *options.log_scale, q);
+  if (options.log_bias) check_per_head(kName, "log_bias", *options.log_bias, q);
   TORCH_CHECK_VALUE(options.log_scale || !options.log_bias, kName, ": log_bias needs log_scale");
   TORCH_CHECK_VALUE(options.log_scale || !options.position_scale, kName, ": position_scale needs log_scale");
   if (options.position_scale) {
@@ -53,143 +157,18 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const SoftmaxAtten
   }
 }
 
-// ---- schema of the inner operator
-
-#define TAMIS_SOFTMAX_ARGUMENTS                                                                        \
-  const Tensor &q, const Tensor &k, const Tensor &v, const optional<Tensor>&query_scale, double scale, \
-      optional<int64_t> window, const optional<Tensor>&document
-#define TAMIS_SOFTMAX_PASS q, k, v, query_scale, scale, window, document
-
-AttentionRange make_range(optional<int64_t> window, const optional<Tensor>& document) {
-  return {.window = window, .document = document};
-}
-
-using Forward = std::tuple<Tensor, Tensor, Tensor>;            // result, the same in float32, statistics
-using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>;  // of q, k, v, query_scale
-
-/// The result in float32, where it is something else.
-Tensor saved_out_meta(const Tensor& q, const Tensor& v) {
-  const auto options = v.options().dtype(at::kFloat);
-  if (v.scalar_type() != at::kBFloat16) return at::empty({0}, options);
-  return at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)}, options);
-}
-
-Forward inner_meta(TAMIS_SOFTMAX_ARGUMENTS) {
-  check_attention(kName, q, k, v, make_range(window, document));
-  TORCH_CHECK_VALUE(std::isfinite(scale), kName, ": scale must be finite, but is ", scale);
-  if (query_scale) {
-    TORCH_CHECK_VALUE(query_scale->sym_sizes() == q.sym_sizes().slice(0, 3), kName,
-                      ": query_scale must have the shape of q up to the last dimension, ", q.sym_sizes(), ", but has ",
-                      query_scale->sym_sizes());
-  }
-  return {at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)}, v.options()),
-          saved_out_meta(q, v),
-          at::empty_symint({q.sym_size(0), q.sym_size(2), q.sym_size(1), 2}, v.options().dtype(at::kFloat))};
-}
-
-Gradients inner_backward_meta(const Tensor&, const Tensor&, const Tensor&, TAMIS_SOFTMAX_ARGUMENTS) {
-  inner_meta(TAMIS_SOFTMAX_PASS);  // checks
-  return {empty_contiguous_like(q), empty_contiguous_like(k), empty_contiguous_like(v),
-          query_scale ? empty_contiguous_like(*query_scale) : at::empty({0}, q.options())};
-}
-
-// ---- the definition, on any device and dtype
-
-Forward inner_fallback(TAMIS_SOFTMAX_ARGUMENTS) {
-  const Tensor out = reference::attend(q, k, v, {scale, query_scale}, make_range(window, document)).contiguous();
-  const auto options = v.options().dtype(at::kFloat);
-  return {out, at::empty({0}, options), at::empty({q.size(0), q.size(2), q.size(1), 2}, options)};
-}
-
-Gradients inner_backward_fallback(const Tensor& grad, const Tensor&, const Tensor&, TAMIS_SOFTMAX_ARGUMENTS) {
-  const AttentionRange range = make_range(window, document);
-  std::vector<Tensor> inputs = {q, k, v};
-  if (query_scale) inputs.push_back(*query_scale);
-  const auto function = [&](const std::vector<Tensor>& in) {
-    return reference::attend(in[0], in[1], in[2], {scale, query_scale ? optional(in[3]) : std::nullopt}, range);
-  };
-  const std::vector<Tensor> gradients = gradients_below_autograd(function, std::move(inputs), grad);
-  return {gradients[0], gradients[1], gradients[2], query_scale ? gradients[3] : at::empty({0}, q.options())};
-}
-
-// ---- CPU
-
-Forward inner_cpu(TAMIS_SOFTMAX_ARGUMENTS) {
-  if (!attention_has_fused(q.scalar_type())) return inner_fallback(TAMIS_SOFTMAX_PASS);
-  return softmax_attention_cpu(q, k, v, {scale, query_scale}, make_range(window, document));
-}
-
-Gradients inner_backward_cpu(const Tensor& grad, const Tensor& out, const Tensor& statistics, TAMIS_SOFTMAX_ARGUMENTS) {
-  if (!attention_has_fused(q.scalar_type())) return inner_backward_fallback(grad, out, statistics, TAMIS_SOFTMAX_PASS);
-  return softmax_attention_backward_cpu(grad, q, k, v, out, statistics, {scale, query_scale},
-                                        make_range(window, document));
-}
-
-// ---- the derivative
-
-Forward call_inner(TAMIS_SOFTMAX_ARGUMENTS) {
-  static const auto op = find_operator<decltype(inner_meta)>("tamis::_softmax_attention");
-  return op.call(TAMIS_SOFTMAX_PASS);
-}
-
-struct InnerFunction : torch::autograd::Function<InnerFunction> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v,
-                               const optional<Tensor>& query_scale, double scale, optional<int64_t> window,
-                               const optional<Tensor>& document) {
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    auto [out, out_float32, statistics] = call_inner(TAMIS_SOFTMAX_PASS);
-    ctx->save_for_backward({q, k, v, out_float32.numel() > 0 ? out_float32 : out, statistics,
-                            query_scale.value_or(Tensor()), document.value_or(Tensor())});
-    ctx->saved_data["scale"] = scale;
-    ctx->saved_data["window"] = window;
-    ctx->mark_non_differentiable({out_float32, statistics});
-    return {out, out_float32, statistics};
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    static const auto op = find_operator<decltype(inner_backward_meta)>("tamis::_softmax_attention_backward");
-    const variable_list in = ctx->get_saved_variables();
-    auto [dq, dk, dv, d_scale] =
-        op.call(grads[0], in[3], in[4], in[0], in[1], in[2], given(in[5]), ctx->saved_data["scale"].toDouble(),
-                ctx->saved_data["window"].toOptional<int64_t>(), given(in[6]));
-    return {dq, dk, dv, in[5].defined() ? d_scale : Tensor(), {}, {}, {}};
-  }
-};
-
-Forward inner_autograd(TAMIS_SOFTMAX_ARGUMENTS) {
-  const variable_list out = InnerFunction::apply(TAMIS_SOFTMAX_PASS);
-  return {out[0], out[1], out[2]};
-}
-
-// ---- the operator
-
-Tensor with_scales(const Tensor& q, const Tensor& k, const Tensor& v, const SoftmaxAttentionOptions& options) {
-  check(q, k, v, options);
-  optional<Tensor> factor = query_scale(options, q, k);
-  if (factor) factor = factor->expand({q.size(0), q.size(1), q.size(2)});
-  return std::get<0>(
-      call_inner(q, k, v, factor, score_scale(options.scale, q.size(3)), options.window, options.document));
-}
-
-Tensor softmax_attention_composite(const Tensor& q, const Tensor& k, const Tensor& v, optional<double> scale,
-                                   optional<int64_t> window, const optional<Tensor>& log_scale,
-                                   const optional<Tensor>& log_bias, const optional<Tensor>& position_scale,
-                                   int64_t key_start, const optional<Tensor>& document) {
-  return with_scales(q, k, v,
-                     {.scale = scale,
-                      .window = window,
-                      .log_scale = log_scale,
-                      .log_bias = log_bias,
-                      .position_scale = position_scale,
-                      .key_start = key_start,
-                      .document = document});
+Tensor with_scales(const SoftmaxAttentionOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
+  check(options, q, k, v);
+  ScaledAttentionOptions inner = scaled(options, q, k);
+  if (inner.query_scale) inner.query_scale = inner.query_scale->expand({q.size(0), q.size(1), q.size(2)});
+  return std::get<0>(call_inner(inner, q, k, v));
 }
 
 }  // namespace
 
 Tensor softmax_attention(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor& v_BTHV,
                          const SoftmaxAttentionOptions& options) {
-  return with_scales(q_BTHK, k_BTHK, v_BTHV, options);
+  return with_scales(options, q_BTHK, k_BTHK, v_BTHV);
 }
 
 TORCH_LIBRARY_FRAGMENT(tamis, m) {
@@ -206,26 +185,26 @@ TORCH_LIBRARY_FRAGMENT(tamis, m) {
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeImplicitAutograd, m) {
-  m.impl("softmax_attention", &softmax_attention_composite);
+  m.impl("softmax_attention", schema_form<&with_scales>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, CPU, m) {
-  m.impl("_softmax_attention", &inner_cpu);
-  m.impl("_softmax_attention_backward", &inner_backward_cpu);
+  m.impl("_softmax_attention", schema_form<&inner_cpu>);
+  m.impl("_softmax_attention_backward", schema_form<&inner_backward_cpu>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Meta, m) {
-  m.impl("_softmax_attention", &inner_meta);
-  m.impl("_softmax_attention_backward", &inner_backward_meta);
+  m.impl("_softmax_attention", schema_form<&inner_meta>);
+  m.impl("_softmax_attention_backward", schema_form<&inner_backward_meta>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeExplicitAutograd, m) {
-  m.impl("_softmax_attention", &inner_fallback);
-  m.impl("_softmax_attention_backward", &inner_backward_fallback);
+  m.impl("_softmax_attention", schema_form<&inner_fallback>);
+  m.impl("_softmax_attention_backward", schema_form<&inner_backward_fallback>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Autograd, m) {
-  m.impl("_softmax_attention", &inner_autograd);
+  m.impl("_softmax_attention", schema_form<&inner_autograd>);
   m.impl("_softmax_attention_backward", torch::autograd::autogradNotImplementedFallback());
 }
 

@@ -30,8 +30,8 @@ struct SoftmaxAttentionOptions {
 /// k_BTHK, v_BTHV    keys and values of all T_k positions
 /// returns           [B, T_q, H, V] in the dtype of v
 ///
-/// n_i counts from the document's beginning; the keys before the first one that is given (key_start) count too. Beyond
-/// the end of position_scale p_n continues as a1 ln n + a2, fitted to it by least squares.
+/// n_i is counted from the beginning of the document and includes key_start keys before the first given one. Beyond the
+/// end of position_scale, p_n is a1 ln n + a2, fitted to it by least squares.
 ///
 /// Dtype     float32, bfloat16 (all arithmetic in float32); others through the definition. Any strides.
 /// Gradient  q, k, v, log_scale, log_bias, position_scale; once (no second derivative).

@@ -27,9 +27,9 @@ float* of_head_or_null(const Tensor& x_BHT, const AttentionHead& head) {
 }  // namespace
 
 std::tuple<Tensor, Tensor, Tensor> softmax_attention_cpu(const Tensor& q, const Tensor& k, const Tensor& v,
-                                                         const ScoreScale& scale, const AttentionRange& range) {
-  const AttentionProblem problem(q, k, v, range);
-  const Tensor query_scale = by_head(scale.query_scale);
+                                                         const ScaledAttentionOptions& options) {
+  const AttentionProblem problem(q, k, v, options.range());
+  const Tensor query_scale = by_head(options.query_scale);
   const Tensor out = at::empty({problem.B, problem.T_q, problem.H, problem.V}, v.options().dtype(at::kFloat));
   const Tensor statistics = at::empty({problem.B, problem.H, problem.T_q, 2}, v.options().dtype(at::kFloat));
   problem.for_each_block(
@@ -40,7 +40,7 @@ std::tuple<Tensor, Tensor, Tensor> softmax_attention_cpu(const Tensor& q, const 
                                   .q = head.q,
                                   .out = rows_of(out, head.batch, head.head),
                                   .query_origin = head.query_origin,
-                                  .scale = static_cast<float>(scale.scale),
+                                  .scale = static_cast<float>(options.scale),
                                   .query_scale = of_head_or_null(query_scale, head),
                                   .statistics = of_head<kernels::SoftmaxStatistics>(statistics, head),
                                   .scratch = memory.take(kernels::softmax_forward_scratch(problem.K, problem.V))});
@@ -67,10 +67,9 @@ void softmax_attention_token(const AttentionToken& token) {
 std::tuple<Tensor, Tensor, Tensor, Tensor> softmax_attention_backward_cpu(const Tensor& grad_in, const Tensor& q,
                                                                           const Tensor& k, const Tensor& v,
                                                                           const Tensor& out, const Tensor& statistics,
-                                                                          const ScoreScale& scale,
-                                                                          const AttentionRange& range) {
-  const AttentionProblem problem(q, k, v, range);
-  const Tensor grad = with_adjacent_rows(grad_in), query_scale = by_head(scale.query_scale);
+                                                                          const ScaledAttentionOptions& options) {
+  const AttentionProblem problem(q, k, v, options.range());
+  const Tensor grad = with_adjacent_rows(grad_in), query_scale = by_head(options.query_scale);
   const Tensor dq = empty_contiguous_like(q), dk = empty_contiguous_like(k), dv = empty_contiguous_like(v);
   const Tensor d_query_scale = query_scale.defined() ? empty_contiguous_like(query_scale) : Tensor();
   const auto add = [&](const AttentionHead& head, int64_t first, int64_t last, float* dk_rows, float* dv_rows,
@@ -84,7 +83,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> softmax_attention_backward_cpu(const 
                                .grad = rows_of(grad, head.batch, head.head),
                                .dq = rows_of(dq, head.batch, head.head),
                                .query_origin = head.query_origin,
-                               .scale = static_cast<float>(scale.scale),
+                               .scale = static_cast<float>(options.scale),
                                .query_scale = of_head_or_null(query_scale, head),
                                .d_query_scale = of_head_or_null(d_query_scale, head),
                                .statistics = of_head<kernels::SoftmaxStatistics>(statistics, head),
@@ -94,7 +93,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> softmax_attention_backward_cpu(const 
   };
   problem.gather_key_gradients(add, dk, dv);
   if (!d_query_scale.defined()) return {dq, dk, dv, at::empty({0}, q.options())};
-  return {dq, dk, dv, d_query_scale.transpose(1, 2).contiguous().to(scale.query_scale->scalar_type())};
+  return {dq, dk, dv, d_query_scale.transpose(1, 2).contiguous().to(options.query_scale->scalar_type())};
 }
 
 }  // namespace tamis::ops

@@ -12,14 +12,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 
-inline constexpr float kHidden = -HUGE_VALF;  // score of a pair that may not see each other: its exponential is 0
+inline constexpr float kHidden = -HUGE_VALF;  // score of a masked pair: its exponential is 0
 inline constexpr float kNoScoreYet = -1e38f;  // finite: kHidden - kNoScoreYet is kHidden, not NaN
 
 /// What each lane's query has gathered so far.
 struct OnlineSoftmax {
   HWY_ALIGN float largest[kQueryBlock];
   HWY_ALIGN float sum[kQueryBlock];
-  HWY_ALIGN float shrink[kQueryBlock];  // what the newest tile multiplies everything before it by
+  HWY_ALIGN float shrink[kQueryBlock];  // the factor of all earlier tiles after the newest one
 };
 
 /// Turns the scores of rows [begin, end) into exponentials relative to the largest score so far.
@@ -173,7 +173,7 @@ HWY_INLINE void WeightsAndScoreGradients(const TilePart& part, int64_t lanes, La
       hn::StoreU(weight, d, weights + at);
       const auto gradient = hn::Mul(weight, hn::Sub(hn::LoadU(d, gradients + at), mean));
       hn::StoreU(gradient, d, gradients + at);
-      // A hidden score is -infinity: nothing times that is not nothing.
+      // A masked score is -infinity: its product with 0 would be NaN.
       const auto term = hn::Mul(gradient, below);
       along = hn::Add(along, hn::IfThenZeroElse(hn::Eq(gradient, hn::Zero(d)), term));
     }
@@ -232,7 +232,7 @@ void BackwardOfBlock(const SoftmaxBackward& work, const QueryBlock& block) {
   for (int64_t lane = 0; lane < block.count; ++lane) {
     float* d_row = dq + lane * key_width;
     if (work.d_query_scale != nullptr) {
-      // sum_j ds_j s_j / c, where c is 0 the same by way of q: as exact as the scores, which q . dq is not.
+      // sum_j ds_j s_j / c, or for c = 0 the same from q: as precise as the scores, which q . dq is not.
       const float c = work.query_scale[row + lane];
       LoadRow(work.q, row + lane, packed.key_dim, key_row);
       work.d_query_scale[row + lane] = c != 0 ? of.along[lane] / c : work.scale * Dot(key_row, d_row, key_width);

@@ -4,12 +4,12 @@
 
 #include "tamis/kernels/attention.h"
 
-// Softmax attention of one head on raw pointers: no torch, no allocation, no threads. Keys come tile by tile, each
-// query keeps the largest score so far, the sum of exponentials and the weighted sum of values (online softmax).
+// Softmax attention of one head on raw pointers: no torch, no allocation, no threads. Keys are processed
+// tile by tile; a query keeps its largest score, the sum of exponentials and the sum of values (online softmax).
 
 namespace tamis::kernels {
 
-/// What a query's weights need besides its scores: exp(score - largest) * inverse_sum.
+/// From these and the scores of a query follow its weights: exp(score - largest) * inverse_sum.
 struct SoftmaxStatistics {
   float largest;
   float inverse_sum;
@@ -31,7 +31,7 @@ constexpr int64_t softmax_forward_scratch(int64_t key_dim, int64_t value_dim) {
   return query_scratch(key_dim) + kQueryBlock * padded(value_dim) + kKeyTile * kQueryBlock;
 }
 
-/// Answers the queries of a block.
+/// Computes the results of a block of queries.
 void softmax_forward(const SoftmaxForward& work);
 
 /// Gradients from the queries [first, last) of a head. dq and d_query_scale are written; dk and dv, rows as packed, are

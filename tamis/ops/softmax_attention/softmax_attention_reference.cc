@@ -10,19 +10,18 @@
 
 namespace tamis::ops::reference {
 
-at::Tensor attend(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV, const ScoreScale& scale,
-                  const AttentionRange& range) {
-  at::Tensor z = at::einsum("bihd,bjhd->bhij", {widened(q_BTHK), widened(k_BTHK)}) * scale.scale;
-  if (scale.query_scale) z = z * scale.query_scale->to(z.scalar_type()).transpose(1, 2).unsqueeze(-1);  // (2), (3)
-  const at::Tensor visible = visible_pairs(q_BTHK.size(1), k_BTHK.size(1), range, q_BTHK.device());
+at::Tensor scaled_attention(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
+                            const ScaledAttentionOptions& options) {
+  at::Tensor z = at::einsum("bihd,bjhd->bhij", {widened(q_BTHK), widened(k_BTHK)}) * options.scale;
+  if (options.query_scale) z = z * options.query_scale->to(z.scalar_type()).transpose(1, 2).unsqueeze(-1);  // (2), (3)
+  const at::Tensor visible = visible_pairs(q_BTHK.size(1), k_BTHK.size(1), options.range(), q_BTHK.device());
   const at::Tensor p = z.masked_fill(visible.logical_not(), -INFINITY).softmax(-1);
   return at::einsum("bhij,bjhv->bihv", {p, widened(v_BTHV)}).to(v_BTHV.scalar_type());
 }
 
 at::Tensor softmax_attention(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
                              const SoftmaxAttentionOptions& options) {
-  const ScoreScale scale{score_scale(options.scale, q_BTHK.size(3)), query_scale(options, q_BTHK, k_BTHK)};
-  return attend(q_BTHK, k_BTHK, v_BTHV, scale, range_of(options));
+  return scaled_attention(q_BTHK, k_BTHK, v_BTHV, scaled(options, q_BTHK, k_BTHK));
 }
 
 }  // namespace tamis::ops::reference

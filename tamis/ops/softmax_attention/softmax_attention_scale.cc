@@ -8,10 +8,6 @@ namespace tamis::ops {
 
 using at::Tensor;
 
-AttentionRange range_of(const SoftmaxAttentionOptions& options) {
-  return {.window = options.window, .strict = false, .key_start = options.key_start, .document = options.document};
-}
-
 namespace {
 
 /// How many keys up to each one are of its document, itself included.
@@ -61,6 +57,13 @@ std::optional<Tensor> query_scale(const SoftmaxAttentionOptions& options, const 
   Tensor factor = base.unsqueeze(-1) * *options.log_scale;
   if (options.log_bias) factor = factor + *options.log_bias;
   return factor;
+}
+
+ScaledAttentionOptions scaled(const SoftmaxAttentionOptions& options, const Tensor& q, const Tensor& k) {
+  return {.query_scale = query_scale(options, q, k),
+          .scale = score_scale(options.scale, q.size(3)),
+          .window = options.window,
+          .document = options.document};
 }
 
 }  // namespace tamis::ops

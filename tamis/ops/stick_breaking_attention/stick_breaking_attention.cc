@@ -8,77 +8,69 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "tamis/ops/checks.h"
 #include "tamis/ops/registration.h"
 #include "tamis/ops/stick_breaking_attention/stick_breaking_attention_cpu.h"
 
 namespace tamis::ops {
+
+template <>
+struct SchemaOptions<StickBreakingOptions> {
+  static constexpr std::tuple kFields{&StickBreakingOptions::scale, &StickBreakingOptions::strict,
+                                      &StickBreakingOptions::document};
+};
+
 namespace {
 
 using at::Tensor;
-using std::optional;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr const char* kName = "stick_breaking_attention";
 
+using Outputs = std::tuple<Tensor, Tensor>;            // out, remainder
+using Gradients = std::tuple<Tensor, Tensor, Tensor>;  // of q, k, v
+
 // ---- checks
 
-void check(const Tensor& q, const Tensor& k, const Tensor& v, const StickBreakingOptions& options) {
+void check(const StickBreakingOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
   check_attention(kName, q, k, v, range_of(options));
 }
 
 void check_gradients(const Tensor& grad, const Tensor& grad_remainder, const Tensor& q, const Tensor& v) {
-  TORCH_CHECK_VALUE(grad.dim() == 4 && grad.sym_size(0) == q.sym_size(0) && grad.sym_size(1) == q.sym_size(1) &&
-                        grad.sym_size(2) == q.sym_size(2) && grad.sym_size(3) == v.sym_size(3),
-                    kName, ": grad must have the shape of out, [B, T_q, H] of q ", q.sym_sizes(), " and V of v ",
-                    v.sym_sizes(), ", but has ", grad.sym_sizes());
+  check_shape(kName, "grad", grad, {q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)},
+              "B, T_q and H of q, V of v");
   TORCH_CHECK_VALUE(grad.scalar_type() == v.scalar_type(), kName, ": grad must have the dtype of v, ", v.scalar_type(),
                     ", but has ", grad.scalar_type());
-  TORCH_CHECK_VALUE(grad_remainder.sym_sizes() == q.sym_sizes().slice(0, 3), kName,
-                    ": grad_remainder must have the shape [B, T_q, H] of q ", q.sym_sizes(), ", but has ",
-                    grad_remainder.sym_sizes());
-}
-
-// ---- schema: every form of the operator takes these arguments and turns them into StickBreakingOptions
-
-#define TAMIS_STICK_BREAKING_ARGUMENTS                                                                       \
-  const Tensor &q, const Tensor &k, const Tensor &v, optional<double> scale, bool strict, int64_t key_start, \
-      const optional<Tensor>&document
-#define TAMIS_STICK_BREAKING_PASS q, k, v, scale, strict, key_start, document
-
-using Outputs = std::tuple<Tensor, Tensor>;            // out, remainder
-using Gradients = std::tuple<Tensor, Tensor, Tensor>;  // of q, k, v
-
-StickBreakingOptions checked_options(TAMIS_STICK_BREAKING_ARGUMENTS) {
-  const StickBreakingOptions options{.scale = scale, .strict = strict, .key_start = key_start, .document = document};
-  check(q, k, v, options);
-  return options;
+  check_shape(kName, "grad_remainder", grad_remainder, q.sym_sizes().slice(0, 3), "B, T_q and H of q");
 }
 
 // ---- shapes and dtypes only
 
-Outputs meta(TAMIS_STICK_BREAKING_ARGUMENTS) {
-  checked_options(TAMIS_STICK_BREAKING_PASS);
+Outputs meta(const StickBreakingOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
+  check(options, q, k, v);
   return {at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)}, v.options()),
           at::empty_symint(q.sym_sizes().slice(0, 3), v.options().dtype(computing_dtype(v.scalar_type())))};
 }
 
-Gradients backward_meta(const Tensor& grad, const Tensor& grad_remainder, TAMIS_STICK_BREAKING_ARGUMENTS) {
-  checked_options(TAMIS_STICK_BREAKING_PASS);
+Gradients backward_meta(const StickBreakingOptions& options, const Tensor& grad, const Tensor& grad_remainder,
+                        const Tensor& q, const Tensor& k, const Tensor& v) {
+  check(options, q, k, v);
   check_gradients(grad, grad_remainder, q, v);
   return {empty_contiguous_like(q), empty_contiguous_like(k), empty_contiguous_like(v)};
 }
 
 // ---- the definition, on any device and dtype
 
-Outputs fallback(TAMIS_STICK_BREAKING_ARGUMENTS) {
-  const auto [out, remainder] =
-      reference::stick_breaking_attention(q, k, v, checked_options(TAMIS_STICK_BREAKING_PASS));
+Outputs fallback(const StickBreakingOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
+  check(options, q, k, v);
+  const auto [out, remainder] = reference::stick_breaking_attention(q, k, v, options);
   return {out.contiguous(), remainder.contiguous()};
 }
 
-Gradients backward_fallback(const Tensor& grad, const Tensor& grad_remainder, TAMIS_STICK_BREAKING_ARGUMENTS) {
-  const StickBreakingOptions options = checked_options(TAMIS_STICK_BREAKING_PASS);
+Gradients backward_fallback(const StickBreakingOptions& options, const Tensor& grad, const Tensor& grad_remainder,
+                            const Tensor& q, const Tensor& k, const Tensor& v) {
+  check(options, q, k, v);
   check_gradients(grad, grad_remainder, q, v);
   // Of a sum whose gradients by out and remainder are the given ones.
   const auto weighted = [&](const variable_list& in) {
@@ -92,50 +84,46 @@ Gradients backward_fallback(const Tensor& grad, const Tensor& grad_remainder, TA
 
 // ---- CPU: the fused kernels, for the dtypes they know
 
-Outputs on_cpu(TAMIS_STICK_BREAKING_ARGUMENTS) {
-  if (!attention_has_fused(q.scalar_type())) return fallback(TAMIS_STICK_BREAKING_PASS);
-  return stick_breaking_attention_cpu(q, k, v, checked_options(TAMIS_STICK_BREAKING_PASS));
+Outputs on_cpu(const StickBreakingOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (!attention_has_fused(q.scalar_type())) return fallback(options, q, k, v);
+  check(options, q, k, v);
+  return stick_breaking_attention_cpu(q, k, v, options);
 }
 
-Gradients backward_on_cpu(const Tensor& grad, const Tensor& grad_remainder, TAMIS_STICK_BREAKING_ARGUMENTS) {
-  if (!attention_has_fused(q.scalar_type())) return backward_fallback(grad, grad_remainder, TAMIS_STICK_BREAKING_PASS);
-  const StickBreakingOptions options = checked_options(TAMIS_STICK_BREAKING_PASS);
+Gradients backward_on_cpu(const StickBreakingOptions& options, const Tensor& grad, const Tensor& grad_remainder,
+                          const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (!attention_has_fused(q.scalar_type())) return backward_fallback(options, grad, grad_remainder, q, k, v);
+  check(options, q, k, v);
   check_gradients(grad, grad_remainder, q, v);
   return stick_breaking_attention_backward_cpu(grad, grad_remainder, q, k, v, options);
 }
 
 // ---- the derivative
 
-Outputs call(TAMIS_STICK_BREAKING_ARGUMENTS) {
-  static const auto op = find_operator<decltype(meta)>("tamis::stick_breaking_attention");
-  return op.call(TAMIS_STICK_BREAKING_PASS);
+Outputs call(const StickBreakingOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
+  return call_operator<&meta>("tamis::stick_breaking_attention", options, q, k, v);
 }
 
 struct StickBreaking : torch::autograd::Function<StickBreaking> {
   static variable_list forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v,
-                               optional<double> scale, bool strict, int64_t key_start,
-                               const optional<Tensor>& document) {
+                               const StickBreakingOptions& options) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    ctx->save_for_backward({q, k, v, document.value_or(Tensor())});  // inputs only: weights are recomputed
-    ctx->saved_data["scale"] = scale;
-    ctx->saved_data["strict"] = strict;
-    ctx->saved_data["key_start"] = key_start;
-    const auto [out, remainder] = call(TAMIS_STICK_BREAKING_PASS);
+    save_for_backward(ctx, options, {q, k, v});  // weights are computed again
+    const auto [out, remainder] = call(options, q, k, v);
     return {out, remainder};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    static const auto op = find_operator<decltype(backward_meta)>("tamis::stick_breaking_attention_backward");
     const variable_list in = ctx->get_saved_variables();
-    const auto [dq, dk, dv] =
-        op.call(grads[0], grads[1], in[0], in[1], in[2], ctx->saved_data["scale"].toOptional<double>(),
-                ctx->saved_data["strict"].toBool(), ctx->saved_data["key_start"].toInt(), given(in[3]));
-    return {dq, dk, dv, {}, {}, {}, {}};
+    const auto [dq, dk, dv] = call_operator<&backward_meta>("tamis::stick_breaking_attention_backward",
+                                                            saved_options<StickBreakingOptions>(ctx, in), grads[0],
+                                                            grads[1], in[0], in[1], in[2]);
+    return {dq, dk, dv, {}};
   }
 };
 
-Outputs with_autograd(TAMIS_STICK_BREAKING_ARGUMENTS) {
-  const variable_list out = StickBreaking::apply(TAMIS_STICK_BREAKING_PASS);
+Outputs with_autograd(const StickBreakingOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
+  const variable_list out = StickBreaking::apply(q, k, v, options);
   return {out[0], out[1]};
 }
 
@@ -143,35 +131,35 @@ Outputs with_autograd(TAMIS_STICK_BREAKING_ARGUMENTS) {
 
 std::tuple<Tensor, Tensor> stick_breaking_attention(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor& v_BTHV,
                                                     const StickBreakingOptions& options) {
-  return call(q_BTHK, k_BTHK, v_BTHV, options.scale, options.strict, options.key_start, options.document);
+  return call(options, q_BTHK, k_BTHK, v_BTHV);
 }
 
 TORCH_LIBRARY_FRAGMENT(tamis, m) {
   m.def(
       "stick_breaking_attention(Tensor q, Tensor k, Tensor v, *, float? scale=None, bool strict=True, "
-      "int key_start=0, Tensor? document=None) -> (Tensor, Tensor)");
+      "Tensor? document=None) -> (Tensor, Tensor)");
   m.def(
       "stick_breaking_attention_backward(Tensor grad, Tensor grad_remainder, Tensor q, Tensor k, Tensor v, *, "
-      "float? scale=None, bool strict=True, int key_start=0, Tensor? document=None) -> (Tensor, Tensor, Tensor)");
+      "float? scale=None, bool strict=True, Tensor? document=None) -> (Tensor, Tensor, Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(tamis, CPU, m) {
-  m.impl("stick_breaking_attention", &on_cpu);
-  m.impl("stick_breaking_attention_backward", &backward_on_cpu);
+  m.impl("stick_breaking_attention", schema_form<&on_cpu>);
+  m.impl("stick_breaking_attention_backward", schema_form<&backward_on_cpu>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Meta, m) {
-  m.impl("stick_breaking_attention", &meta);
-  m.impl("stick_breaking_attention_backward", &backward_meta);
+  m.impl("stick_breaking_attention", schema_form<&meta>);
+  m.impl("stick_breaking_attention_backward", schema_form<&backward_meta>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeExplicitAutograd, m) {
-  m.impl("stick_breaking_attention", &fallback);
-  m.impl("stick_breaking_attention_backward", &backward_fallback);
+  m.impl("stick_breaking_attention", schema_form<&fallback>);
+  m.impl("stick_breaking_attention_backward", schema_form<&backward_fallback>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Autograd, m) {
-  m.impl("stick_breaking_attention", &with_autograd);
+  m.impl("stick_breaking_attention", schema_form<&with_autograd>);
   m.impl("stick_breaking_attention_backward", torch::autograd::autogradNotImplementedFallback());
 }
 

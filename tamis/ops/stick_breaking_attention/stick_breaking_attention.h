@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <optional>
 #include <tuple>
 
@@ -13,11 +12,10 @@ namespace tamis::ops {
 struct StickBreakingOptions {
   std::optional<double> scale;         // of the scores; unset: 1 / sqrt(K)
   bool strict = true;                  // the query's own key is hidden
-  int64_t key_start = 0;               // absolute position of the first key: changes nothing here
   std::optional<at::Tensor> document;  // int [B, T_k]: a query sees only keys of its own document
 };
 
-/// Stick-breaking attention: each key, from the newest to the oldest, takes its share of what the newer ones left.
+/// Stick-breaking attention: each key, from the newest to the oldest, takes a fraction of what newer keys left.
 /// "Sieve Attention", section 5; Tan et al., "Scaling Stick-Breaking Attention".
 ///
 ///   z_ij         = scale q_i . k_j
@@ -33,8 +31,8 @@ struct StickBreakingOptions {
 ///
 /// Dtype     float32, bfloat16 (all arithmetic in float32); others through the definition. Any strides.
 /// Gradient  of q, k and v from out and remainder; once (no second derivative).
-/// Memory    O(T).  Time O(n (K + V)) per token and head, n keys until nothing is left of the stick: older keys are
-///           not looked at, forward or backward, and what they hold cannot matter.
+/// Memory    O(T).  Time O(n (K + V)) per token and head, n being the keys until the stick is used up: older keys are
+///           not read, forward or backward.
 /// Bits      the same for any number of threads.
 /// Throws    c10::ValueError when shapes, dtypes or devices disagree; the text names the argument and both values.
 std::tuple<at::Tensor, at::Tensor> stick_breaking_attention(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK,

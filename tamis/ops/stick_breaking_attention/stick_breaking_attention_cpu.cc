@@ -14,8 +14,7 @@ namespace tamis::ops {
 using at::Tensor;
 
 AttentionRange range_of(const StickBreakingOptions& options) {
-  return {
-      .window = std::nullopt, .strict = options.strict, .key_start = options.key_start, .document = options.document};
+  return {.strict = options.strict, .document = options.document};
 }
 
 namespace {
@@ -29,7 +28,7 @@ kernels::QueryNumbers numbers_of(const Tensor& x_BTH, const AttentionHead& head)
 }  // namespace
 
 std::tuple<Tensor, Tensor> stick_breaking_attention_cpu(const Tensor& q, const Tensor& k, const Tensor& v,
-                                                        const StickBreakingOptions& options, Walk walk) {
+                                                        const StickBreakingOptions& options, KeyPass pass) {
   const AttentionProblem problem(q, k, v, range_of(options));
   const Tensor out = at::empty({problem.B, problem.T_q, problem.H, problem.V}, v.options());
   const Tensor remainder = at::empty({problem.B, problem.T_q, problem.H}, v.options().dtype(at::kFloat));
@@ -43,7 +42,7 @@ std::tuple<Tensor, Tensor> stick_breaking_attention_cpu(const Tensor& q, const T
          .remainder = numbers_of(remainder, head),
          .query_origin = head.query_origin,
          .scale = static_cast<float>(score_scale(options.scale, problem.K)),
-         .end_early = walk == Walk::kUntilNothingIsLeft,
+         .end_early = pass == KeyPass::kUntilNothingIsLeft,
          .scratch = memory.take(kernels::stick_breaking_forward_scratch(problem.K, problem.V))});
   };
   problem.for_each_block(answer);
@@ -67,7 +66,7 @@ void stick_breaking_attention_token(const AttentionToken& token) {
 
 std::tuple<Tensor, Tensor, Tensor> stick_breaking_attention_backward_cpu(
     const Tensor& grad_in, const Tensor& grad_remainder_in, const Tensor& q, const Tensor& k, const Tensor& v,
-    const StickBreakingOptions& options, Walk walk) {
+    const StickBreakingOptions& options, KeyPass pass) {
   const AttentionProblem problem(q, k, v, range_of(options));
   const Tensor grad = with_adjacent_rows(grad_in);
   const Tensor grad_remainder = grad_remainder_in.to(at::kFloat).contiguous();
@@ -85,7 +84,7 @@ std::tuple<Tensor, Tensor, Tensor> stick_breaking_attention_backward_cpu(
          .grad_remainder = numbers_of(grad_remainder, head),
          .query_origin = head.query_origin,
          .scale = static_cast<float>(score_scale(options.scale, problem.K)),
-         .end_early = walk == Walk::kUntilNothingIsLeft,
+         .end_early = pass == KeyPass::kUntilNothingIsLeft,
          .dk = dk_rows,
          .dv = dv_rows,
          .scratch = memory.take(kernels::stick_breaking_backward_scratch(last, problem.K, problem.V))});

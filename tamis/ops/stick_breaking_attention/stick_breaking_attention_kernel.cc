@@ -15,8 +15,8 @@ namespace {
 
 using Lanes = hn::Vec<LaneTag<float>>;
 
-inline constexpr float kHidden = -HUGE_VALF;        // score of a pair that may not see each other: its sigmoid is 0
-inline constexpr float kNothing = 1.17549435e-38f;  // least normal number: a shorter stick counts as used up
+inline constexpr float kHidden = -HUGE_VALF;        // score of a masked pair: its sigmoid is 0
+inline constexpr float kNothing = 1.17549435e-38f;  // the least normal number: a shorter stick is used up
 
 /// What is left of each query's stick: rest - lost, where `lost` is what rounding has not taken off yet (Kahan).
 struct Sticks {
@@ -77,7 +77,7 @@ HWY_INLINE void BreakLanes(const TilePart& part, float* scores, float* sigmoids,
 template <Sigmoids kSigmoids>
 HWY_INLINE void BreakSticks(const TilePart& part, int64_t lanes, float* scores, float* sigmoids, Sticks& sticks) {
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<float>());
-  constexpr int kMost = kWidth == 16 ? 4 : 2;  // as many as the registers hold
+  constexpr int kMost = kWidth == 16 ? 4 : 2;  // as many as fit into registers
   int64_t lane = 0;
   for (; lane + kMost * kWidth <= lanes; lane += kMost * kWidth) {
     BreakLanes<kSigmoids, kMost>(part, scores + lane, sigmoids + lane, sticks.rest + lane, sticks.lost + lane);
@@ -166,7 +166,7 @@ void BackwardOfBlock(const StickBreakingBackward& work, const QueryBlock& block)
   const BlockRows grad(work.scratch + query_scratch(packed.key_dim), packed.value_dim);
   float* dq = work.scratch + query_scratch(packed.key_dim) + query_scratch(packed.value_dim);
   float* gradients = dq + kQueryBlock * key_width;
-  float* all_weights = gradients + kTile;  // of every tile, then the sigmoids in the same way
+  float* all_weights = gradients + kTile;  // of every tile, followed by the sigmoids in the same layout
   float* all_sigmoids = all_weights + whole_tiles(work.last) * kQueryBlock;
   HWY_ALIGN float factor[kQueryBlock], document_of_lane[kQueryBlock];
 
@@ -183,7 +183,7 @@ void BackwardOfBlock(const StickBreakingBackward& work, const QueryBlock& block)
 
   // As forward: weights and sigmoids, from the newest key to the oldest.
   Sticks sticks(block.count);
-  int64_t oldest = tiles.newest + kKeyTile;  // tile that was looked at
+  int64_t oldest = tiles.newest + kKeyTile;  // the oldest tile so far
   while (oldest > tiles.oldest && !(work.end_early && NothingIsLeft(sticks, lanes))) {
     oldest -= kKeyTile;
     const TilePart part = part_of(oldest);
@@ -192,7 +192,7 @@ void BackwardOfBlock(const StickBreakingBackward& work, const QueryBlock& block)
     if (!part.whole) HidePairs(work.visibility, block, oldest, part, document, kHidden, weights);
     BreakSticks<Sigmoids::kKept>(part, lanes, weights, all_sigmoids + oldest * kQueryBlock, sticks);
   }
-  // Back: what a key's older ones receive is a sum that begins at the oldest.
+  // Back: the sum over older keys begins at the oldest.
   HWY_ALIGN float older[kQueryBlock] = {};
   for (int64_t lane = 0; lane < block.count; ++lane) {
     const float remainder = sticks.rest[lane] - sticks.lost[lane];

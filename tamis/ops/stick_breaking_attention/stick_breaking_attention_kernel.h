@@ -4,8 +4,8 @@
 
 #include "tamis/kernels/attention.h"
 
-// Stick-breaking attention of one head on raw pointers: no torch, no allocation, no threads. Keys come tile by tile,
-// the newest first; each query keeps what is left of its stick and the weighted sum of values.
+// Stick-breaking attention of one head on raw pointers: no torch, no allocation, no threads. Tiles of keys are
+// processed from the newest; each query keeps the rest of its stick and the weighted sum of values.
 
 namespace tamis::kernels {
 
@@ -23,7 +23,7 @@ struct StickBreakingForward {
   QueryNumbers remainder;
   int64_t query_origin = 0;
   float scale = 1;           // of every score
-  bool end_early = true;     // when no stick has anything left; changes no bit
+  bool end_early = true;     // when all sticks of a block are used up; changes no bit
   float* scratch = nullptr;  // stick_breaking_forward_scratch(...) numbers
 };
 
@@ -31,7 +31,7 @@ constexpr int64_t stick_breaking_forward_scratch(int64_t key_dim, int64_t value_
   return query_scratch(key_dim) + kQueryBlock * padded(value_dim) + kKeyTile * kQueryBlock;
 }
 
-/// Answers the queries of a block.
+/// Computes the results of a block of queries.
 void stick_breaking_forward(const StickBreakingForward& work);
 
 /// Gradients from the queries [first, last) of a head. dq is written; dk and dv, rows as packed, are added to.
@@ -49,7 +49,7 @@ struct StickBreakingBackward {
   float* scratch = nullptr;  // stick_breaking_backward_scratch(...) numbers
 };
 
-/// Weights and sigmoids of one block of queries for every key before `last`, and what one tile needs.
+/// Weights and sigmoids of one block of queries for every key before `last`, and the memory of one tile.
 constexpr int64_t stick_breaking_backward_scratch(int64_t last, int64_t key_dim, int64_t value_dim) {
   return query_scratch(key_dim) + query_scratch(value_dim) + kQueryBlock * padded(key_dim) + kKeyTile * kQueryBlock +
          2 * whole_tiles(last) * kQueryBlock;

@@ -133,7 +133,6 @@ TEST_P(StickBreakingTest, ChunksGiveTheWhole) {
     for (int64_t first = 0; first < shape.T; first += chunk * 13) {  // some of the chunks
       const int64_t last = std::min(first + chunk, shape.T);
       StickBreakingOptions mine = options;
-      mine.key_start = 12'345;
       if (mine.document) mine.document = mine.document->slice(1, 0, last);
       const Tensors found =
           fused(mine)({in[0].slice(1, first, last), in[1].slice(1, 0, last), in[2].slice(1, 0, last)});
@@ -148,13 +147,13 @@ TEST_P(StickBreakingTest, TheEarlyEndChangesNoBit) {
   const StickBreakingOptions options = options_of(GetParam());
   const Tensors in = random_inputs(GetParam(), 47);
   testing::for_each_target([&] {
-    const auto run = [&](Walk walk) -> Tensors {
-      const auto [out, remainder] = stick_breaking_attention_cpu(in[0], in[1], in[2], options, walk);
+    const auto run = [&](KeyPass pass) -> Tensors {
+      const auto [out, remainder] = stick_breaking_attention_cpu(in[0], in[1], in[2], options, pass);
       const auto [dq, dk, dv] =
-          stick_breaking_attention_backward_cpu(out, remainder, in[0], in[1], in[2], options, walk);
+          stick_breaking_attention_backward_cpu(out, remainder, in[0], in[1], in[2], options, pass);
       return {out, remainder, dq, dk, dv};
     };
-    EXPECT_TRUE(testing::same_bits(run(Walk::kUntilNothingIsLeft), run(Walk::kWhole)));
+    EXPECT_TRUE(testing::same_bits(run(KeyPass::kUntilNothingIsLeft), run(KeyPass::kWhole)));
   });
 }
 
@@ -163,12 +162,12 @@ TEST(StickBreakingAttention, TheEarlyEndWaitsForTheLongestStick) {
   const Tensors in = random_inputs({1, 600, 1, 16, 16, -1, -8}, 47);
   for (int64_t t = 0; t < 600; t += 3) in[0].select(1, t).neg_();
   testing::for_each_target([&] {
-    const auto run = [&](Walk walk) -> Tensors {
-      const auto [out, remainder] = stick_breaking_attention_cpu(in[0], in[1], in[2], {}, walk);
-      const auto [dq, dk, dv] = stick_breaking_attention_backward_cpu(out, remainder, in[0], in[1], in[2], {}, walk);
+    const auto run = [&](KeyPass pass) -> Tensors {
+      const auto [out, remainder] = stick_breaking_attention_cpu(in[0], in[1], in[2], {}, pass);
+      const auto [dq, dk, dv] = stick_breaking_attention_backward_cpu(out, remainder, in[0], in[1], in[2], {}, pass);
       return {out, remainder, dq, dk, dv};
     };
-    EXPECT_TRUE(testing::same_bits(run(Walk::kUntilNothingIsLeft), run(Walk::kWhole)));
+    EXPECT_TRUE(testing::same_bits(run(KeyPass::kUntilNothingIsLeft), run(KeyPass::kWhole)));
   });
   for (int64_t t = 0; t < 600; ++t) {  // 32 neighbours, which are whole vectors of lanes
     if (t % 64 < 32 && t % 3 != 0) in[0].select(1, t).neg_();
@@ -204,7 +203,7 @@ TEST(StickBreakingAttention, KeysBeyondTheEndOfEveryStickCannotMatter) {
     }
   });
   EXPECT_TRUE(testing::same_bits(clean, testing::outputs_and_gradients(fused({}), in)));
-  const auto [whole, remainder] = stick_breaking_attention_cpu(in[0], in[1], in[2], {}, Walk::kWhole);
+  const auto [whole, remainder] = stick_breaking_attention_cpu(in[0], in[1], in[2], {}, KeyPass::kWhole);
   EXPECT_TRUE(whole.isnan().any().item<bool>());  // without the early end they are looked at
 }
 
@@ -352,7 +351,6 @@ TEST(StickBreakingAttention, BadArgumentsAreNamed) {
   const auto expect_option_error = [&](const StickBreakingOptions& options, const std::string& text) {
     testing::expect_throws<c10::ValueError>([&] { fused(options)(in); }, "stick_breaking_attention: " + text);
   };
-  expect_option_error({.key_start = -1}, "key_start must not be negative");
   expect_option_error({.document = at::zeros({2, 5}, at::kLong)}, "document must have the shape [2, 6]");
   expect_option_error({.document = at::zeros({2, 6})}, "document must hold integers");
 }

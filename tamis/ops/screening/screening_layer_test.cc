@@ -1,4 +1,4 @@
-#include "tamis/ops/screening/screening_tiles.h"
+#include "tamis/ops/screening/screening_layer.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -46,8 +46,8 @@ Tensors inputs_of(const Case& c) {
           at::ones({kHeads})};
 }
 
-Tensors tiles(const Tensors& in, const Case& c, Keep keep) {
-  return {screening_tiles(in[0], {in[1], in[2], in[3], in[4]}, layout_of(c.gate), c.options, keep)};
+Tensors layer(const Tensors& in, const Case& c, Keep keep) {
+  return {screening_layer(in[0], {in[1], in[2], in[3], in[4]}, layout_of(c.gate), c.options, keep)};
 }
 
 /// Output and gradients are those of the two products and of screening() on the parts, bit for bit, whatever is kept;
@@ -63,7 +63,7 @@ void expect_screening_of_the_parts(const Case& c) {
   const Tensors expected = testing::outputs_and_gradients(parts, inputs_of(c));
   for (const Keep keep : {Keep::kInputAndProjections, Keep::kInput}) {
     const Tensors found =
-        testing::outputs_and_gradients([&](const Tensors& in) { return tiles(in, c, keep); }, inputs_of(c));
+        testing::outputs_and_gradients([&](const Tensors& in) { return layer(in, c, keep); }, inputs_of(c));
     ASSERT_EQ(found.size(), expected.size());
     for (size_t i = 0; i < found.size(); ++i) {
       EXPECT_TRUE(c.T <= 1 || c.B == 0 || testing::largest(expected[i]) > 0) << "tensor " << i;
@@ -77,7 +77,7 @@ void expect_screening_of_the_parts(const Case& c) {
   }
 }
 
-TEST(ScreeningTiles, IsScreeningOfTheParts) {
+TEST(ScreeningLayer, IsScreeningOfTheParts) {
   testing::for_each_backend(at::kFloat, [] {
     expect_screening_of_the_parts({});
     expect_screening_of_the_parts({.gate = false});
@@ -87,8 +87,8 @@ TEST(ScreeningTiles, IsScreeningOfTheParts) {
   expect_screening_of_the_parts({.dtype = at::kHalf});  // no fused form: gradients are copied into their places
 }
 
-TEST(ScreeningTiles, IsScreeningOfThePartsInEveryShape) {
-  expect_screening_of_the_parts({.B = 1, .T = 2500, .widest = 5});    // several stretches share keys
+TEST(ScreeningLayer, IsScreeningOfThePartsInEveryShape) {
+  expect_screening_of_the_parts({.B = 1, .T = 2500, .widest = 5});    // several chunks share keys
   expect_screening_of_the_parts({.B = 1, .T = 2500, .widest = 7.5});  // a window of 1,809 tokens
   expect_screening_of_the_parts({.widest = 95});                      // endless
   expect_screening_of_the_parts({.B = 0});
@@ -96,7 +96,7 @@ TEST(ScreeningTiles, IsScreeningOfThePartsInEveryShape) {
   expect_screening_of_the_parts({.T = 1});
 }
 
-TEST(ScreeningTiles, TakesTheOptionsOfScreening) {
+TEST(ScreeningLayer, TakesTheOptionsOfScreening) {
   expect_screening_of_the_parts({.options = {.expand_beyond = 20.0}});
   expect_screening_of_the_parts({.options = {.tanh_norm = false}});
   expect_screening_of_the_parts({.options = {.position = "none"}});
@@ -112,20 +112,20 @@ void expect_as_accurate_as_plain(const Case& c) {
     const Tensor u = reference::screening(p.q_BTHK, p.k_BTHK, p.v_BTHV, in[3], in[4], options);
     return Tensors{at::linear(u.flatten(2), in[2])};
   };
-  const auto fused = [&](const Tensors& in) { return tiles(in, c, Keep::kInput); };
+  const auto fused = [&](const Tensors& in) { return layer(in, c, Keep::kInput); };
   testing::expect_as_accurate_as_plain(fused, reference, inputs_of(c));
 }
 
-TEST(ScreeningTiles, IsAsAccurateAsPlainTorch) {
+TEST(ScreeningLayer, IsAsAccurateAsPlainTorch) {
   testing::for_each_backend(at::kFloat, [] { expect_as_accurate_as_plain({}); });
   expect_as_accurate_as_plain({.gate = false});
   expect_as_accurate_as_plain({.options = {.tanh_norm = false}});
   expect_as_accurate_as_plain({.gate = false, .options = {.tanh_norm = false}});
 }
 
-/// The result that the backward walk makes again, beside that of the forward pass: rounded once more after sums of
+/// The result that the backward pass makes again, beside that of the forward pass: rounded once more after sums of
 /// other lengths, so a neighbouring number at most in bfloat16.
-TEST(ScreeningTiles, TheResultIsMadeAgainInEveryDtype) {
+TEST(ScreeningLayer, TheResultIsMadeAgainInEveryDtype) {
   for (const bool gate : {true, false}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
       const Tensor projected = testing::random_normal({2, 300, width_of(gate)}, 5).to(dtype);
@@ -144,11 +144,11 @@ TEST(ScreeningTiles, TheResultIsMadeAgainInEveryDtype) {
   }
 }
 
-TEST(ScreeningTiles, BitsDoNotDependOnThreads) {
+TEST(ScreeningLayer, BitsDoNotDependOnThreads) {
   const Case c = {.B = 1, .T = 3000, .widest = 7};
   const auto found = [&](int threads) {
     const testing::Threads set(threads);
-    return testing::outputs_and_gradients([&](const Tensors& in) { return tiles(in, c, Keep::kInput); }, inputs_of(c));
+    return testing::outputs_and_gradients([&](const Tensors& in) { return layer(in, c, Keep::kInput); }, inputs_of(c));
   };
   const Tensors one = found(1), four = found(4);
   for (size_t i = 0; i < one.size(); ++i) {
@@ -161,7 +161,7 @@ TEST(ScreeningTiles, BitsDoNotDependOnThreads) {
   }
 }
 
-TEST(ScreeningTiles, TakesAnyStrides) {
+TEST(ScreeningLayer, TakesAnyStrides) {
   const Tensors dense = inputs_of({});
   Tensors strided;
   for (const Tensor& x : dense) strided.push_back(testing::strided(x));
@@ -169,7 +169,7 @@ TEST(ScreeningTiles, TakesAnyStrides) {
     Tensors leaves;
     for (const Tensor& x : in) leaves.push_back(x.detach().requires_grad_());
     // The gradient of a sum is an expanded number: strides of zero.
-    return torch::autograd::grad({tiles(leaves, {}, Keep::kInput)[0].sum()}, leaves);
+    return torch::autograd::grad({layer(leaves, {}, Keep::kInput)[0].sum()}, leaves);
   };
   const Tensors found = gradients(strided), expected = gradients(dense);
   for (size_t i = 0; i < found.size(); ++i) {
@@ -179,13 +179,13 @@ TEST(ScreeningTiles, TakesAnyStrides) {
   }
 }
 
-TEST(ScreeningTiles, DifferentiatesWhatIsWanted) {
+TEST(ScreeningLayer, DifferentiatesWhatIsWanted) {
   const Tensors in = inputs_of({.B = 1, .T = 30});
   const auto gradients = [&](const std::vector<size_t>& wanted) {
     Tensors leaves, chosen;
     for (const Tensor& x : in) leaves.push_back(x.detach());
     for (const size_t i : wanted) chosen.push_back(leaves[i].requires_grad_());
-    return torch::autograd::grad({tiles(leaves, {}, Keep::kInputAndProjections)[0].sum()}, chosen);
+    return torch::autograd::grad({layer(leaves, {}, Keep::kInputAndProjections)[0].sum()}, chosen);
   };
   const Tensors all = gradients({0, 1, 2, 3, 4});
   for (size_t i = 0; i < all.size(); ++i) {
@@ -194,30 +194,30 @@ TEST(ScreeningTiles, DifferentiatesWhatIsWanted) {
   }
 }
 
-TEST(ScreeningTiles, BackwardMayRunTwice) {
+TEST(ScreeningLayer, BackwardMayRunTwice) {
   const Tensors in = inputs_of({});
   for (const Keep keep : {Keep::kInputAndProjections, Keep::kInput}) {
     Tensors leaves;
     for (const Tensor& x : in) leaves.push_back(x.detach().requires_grad_());
-    const Tensor sum = tiles(leaves, {}, keep)[0].sum();
+    const Tensor sum = layer(leaves, {}, keep)[0].sum();
     Tensors first;
     for (const Tensor& x : torch::autograd::grad({sum}, leaves, {}, /*retain_graph=*/true)) first.push_back(x.clone());
     EXPECT_TRUE(testing::same_bits(torch::autograd::grad({sum}, leaves), first));
   }
 }
 
-TEST(ScreeningTiles, HasAFirstDerivativeOnly) {
+TEST(ScreeningLayer, HasAFirstDerivativeOnly) {
   for (const at::ScalarType dtype : {at::kFloat, at::kHalf}) {
     const Case c = {.dtype = dtype};
     Tensors in = inputs_of(c);
     in[0].requires_grad_();
-    const Tensor out = tiles(in, c, Keep::kInputAndProjections)[0].sum();
+    const Tensor out = layer(in, c, Keep::kInputAndProjections)[0].sum();
     EXPECT_THAT([&] { torch::autograd::grad({out}, {in[0]}, {}, /*retain_graph=*/true, /*create_graph=*/true); },
                 ::testing::ThrowsMessage<c10::Error>(::testing::HasSubstr("first derivative only")));
   }
 }
 
-TEST(ScreeningTiles, KeepsNoMoreThanItIsTold) {
+TEST(ScreeningLayer, KeepsNoMoreThanItIsTold) {
   constexpr int64_t kTokens = 4000;
   const ProjectionLayout layout = {4, 16, 64, true};
   const int64_t D = 64, W = 4 * 2 * (16 + 64), U = 4 * 64;
@@ -228,7 +228,7 @@ TEST(ScreeningTiles, KeepsNoMoreThanItIsTold) {
     int64_t bytes = 0;
     testing::in_fresh_thread([&] {
       const testing::PeakAllocation tensors;
-      const Tensor out = screening_tiles(in[0], {in[1], in[2], in[3], in[4]}, layout, {}, keep);
+      const Tensor out = screening_layer(in[0], {in[1], in[2], in[3], in[4]}, layout, {}, keep);
       bytes = tensors.current_bytes() - static_cast<int64_t>(out.nbytes());
     });
     return bytes;
@@ -238,7 +238,7 @@ TEST(ScreeningTiles, KeepsNoMoreThanItIsTold) {
   EXPECT_NEAR(static_cast<double>(kept_bytes(Keep::kInputAndProjections)), 4.0 * kTokens * W, kSmall);
 }
 
-TEST(ScreeningTiles, RefusesAnotherShape) {
+TEST(ScreeningLayer, RefusesAnotherShape) {
   for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{1, 5, 149}, {5, 150}}) {
     EXPECT_THAT([&] { split_projections(at::zeros(sizes), layout_of(true)); },
                 ::testing::ThrowsMessage<c10::ValueError>(::testing::HasSubstr("[B, T, 150]")));
@@ -251,7 +251,7 @@ TEST(ScreeningTiles, RefusesAnotherShape) {
   const auto expect_refused = [](size_t input, const Tensor& bad, const std::string& text) {
     Tensors in = inputs_of({});
     in[input] = bad;
-    EXPECT_THAT([&] { tiles(in, {}, Keep::kInput); },
+    EXPECT_THAT([&] { layer(in, {}, Keep::kInput); },
                 ::testing::ThrowsMessage<c10::ValueError>(::testing::HasSubstr(text)));
   };
   expect_refused(0, at::zeros({70, kWidth}), "x must have the shape [B, T, D], but has [70, 11]");

@@ -2,16 +2,16 @@
 
 #include <algorithm>
 
-#include "tamis/ops/entmax_attention/selection.h"
 #include "tamis/ops/registration.h"
 #include "tamis/ops/rows.h"
 #include "tamis/ops/scratch.h"
+#include "tamis/ops/selection/selection.h"
 
 namespace tamis::ops {
 using at::Tensor;
 
-std::tuple<Tensor, Tensor> selection_cpu(const SelectionKernels& kernels, const Tensor& q, const Tensor& k,
-                                         const Tensor& v, const Selection& selection) {
+std::tuple<Tensor, Tensor> selection_cpu(const SelectionKernels& kernels, const Selection& selection, const Tensor& q,
+                                         const Tensor& k, const Tensor& v) {
   const AttentionProblem problem(q, k, v, selection.range());
   const Tensor out = at::empty({problem.B, problem.T_q, problem.H, problem.V}, v.options());
   const Tensor statistics = at::empty({problem.B, problem.H, problem.T_q, 2}, v.options().dtype(at::kFloat));
@@ -51,9 +51,9 @@ void selection_token(void (*forward)(const kernels::SelectionForward&), const At
                kernels::selection_forward_scratch(token.count, token.key_dim, token.value_dim, block))});
 }
 
-std::tuple<Tensor, Tensor, Tensor> selection_backward_cpu(const SelectionKernels& kernels, const Tensor& grad_in,
-                                                          const Tensor& statistics, const Tensor& q, const Tensor& k,
-                                                          const Tensor& v, const Selection& selection) {
+std::tuple<Tensor, Tensor, Tensor> selection_backward_cpu(const SelectionKernels& kernels, const Selection& selection,
+                                                          const Tensor& grad_in, const Tensor& statistics,
+                                                          const Tensor& q, const Tensor& k, const Tensor& v) {
   const AttentionProblem problem(q, k, v, selection.range());
   const Tensor grad = with_adjacent_rows(grad_in);
   const Tensor dq = empty_contiguous_like(q), dk = empty_contiguous_like(k), dv = empty_contiguous_like(v);

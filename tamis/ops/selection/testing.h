@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "tamis/ops/attention.h"
-#include "tamis/ops/entmax_attention/entmax_attention.h"
-#include "tamis/ops/entmax_attention/selection.h"
+#include "tamis/ops/selection/selection.h"
 #include "tamis/ops/testing.h"
 
 namespace tamis::ops::testing {
@@ -39,7 +38,7 @@ inline Tensors normal_inputs(const SelectionShape& shape, uint64_t seed, at::Sca
 /// (alpha - 1) z - tau of every pair in float64, -infinity for pairs that do not see each other.
 template <typename Options>
 at::Tensor exact_excess(const Tensors& in, const Options& options) {
-  const Selection selection(options, in[0].size(3));
+  const Selection selection = selection_of(options, in[0].size(3));
   const at::Tensor q = in[0].to(at::kDouble), k = in[1].to(at::kDouble);
   const at::Tensor z = at::einsum("bihd,bjhd->bhij", {q, k}) * selection.scale;
   const at::Tensor visible = visible_pairs(q.size(1), k.size(1), selection.range(), q.device()).expand_as(z);
@@ -255,7 +254,7 @@ TYPED_TEST_P(SelectionTest, LastQueriesAreTheEndOfTheFullResult) {
     for (const int64_t end : {300, 170}) {
       for (const int64_t queries : {1, 16, 37, 169}) {
         const at::Tensor found = TypeParam::fused(in[0].slice(1, end - queries, end), in[1].slice(1, 0, end),
-                                                  in[2].slice(1, 0, end), {.strict = strict, .key_start = 12'345});
+                                                  in[2].slice(1, 0, end), {.strict = strict});
         EXPECT_LE(largest(found - full.slice(1, end - queries, end)), 1e-5 * largest(full));
       }
     }
@@ -379,7 +378,7 @@ TYPED_TEST_P(SelectionTest, OutputsDoNotDependOnWhatMemoryHeld) {
 
 TYPED_TEST_P(SelectionTest, MemoryGrowsLinearlyWithTheSequence) {
   struct Case {
-    int64_t T, H;  // heads enough that the backward pass cuts both lengths into the same number of stretches
+    int64_t T, H;  // enough heads that the backward pass cuts both lengths into the same number of chunks
     double spread;
   };
   for (const Case& c : {Case{4096, 2, 1.0}, Case{1024, 8, 0.0}}) {  // a few keys of each query, and all of them
@@ -423,7 +422,6 @@ TYPED_TEST_P(SelectionTest, BadArgumentsAreNamed) {
   expect_option_error({.alpha = 0.99}, "alpha must be between 1 (softmax) and 2 (sparsemax), but is 0.99");
   expect_option_error({.alpha = 2.01}, "alpha must be between 1 (softmax) and 2 (sparsemax), but is 2.01");
   expect_option_error({.alpha = std::nan("")}, "alpha must be between 1 (softmax) and 2 (sparsemax), but is nan");
-  expect_option_error({.key_start = -1}, "key_start must not be negative");
   expect_option_error({.document = at::zeros({2, 5}, at::kLong)}, "document must have the shape [2, 6]");
   expect_option_error({.document = at::zeros({2, 6})}, "document must hold integers");
 }

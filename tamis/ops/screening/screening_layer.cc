@@ -1,4 +1,4 @@
-#include "tamis/ops/screening/screening_tiles.h"
+#include "tamis/ops/screening/screening_layer.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -15,7 +15,7 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// The arguments that are no tensors, kept for the backward pass.
+/// Arguments other than tensors, kept for the backward pass.
 struct Arguments : torch::CustomClassHolder {
   Arguments(const ProjectionLayout& l, const ScreeningOptions& o) : layout(l), options(o) {
     options.gate.reset();
@@ -34,14 +34,14 @@ int64_t width_of(const ProjectionLayout& layout) {
 }
 
 void check_matrix(const char* name, const Tensor& matrix, const Tensor& x, int64_t rows, int64_t columns) {
-  TORCH_CHECK_VALUE(matrix.sizes() == at::IntArrayRef({rows, columns}), "screening_tiles: ", name,
+  TORCH_CHECK_VALUE(matrix.sizes() == at::IntArrayRef({rows, columns}), "screening_layer: ", name,
                     " must have the shape [", rows, ", ", columns, "], but has ", matrix.sizes());
-  TORCH_CHECK_VALUE(matrix.scalar_type() == x.scalar_type() && matrix.device() == x.device(), "screening_tiles: ", name,
+  TORCH_CHECK_VALUE(matrix.scalar_type() == x.scalar_type() && matrix.device() == x.device(), "screening_layer: ", name,
                     " must have the dtype and device of x, ", x.scalar_type(), " on ", x.device(), ", but has ",
                     matrix.scalar_type(), " on ", matrix.device());
 }
 
-struct ScreeningTiles : torch::autograd::Function<ScreeningTiles> {
+struct ScreeningLayer : torch::autograd::Function<ScreeningLayer> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& projection, const Tensor& output,
                         const Tensor& s_w, const Tensor& s_r, const ProjectionLayout& layout,
                         const ScreeningOptions& options, Keep keep) {
@@ -69,7 +69,7 @@ struct ScreeningTiles : torch::autograd::Function<ScreeningTiles> {
     Tensor dprojected;
     {
       const Tensor projected = saved[5].defined() ? saved[5] : ops::linear(x, projection);
-      const Tensor u = linear_input_gradient(dy, output);  // du, which u itself overwrites where it is wanted
+      const Tensor u = linear_input_gradient(dy, output);  // du, overwritten by u if that is wanted
       const Tensor u_BTHV = u.unflatten(-1, {layout.heads, layout.value_dim});
       dprojected = at::empty_like(projected);
       std::tie(gradients[3], gradients[4]) =
@@ -77,8 +77,15 @@ struct ScreeningTiles : torch::autograd::Function<ScreeningTiles> {
                                   split_projections(dprojected, layout), wanted(2) ? u_BTHV : Tensor());
       if (wanted(2)) gradients[2] = linear_weight_gradient(dy, u);
     }
-    if (wanted(1)) gradients[1] = linear_weight_gradient(dprojected, x);
-    if (wanted(0)) gradients[0] = linear_input_gradient(dprojected, projection);
+    if (wanted(0) && wanted(1)) {
+      const auto [dx, dw] = linear_gradients(dprojected, x, projection);
+      gradients[0] = dx;
+      gradients[1] = dw;
+    } else if (wanted(1)) {
+      gradients[1] = linear_weight_gradient(dprojected, x);
+    } else if (wanted(0)) {
+      gradients[0] = linear_input_gradient(dprojected, projection);
+    }
     return gradients;
   }
 };
@@ -101,14 +108,14 @@ ScreeningProjections split_projections(const Tensor& projected_BTW, const Projec
   return result;
 }
 
-Tensor screening_tiles(const Tensor& x_BTD, const TileWeights& weights, const ProjectionLayout& layout,
+Tensor screening_layer(const Tensor& x_BTD, const ScreeningWeights& weights, const ProjectionLayout& layout,
                        const ScreeningOptions& options, Keep keep) {
-  TORCH_CHECK_VALUE(x_BTD.dim() == 3, "screening_tiles: x must have the shape [B, T, D], but has ", x_BTD.sizes());
+  TORCH_CHECK_VALUE(x_BTD.dim() == 3, "screening_layer: x must have the shape [B, T, D], but has ", x_BTD.sizes());
   check_matrix("projection", weights.projection, x_BTD, width_of(layout), x_BTD.size(2));
-  TORCH_CHECK_VALUE(weights.output.dim() == 2, "screening_tiles: output must have the shape [E, H V], but has ",
+  TORCH_CHECK_VALUE(weights.output.dim() == 2, "screening_layer: output must have the shape [E, H V], but has ",
                     weights.output.sizes());
   check_matrix("output", weights.output, x_BTD, weights.output.size(0), layout.heads * layout.value_dim);
-  return ScreeningTiles::apply(x_BTD, weights.projection, weights.output, weights.s_w, weights.s_r, layout, options,
+  return ScreeningLayer::apply(x_BTD, weights.projection, weights.output, weights.s_w, weights.s_r, layout, options,
                                keep);
 }
 

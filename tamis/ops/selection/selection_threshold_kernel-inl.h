@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <type_traits>
 
-#if defined(TAMIS_KERNELS_ENTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TAMIS_KERNELS_ENTMAX_INL_H_
-#undef TAMIS_KERNELS_ENTMAX_INL_H_
+#if defined(TAMIS_OPS_SELECTION_SELECTION_THRESHOLD_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TAMIS_OPS_SELECTION_SELECTION_THRESHOLD_KERNEL_INL_H_
+#undef TAMIS_OPS_SELECTION_SELECTION_THRESHOLD_KERNEL_INL_H_
 #else
-#define TAMIS_KERNELS_ENTMAX_INL_H_
+#define TAMIS_OPS_SELECTION_SELECTION_THRESHOLD_KERNEL_INL_H_
 #endif
 
 #include "hwy/contrib/math/math-inl.h"
@@ -28,7 +28,7 @@ struct Entmax {
   enum class Weights { kExponential, kPower, kSquare, kLinear };  // alpha 1, others, 1.5, 2
 
   double alpha;
-  double exponent;     // e; alpha 1: without meaning
+  double exponent;     // e; not used at alpha 1
   double score_scale;  // x = score_scale z: alpha - 1, and 1 at alpha 1
   Weights weights;
 
@@ -50,7 +50,7 @@ struct Entmax {
 template <class D>
 using IsWide = std::bool_constant<sizeof(hn::TFromD<D>) == 8>;
 
-/// y of the scores at `score`, as every decision sees it: rounded to float32.
+/// y of the scores at `score`, rounded to float32 as in every comparison.
 template <class D>
 HWY_INLINE hn::Vec<D> RelativeScores(D d, const float* score, float largest) {
   const hn::Rebind<float, D> narrow;
@@ -62,7 +62,7 @@ HWY_INLINE hn::Vec<D> RelativeScores(D d, const float* score, float largest) {
   }
 }
 
-/// u^e and u^(e - 1), both 0 where u <= 0. A NaN stays one.
+/// u^e and u^(e - 1), both 0 where u <= 0. A NaN stays NaN.
 template <Entmax::Weights kWeights, class D, class V>
 HWY_INLINE void Powers(D d, const Entmax& entmax, V u, V& weight, V& slope) {
   const auto selected = hn::Not(hn::Le(u, hn::Zero(d)));
@@ -73,7 +73,7 @@ HWY_INLINE void Powers(D d, const Entmax& entmax, V u, V& weight, V& slope) {
     weight = hn::Mul(u, u);
     slope = u;
   } else {
-    // u <= 1 but for rounding, and then it is within an ulp of 1.
+    // u <= 1 up to rounding, by at most an ulp.
     const auto exponent = hn::Set(d, static_cast<hn::TFromD<D>>(entmax.exponent));
     const auto logarithm = hn::Min(hn::Log(d, hn::IfThenElse(selected, u, hn::Set(d, hn::TFromD<D>{1}))), hn::Zero(d));
     weight = hn::IfThenElse(hn::IsNaN(u), u, ExpOfNonPositive(d, hn::Mul(exponent, logarithm)));
@@ -83,7 +83,7 @@ HWY_INLINE void Powers(D d, const Entmax& entmax, V u, V& weight, V& slope) {
   slope = hn::IfThenElseZero(selected, slope);
 }
 
-/// Scores of one query. Behind the last one stand kLanes times -infinity (PadScores), which weigh nothing.
+/// Scores of one query, followed by kLanes times -infinity (PadScores), whose weights are 0.
 struct ScoreList {
   const float* score;
   int64_t count;
@@ -118,8 +118,8 @@ HWY_INLINE PowerSums SumOfPowers(D d, const Entmax& entmax, const ScoreList& lis
   return {hn::GetLane(hn::SumOfLanes(d, weights)), hn::GetLane(hn::SumOfLanes(d, slopes))};
 }
 
-/// How far Newton's method moves tau. It is applied to h(tau) = (sum u^e)^(1/e) - 1, the norm of a convex function and
-/// so convex, and nearly a line: from the left of the root the steps stay left of it and end in a few.
+/// One step of Newton's method for tau. It is applied to h(tau) = (sum u^e)^(1/e) - 1, which is convex (the norm of
+/// convex functions) and nearly a line: steps from the left of the root stay left of it, and a few suffice.
 template <Entmax::Weights kWeights>
 HWY_INLINE double NewtonStep(const Entmax& entmax, const PowerSums& sums) {
   if constexpr (kWeights == Entmax::Weights::kLinear) return (sums.weights - 1) / sums.slopes;
@@ -132,7 +132,7 @@ HWY_INLINE double NewtonStep(const Entmax& entmax, const PowerSums& sums) {
 template <Entmax::Weights kWeights, class D>
 HWY_INLINE double Newton(D d, const Entmax& entmax, const ScoreList& list, float largest, double tau,
                          double tolerance) {
-  constexpr int kMostSteps = 60;  // never seen beyond 12; a NaN takes them all
+  constexpr int kMostSteps = 60;  // at most 12 were seen; a NaN takes all
   for (int step = 0; step < kMostSteps; ++step) {
     const double move = NewtonStep<kWeights>(entmax, SumOfPowers<kWeights>(d, entmax, list, largest, tau));
     tau += move;
@@ -141,7 +141,7 @@ HWY_INLINE double Newton(D d, const Entmax& entmax, const ScoreList& list, float
   return tau;
 }
 
-/// log sum exp(y): what `threshold` is at alpha 1.
+/// log sum exp(y), the threshold at alpha 1.
 HWY_INLINE double LogSumOfExponentials(const ScoreList& list, float largest) {
   const WideTag d;
   auto sum = hn::Zero(d);
@@ -153,8 +153,8 @@ HWY_INLINE double LogSumOfExponentials(const ScoreList& list, float largest) {
 
 enum class Precision { kRough, kFull };
 
-/// tau from a start on its left. Rough: to a few hundredths, from the left, up to RoughError. Full: as exact as the
-/// scores, sums in float64.
+/// tau from a start on its left. Rough: to a few hundredths, on its left up to RoughError. Full: as precise as the
+/// scores, with sums in float64.
 template <Entmax::Weights kWeights>
 HWY_NOINLINE double SolveThreshold(const Entmax& entmax, const ScoreList& list, float largest, double start,
                                    Precision precision) {
@@ -179,7 +179,7 @@ HWY_INLINE double Threshold(const Entmax& entmax, const ScoreList& list, float l
   return 0;
 }
 
-/// More than rounding can have moved a rough threshold, or a score relative to the largest one.
+/// An upper bound of the rounding error of a rough threshold and of a score relative to the largest one.
 HWY_INLINE float RoughError(const Entmax& entmax, float largest) {
   return static_cast<float>(2e-6 * (1 + entmax.exponent)) + 5e-7f * std::abs(largest);
 }

@@ -1,33 +1,33 @@
 // Attention over selected keys, forward and backward but for the weights, which a mechanism gives. Included once per
 // instruction set.
 
-#if defined(TAMIS_KERNELS_SELECTION_PASSES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TAMIS_KERNELS_SELECTION_PASSES_INL_H_
-#undef TAMIS_KERNELS_SELECTION_PASSES_INL_H_
+#if defined(TAMIS_OPS_SELECTION_SELECTION_PASSES_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TAMIS_OPS_SELECTION_SELECTION_PASSES_KERNEL_INL_H_
+#undef TAMIS_OPS_SELECTION_SELECTION_PASSES_KERNEL_INL_H_
 #else
-#define TAMIS_KERNELS_SELECTION_PASSES_INL_H_
+#define TAMIS_OPS_SELECTION_SELECTION_PASSES_KERNEL_INL_H_
 #endif
 
 #include "hwy/highway.h"
 #include "tamis/kernels/attention-inl.h"
-#include "tamis/kernels/selection-inl.h"
+#include "tamis/ops/selection/selection_kernel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Entries of a tile from which on products of whole matrices cost less than pair after pair.
+/// Entries of a tile from which on products of whole matrices cost less than single pairs.
 inline constexpr int64_t kDenseTile = kKeyTile * kQueryBlock / 4;
 
-/// sum += factor * row over the entries that a lane's list holds of a tile.
+/// sum += factor * row over the entries of a lane in a tile.
 HWY_INLINE void AddEntries(const KeyLists& lists, const float* factors, const TileEntries& entries, int64_t lane,
                            const float* rows, int64_t width, float* sum) {
   const int64_t first = entries.first[lane], count = entries.last[lane] - first, at = lane * lists.stride + first;
   if (count > 0) AddRows(factors + at, lists.position + at, count, rows, width, sum);
 }
 
-/// Answers the queries of a block. Mechanism::Weights(statistics, score, count, weight) turns a list of selected scores
-/// into weights, perhaps in place, and returns how many of them are not 0 for being far behind.
+/// Computes the results of a block. Mechanism::Weights(statistics, score, count, weight) computes the weights of a list
+/// of selected scores, possibly in place, and returns how many come before the first that underflows to 0.
 template <class Mechanism>
 HWY_INLINE void SelectionForwardPass(const Mechanism& mechanism, const SelectionForward& work) {
   const QueryBlock& block = work.block;
@@ -49,7 +49,7 @@ HWY_INLINE void SelectionForwardPass(const Mechanism& mechanism, const Selection
   LoadBlock(work.q, row, block.count, factor, q);
 
   Candidates candidates(entmax, lists, block.count);
-  NoteTiles(packed, work.visibility, block, q, scores, candidates.bounds, lists,
+  ListTiles(packed, work.visibility, block, q, scores, candidates.bounds, lists,
             [&]() HWY_ATTR { candidates.Tighten(block.count); });
   for (int64_t lane = 0; lane < block.count; ++lane) {
     const SelectionStatistics statistics = candidates.Finish(lane);
@@ -87,7 +87,7 @@ HWY_INLINE void WeightGradients(const KeyLists& lists, const TileEntries& entrie
   }
 }
 
-/// dk and dv of a tile that the lists hold much of: entries spread out over the whole tile, zeros elsewhere.
+/// dk and dv of a tile with many entries: products of whole matrices, zero for the other pairs.
 HWY_INLINE void AddDenseKeyGradients(const KeyLists& lists, const TileEntries& entries, int64_t queries,
                                      int64_t end_key, const BlockRows& q, const BlockRows& grad, float* weights,
                                      float* dk, float* dv) {
@@ -122,8 +122,8 @@ HWY_INLINE void AddKeyGradients(const KeyLists& lists, const TileEntries& entrie
   }
 }
 
-/// Gradients from the queries of a block. Mechanism::Gradients(statistics, score, weight, count, gradient) turns the
-/// gradients of a list's weights into those of its scores; it may overwrite `score`.
+/// Gradients from the queries of a block. Mechanism::Gradients(statistics, score, weight, count, gradient) replaces the
+/// gradients of a list's weights by those of its scores; it may overwrite `score`.
 template <class Mechanism>
 HWY_INLINE void SelectionBackwardOfBlock(const Mechanism& mechanism, const SelectionBackward& work,
                                          const QueryBlock& block) {
@@ -145,12 +145,12 @@ HWY_INLINE void SelectionBackwardOfBlock(const Mechanism& mechanism, const Selec
   std::fill_n(factor, kQueryBlock, static_cast<float>(entmax.score_scale * work.scale));
   LoadBlock(work.q, row, block.count, factor, q);
   LoadBlock(work.grad, row, block.count, nullptr, grad);
-  Bounds bounds;
+  Thresholds bounds;
   for (int64_t lane = 0; lane < block.count; ++lane) {
     bounds.offset[lane] = work.statistics[row + lane].largest;
     bounds.bound[lane] = entmax.bound(work.statistics[row + lane].threshold);
   }
-  NoteTiles(packed, work.visibility, block, q, tiles, bounds, lists, [] {});
+  ListTiles(packed, work.visibility, block, q, tiles, bounds, lists, [] {});
   for (int64_t lane = 0; lane < block.count; ++lane) {
     float* score = lists.score + lane * stride;
     PadScores(score, lists.count[lane]);

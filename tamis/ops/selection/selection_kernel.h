@@ -5,20 +5,20 @@
 
 #include "tamis/kernels/attention.h"
 
-// What the kernels of attentions that select their keys by the threshold of alpha-entmax share (entmax attention,
+// Shared by the kernels of attentions that select their keys by the threshold of alpha-entmax (entmax attention,
 // Sieve): one head on raw pointers, no torch, no allocation, no threads.
 
 namespace tamis::kernels {
 
-/// How a query selected: the keys with (alpha - 1) z - largest > threshold. Both passes decide by the same bits.
+/// The selection of a query: the keys with (alpha - 1) z - largest > threshold. Both passes compare the same bits.
 struct SelectionStatistics {
-  float largest;    // max_j (alpha - 1) z_j; 0 where the query sees nothing
+  float largest;    // max_j (alpha - 1) z_j; 0 if the query sees no key
   float threshold;  // tau - largest, in [-1, 0); alpha 1: log sum_j exp(z_j - largest), and every key is selected
 };
 
 /// A list of keys for each query of a block holds at most `keys` of them.
 constexpr int64_t selection_list(int64_t keys) {
-  return whole_tiles(keys) + kLanes;  // behind the last key one vector of padding; the lists begin in different sets
+  return whole_tiles(keys) + kLanes;  // and a vector of padding; lists begin in different cache sets
 }
 
 struct SelectionForward {
@@ -34,7 +34,7 @@ struct SelectionForward {
   float* scratch = nullptr;                   // selection_forward_scratch(...) numbers
 };
 
-/// Lists take most of it, and of a list only what it really holds is touched.
+/// Most of it is for lists, of which only the entries are touched.
 constexpr int64_t selection_forward_scratch(int64_t keys, int64_t key_dim, int64_t value_dim,
                                             const QueryBlock& block = {0, kQueryBlock}) {
   return query_scratch(key_dim) + kKeyTile * kQueryBlock + kQueryBlock * padded(value_dim) +

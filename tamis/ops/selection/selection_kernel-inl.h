@@ -1,27 +1,27 @@
 // Attention over the keys that the threshold of alpha-entmax selects: lists of keys, and both passes but for the
 // weights, which a mechanism gives. Included once per instruction set.
 
-#include "tamis/kernels/selection.h"
+#include "tamis/ops/selection/selection_kernel.h"
 
-#if defined(TAMIS_KERNELS_SELECTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TAMIS_KERNELS_SELECTION_INL_H_
-#undef TAMIS_KERNELS_SELECTION_INL_H_
+#if defined(TAMIS_OPS_SELECTION_SELECTION_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TAMIS_OPS_SELECTION_SELECTION_KERNEL_INL_H_
+#undef TAMIS_OPS_SELECTION_SELECTION_KERNEL_INL_H_
 #else
-#define TAMIS_KERNELS_SELECTION_INL_H_
+#define TAMIS_OPS_SELECTION_SELECTION_KERNEL_INL_H_
 #endif
 
 #include <bit>
 
 #include "hwy/highway.h"
 #include "tamis/kernels/attention-inl.h"
-#include "tamis/kernels/entmax-inl.h"
+#include "tamis/ops/selection/selection_threshold_kernel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// For each lane's query a list of keys, newest first: positions, scores, and what is made of them. A lane's numbers
-/// stand at lane * stride.
+/// For the query of each lane a list of keys, newest first: positions, scores, weights and gradients. The numbers of a
+/// lane begin at lane * stride.
 struct KeyLists {
   int32_t* position;
   float* score;
@@ -31,12 +31,12 @@ struct KeyLists {
   int64_t count[kQueryBlock] = {};
 };
 
-/// What decides on a pair: score - offset > bound, in float32. Lanes without a query select nothing.
-struct Bounds {
+/// A pair passes if score - offset > bound, in float32. Lanes without a query select nothing.
+struct Thresholds {
   HWY_ALIGN float offset[kQueryBlock];
   HWY_ALIGN float bound[kQueryBlock];
 
-  Bounds() {
+  Thresholds() {
     std::fill_n(offset, kQueryBlock, 0.0f);
     std::fill_n(bound, kQueryBlock, HUGE_VALF);
   }
@@ -49,12 +49,12 @@ HWY_INLINE uint64_t BitsOf(Mask mask) {
   return bits;
 }
 
-/// Notes the pairs of a tile that pass, the newest key first. A NaN passes: it shall show in the result.
-HWY_INLINE void NoteKeys(int64_t tile, const TilePart& part, int64_t queries, const float* HWY_RESTRICT scores,
-                         const Bounds& bounds, KeyLists& lists) {
+/// Records the pairs of a tile that pass, the newest key first. A NaN passes, so that it shows in the result.
+HWY_INLINE void ListKeys(int64_t tile, const TilePart& part, int64_t queries, const float* HWY_RESTRICT scores,
+                         const Thresholds& bounds, KeyLists& lists) {
   const LaneTag<float> d;
   const int64_t lanes = padded(queries);
-  const uint64_t with_query = ~uint64_t{0} >> (kQueryBlock - queries);  // of the others even a NaN has no list
+  const uint64_t with_query = ~uint64_t{0} >> (kQueryBlock - queries);  // other lanes have no list, even for a NaN
   int64_t end[kQueryBlock];                                             // of each lane's list
   for (int64_t lane = 0; lane < queries; ++lane) end[lane] = lane * lists.stride + lists.count[lane];
   for (int64_t row = part.end - 1; row >= part.begin; --row) {
@@ -74,7 +74,7 @@ HWY_INLINE void NoteKeys(int64_t tile, const TilePart& part, int64_t queries, co
   for (int64_t lane = 0; lane < queries; ++lane) lists.count[lane] = end[lane] - lane * lists.stride;
 }
 
-/// Leaves of a list the keys with score - offset > bound, in their order; returns how many. Scores are padded again.
+/// Keeps the keys of a list with score - offset > bound, in order; returns their number. Pads the scores again.
 inline HWY_NOINLINE int64_t KeepKeys(float* score, int32_t* position, int64_t count, float offset, float bound) {
   const LaneTag<float> d;
   const hn::RebindToSigned<LaneTag<float>> integers;
@@ -93,14 +93,14 @@ inline HWY_NOINLINE int64_t KeepKeys(float* score, int32_t* position, int64_t co
   return kept;
 }
 
-/// Candidates of a block's queries while tiles of keys come in. tau of the keys so far is at most tau of all keys, so
-/// what it rejects stays rejected.
+/// Candidate keys of the queries of a block while tiles of keys are added. tau of some keys is at most tau of all keys,
+/// so a key that it rejects stays rejected.
 struct Candidates {
-  static constexpr int64_t kLeast = 48;  // keys of a list that are not worth a look at it
+  static constexpr int64_t kLeast = 48;  // keys; shorter lists are not tightened
 
   Entmax entmax;
   KeyLists& lists;
-  Bounds bounds;
+  Thresholds bounds;
   int64_t limit[kQueryBlock];
 
   Candidates(const Entmax& entmax_in, KeyLists& lists_in, int64_t queries) : entmax(entmax_in), lists(lists_in) {
@@ -108,17 +108,17 @@ struct Candidates {
     std::fill_n(limit, kQueryBlock, entmax.selects_all() ? INT64_MAX : kLeast);
   }
 
-  /// Drops what the keys so far reject from lists that have doubled.
+  /// Removes the keys that tau of the keys so far rejects from lists that have doubled.
   HWY_INLINE void Tighten(int64_t queries) {
     for (int64_t lane = 0; lane < queries; ++lane) {
       if (lists.count[lane] > limit[lane]) TightenLane(lane);
     }
   }
 
-  /// Leaves exactly the selected keys in a list.
+  /// Reduces a list to exactly the selected keys.
   HWY_INLINE SelectionStatistics Finish(int64_t lane) {
     if (lists.count[lane] == 0) return {0, 0};
-    if (entmax.weights == Entmax::Weights::kPower) TightenLane(lane);  // its powers in float64 are dear
+    if (entmax.weights == Entmax::Weights::kPower) TightenLane(lane);  // powers in float64 are expensive
     const int64_t count = lists.count[lane];
     float* score = lists.score + lane * lists.stride;
     PadScores(score, count);
@@ -147,10 +147,10 @@ struct Candidates {
   }
 };
 
-/// A block's queries against the tiles of keys, the newest first; `tile_done()` after each. Scores are (alpha - 1) z.
+/// Lists the keys of a block, tile by tile from the newest; calls tile_done() after each. Scores are (alpha - 1) z.
 template <class TileDone>
-HWY_INLINE void NoteTiles(const PackedKeys& packed, const Visibility& visibility, const QueryBlock& block,
-                          const BlockRows& q, float* scores, const Bounds& bounds, KeyLists& lists,
+HWY_INLINE void ListTiles(const PackedKeys& packed, const Visibility& visibility, const QueryBlock& block,
+                          const BlockRows& q, float* scores, const Thresholds& bounds, KeyLists& lists,
                           const TileDone& tile_done) {
   HWY_ALIGN float document_of_lane[kQueryBlock];
   const float* document = LaneDocuments(visibility, block, document_of_lane);
@@ -160,12 +160,12 @@ HWY_INLINE void NoteTiles(const PackedKeys& packed, const Visibility& visibility
     const TilePart part = VisiblePart(visibility, block, first_key, end_key, tile);
     ScoreTile(packed.key(tile), padded(packed.key_dim), part, q, block.count, scores);
     if (!part.whole) HidePairs(visibility, block, tile, part, document, -HUGE_VALF, scores);
-    NoteKeys(tile, part, block.count, scores, bounds, lists);
+    ListKeys(tile, part, block.count, scores, bounds, lists);
     tile_done();
   }
 }
 
-/// What the lists hold of one tile of keys: entries [first, last) of each lane's.
+/// The entries of the lists in one tile of keys: [first, last) of each lane.
 struct TileEntries {
   int64_t tile;
   int64_t count;
@@ -173,8 +173,8 @@ struct TileEntries {
   int64_t last[kQueryBlock];
 };
 
-/// Calls work(entries) for every tile of which a list holds something, the newest first: one tile's rows are in the
-/// caches for all queries.
+/// Calls work(entries) for every tile with an entry in some list, the newest first, so that the rows of a tile are in
+/// the caches for all queries.
 template <class Work>
 HWY_INLINE void ForEachTile(const KeyLists& lists, int64_t queries, int64_t end_key, const Work& work) {
   TileEntries entries;
