@@ -1,5 +1,5 @@
 # One CMake target per layer: tamis_<layer>, its tests tamis_<layer>_test and its micro-benchmarks tamis_<layer>_bench.
-# Files are found by their names: *_test.cc, *_bench.cc, *_kernel.cc and options.cc (no torch) and the rest.
+# Files are found by their names: *_test.cc, *_bench.cc, *_kernel.cc (no torch) and the rest.
 
 # Compiles the sources of a target in batches: LibTorch's headers cost seconds in every file, and most of a build.
 # An operator's own file, its test and its benchmark (tamis/ops/<name>/<name>*.cc) stay alone, and so do the sources
@@ -37,7 +37,7 @@ function(tamis_find_sources layer)
   list(FILTER benches INCLUDE REGEX "_bench\\.cc$")
   list(FILTER kernels INCLUDE REGEX "_kernel\\.cc$")
   set(sources ${all})
-  list(FILTER sources EXCLUDE REGEX "_(test|bench|kernel)\\.cc$|/tamis/[a-z_]+/options\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_(test|bench|kernel)\\.cc$")
   set(layer_sources ${sources} PARENT_SCOPE)
   set(layer_kernels ${kernels} PARENT_SCOPE)
   set(layer_tests ${tests} PARENT_SCOPE)
@@ -85,8 +85,8 @@ function(tamis_layer layer)
   endif()
 endfunction()
 
-# The team of threads that serves OpenMP's parallel regions. Objects, not an archive: nobody but the libraries that the
-# program opens later calls these functions, and the program has to export them.
+# The team of threads that serves OpenMP's parallel regions. Objects, not an archive: most of these functions are called
+# only by the libraries that a program is linked with, and the program has to export them.
 function(tamis_threads_layer layer)
   tamis_find_sources(${layer})
   find_package(Threads REQUIRED)
@@ -115,14 +115,6 @@ function(tamis_kernel_layer layer)
   tamis_add_tests(${layer})
 endfunction()
 
-# What a caller may choose, without torch: the options.cc of every layer.
-function(tamis_options_layer layer)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;LINK")
-  list(TRANSFORM arg_USES PREPEND tamis_)
-  file(GLOB layer_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tamis/*/options.cc)
-  tamis_static_layer(${layer} ${arg_USES} ${arg_LINK})
-endfunction()
-
 # The operators, as the one shared library that PyTorch loads too.
 function(tamis_operator_layer layer)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;LINK")
@@ -146,53 +138,18 @@ function(tamis_operator_layer layer)
   endforeach()
 endfunction()
 
-# The name of the function that program and library share: with a digest of the headers that describe its argument.
-function(tamis_run_name variable)
-  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tamis/*/options.h)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${headers})
-  set(digests "")
-  foreach(header ${headers})
-    file(SHA256 ${header} digest)
-    string(APPEND digests ${digest})
-  endforeach()
-  string(SHA256 digest "${digests}")
-  string(SUBSTRING ${digest} 0 12 digest)
-  set(${variable} tamis_run_${digest} PARENT_SCOPE)
-endfunction()
-
-# Layers whose tests are tests/*_test.py, which run the program.
-function(tamis_expect_no_tests layer)
-  if(layer_tests OR layer_benches)
-    message(FATAL_ERROR "${layer} is tested by tests/*_test.py; move ${layer_tests} ${layer_benches}")
-  endif()
-endfunction()
-
-# The work of the commands, as a shared library: the program opens it when a command runs.
-function(tamis_commands_layer layer)
+# The program: main.cc and one file per command. Its tests are tests/*_test.py, which run it.
+function(tamis_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;LINK")
   list(TRANSFORM arg_USES PREPEND tamis_)
-  tamis_find_sources(${layer})
-  tamis_expect_no_tests(${layer})
-  tamis_run_name(run)
-  add_library(tamis_${layer} SHARED ${layer_sources})
-  target_compile_definitions(tamis_${layer} PRIVATE TAMIS_RUN=${run})
-  target_link_libraries(tamis_${layer} PRIVATE tamis_flags ${arg_USES} ${arg_LINK})
-  tamis_in_batches(tamis_${layer})
-  tamis_uses_torch(tamis_${layer})
-endfunction()
-
-# The command line, without torch: main.cc and one file per command. OPENS: the library beside the program.
-function(tamis_program name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "OPENS" "USES;LINK")
-  list(TRANSFORM arg_USES PREPEND tamis_)
   tamis_find_sources(cli)
-  tamis_expect_no_tests(cli)
-  tamis_run_name(run)
+  if(layer_tests OR layer_benches)
+    message(FATAL_ERROR "cli is tested by tests/*_test.py; move ${layer_tests} ${layer_benches}")
+  endif()
   add_executable(${name} ${layer_sources})
-  target_link_libraries(${name} PRIVATE tamis_flags ${arg_USES} ${arg_LINK} ${CMAKE_DL_LIBS})
+  target_link_libraries(${name} PRIVATE tamis_flags ${arg_USES} ${arg_LINK})
   tamis_in_batches(${name})
-  add_dependencies(${name} tamis_${arg_OPENS})
-  target_compile_definitions(${name} PRIVATE TAMIS_LIBRARY="$<TARGET_FILE_NAME:tamis_${arg_OPENS}>" TAMIS_RUN=${run})
+  tamis_uses_torch(${name})
 endfunction()
 
 # tests/*_test.cc cross layers or drive the program itself. Named as their files: a layer's own test has the layer's name.

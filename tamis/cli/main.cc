@@ -17,6 +17,7 @@
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
 #include "tamis/cli/help.h"
+#include "tamis/nn/tensor_memory.h"
 
 namespace {
 
@@ -88,8 +89,8 @@ int refuse(const std::string& text, tamis::ExitCode code) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  tamis::protect_process();
   try {
+    tamis::nn::keep_tensor_memory();
     run(argc, argv);
     return 0;
   } catch (const tamis::Error& error) {

@@ -22,7 +22,8 @@ namespace tamis::shootout {
 ///
 /// and of final jobs flops_per_token and state_bytes, by length, and tasks, {task: by_length of eval::to_json}.
 ///
-/// Throws what train() throws, but for kDiverged; kInterrupt and kTerminate also when `signals` came while it measured.
+/// Throws what train() throws, but for kDiverged; kHangup, kInterrupt and kTerminate also when a signal was received
+/// while it measured.
 nlohmann::json run_job(const ShootoutRecipe& recipe, const Job& job, at::Device device, std::FILE* messages,
                        const train::StopSignals& signals);
 
@@ -30,7 +31,7 @@ nlohmann::json run_job(const ShootoutRecipe& recipe, const Job& job, at::Device 
 /// it is another recipe's, or of other texts.
 std::optional<nlohmann::json> finished(const ShootoutRecipe& recipe, const Job& job);
 
-/// Throws kInterrupt or kTerminate when one of the signals came.
+/// Throws kHangup, kInterrupt or kTerminate when one of the signals was received.
 void stop_if_asked(const std::string& what, const train::StopSignals& signals);
 
 }  // namespace tamis::shootout

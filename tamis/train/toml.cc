@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "tamis/base/error.h"
-#include "tamis/base/files.h"
+#include "tamis/base/input.h"
 #include "tamis/base/names.h"
 #include "tamis/base/utf8.h"
 #include "tamis/train/options.h"
@@ -129,8 +129,8 @@ std::string TomlDocument::position(std::string path) const {
 
 TomlDocument read_toml(const std::filesystem::path& file) {
   TomlDocument document;
-  document.name = file.string();
-  const toml::table table = parse(read_file(file), document.name);
+  document.name = input_name(file);
+  const toml::table table = parse(read_input(file), document.name);
   document.values = to_json(table, "", document);
   return document;
 }

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <csignal>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -301,10 +300,8 @@ class Run {
 
   [[noreturn]] void stop(int signal) {
     progress_.clear();
-    const bool interrupted = signal == SIGINT;
-    fail(interrupted ? ExitCode::kInterrupt : ExitCode::kTerminate,
-         "{}: stopped by {} and saved after step {} of {}; the same command goes on", recipe_.run.dir,
-         interrupted ? "SIGINT" : "SIGTERM", state_.step, recipe_.train.steps);
+    fail(exit_code_of(signal), "{}: stopped by {} and saved after step {} of {}; the same command goes on",
+         recipe_.run.dir, name_of_signal(signal), state_.step, recipe_.train.steps);
   }
 
   json summary() const {
