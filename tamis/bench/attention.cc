@@ -28,15 +28,15 @@ using Inputs = std::vector<Tensor>;
 /// An operator with the options of the bench: inputs to result.
 using Operator = std::function<Tensor(const Inputs& in)>;
 
-/// What is measured under a name.
+/// An operator to measure, with its definition and its inputs.
 struct Candidate {
   std::string what;
   Operator fused, defined;
   std::function<Inputs(int64_t T, at::ScalarType dtype)> inputs;
-  double forward_flops = 0, backward_flops = 0;  // of a token at T tokens; 0: depends on the data
+  double forward_flops = 0, backward_flops = 0;  // per token, at T tokens; 0: depends on the data
 };
 
-/// q, k, v on N(0, 1); with a shift every logit is that much larger.
+/// q, k, v from N(0, 1); a shift is added to every logit.
 Inputs attention_inputs(const AttentionBench& bench, int64_t T, at::ScalarType dtype) {
   const auto random = [&] { return at::randn({1, T, bench.heads, bench.head_dim}); };
   Inputs in = {random(), random(), random()};
@@ -48,7 +48,7 @@ Inputs attention_inputs(const AttentionBench& bench, int64_t T, at::ScalarType d
   return in;
 }
 
-/// q, k half as wide as v; gates as in a trained xLSTM: little is written, much is kept.
+/// q, k half as wide as v; gates as in a trained xLSTM: input gates near 1/2, forget gates near 1.
 Inputs mlstm_inputs(const AttentionBench& bench, int64_t T, at::ScalarType dtype) {
   const int64_t H = std::max<int64_t>(1, bench.heads / 4), K = bench.head_dim, V = 2 * bench.head_dim;
   Inputs in = {at::randn({1, T, H, K}), at::randn({1, T, H, K}), at::randn({1, T, H, V})};
@@ -115,8 +115,8 @@ Inputs leaves(const Inputs& in) {
   return result;
 }
 
-/// Output and gradients on a short sequence, by the operator and by the definition. A key at its threshold
-/// may be selected by one and not by the other, which for Sieve matters: on these inputs none is.
+/// Compares output and gradients of the operator with its definition on a short sequence. Where a key lies at the
+/// threshold of Sieve, one of the two may select it and the other not; these inputs have no such key.
 double check_candidate(const AttentionBench& bench, const std::string& name, int64_t T, at::ScalarType dtype) {
   const Candidate checked = candidate(bench, name, T);
   const Inputs in = checked.inputs(T, dtype);
@@ -147,7 +147,7 @@ Work softmax_of_torch(const AttentionBench& bench, int64_t T, bool backward) {
   }};
 }
 
-/// All rows of one length and direction, measured by turns with the peer.
+/// All rows of one length and pass, in interleaved calls with the peer.
 std::vector<Row> contest(const AttentionBench& bench, Session& session, int64_t T, bool backward, int64_t threads,
                          const std::vector<std::vector<double>>& errors) {
   std::vector<Row> rows;
@@ -182,7 +182,7 @@ std::vector<Row> contest(const AttentionBench& bench, Session& session, int64_t 
           }});
     }
   }
-  const std::vector<Measurement> times = measure_in_turns(works, bench.measure);
+  const std::vector<Measurement> times = measure_interleaved(works, bench.measure);
   for (size_t i = 0; i < rows.size(); ++i) {
     rows[i].time = times[i];
     if (bench.peer && i > 0) rows[i].ratio = Ratio{times[i].median / times[0].median, "SDPA"};

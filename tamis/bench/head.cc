@@ -1,4 +1,4 @@
-// `tamis bench head`: vocabulary head and loss, beside the matrix products that it cannot do without.
+// `tamis bench head`: vocabulary head and loss, beside the matrix products that it consists of.
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ double check_head(const HeadBench& bench, at::ScalarType dtype) {
                operator_tolerance(dtype));
 }
 
-/// By at::mm, or as ops::linear multiplies where at::mm has no instructions for the dtype.
+/// By at::mm, or by ops::linear's own kernels where the processor has no instructions for this dtype.
 Work bare_products(const HeadInputs& in, bool with_gradients) {
   const Tensor x = in.x_TD.detach(), weight = in.weight_ND.detach();
   Tensor logits = at::empty({x.size(0), weight.size(0)}, x.options());
@@ -73,11 +73,11 @@ Work head_and_loss(const HeadInputs& in, bool with_gradients) {
   }};
 }
 
-/// The bare products, then the head, measured by turns.
+/// The bare products and the head, in interleaved calls.
 std::vector<Row> measure_head(const HeadBench& bench, at::ScalarType dtype, bool with_gradients, double error) {
   const HeadInputs in(bench, bench.tokens, dtype);
   const std::array works = {bare_products(in, with_gradients), head_and_loss(in, with_gradients)};
-  const std::vector<Measurement> times = measure_in_turns(works, bench.measure);
+  const std::vector<Measurement> times = measure_interleaved(works, bench.measure);
   const std::string what = with_gradients ? "loss and gradients" : "loss only";
   Row row{.what = "bare GEMMs, " + what, .dtype = dtype, .tokens = bench.tokens, .time = times[0]};
   row.tokens_per_call = static_cast<double>(bench.tokens);

@@ -23,7 +23,7 @@ namespace {
 
 using at::Tensor;
 
-/// Raw projections of one sequence and the gradient that comes back, of one dtype.
+/// Raw projections of one sequence and the gradient of the output, in one dtype.
 struct Projections {
   Tensor q, k, v, gate, du;
 
@@ -37,7 +37,7 @@ struct Projections {
   }
 };
 
-/// Learned scalars: what is visible and what is accepted.
+/// Learned scalars: windows and acceptance widths.
 struct Scalars {
   Tensor s_w, s_r;
 
@@ -57,7 +57,7 @@ std::vector<Tensor> gradients(const Tensor& out, const Projections& p, const Sca
   return torch::autograd::grad({out}, {p.q, p.k, p.v, p.gate, s.s_w, s.s_r}, {p.du.to(out.scalar_type())});
 }
 
-/// Output and gradients on a short sequence, by the operator and by the definition.
+/// Compares output and gradients of the operator with its definition on a short sequence.
 double check_screening(const OpsBench& bench, const Scalars& scalars, int64_t T, at::ScalarType dtype) {
   const Projections p(bench, T, dtype);
   Projections exact_p = p;
@@ -75,8 +75,8 @@ double check_screening(const OpsBench& bench, const Scalars& scalars, int64_t T,
                outcome(apply(ops::reference::screening, exact_p, scalars), exact_p), operator_tolerance(dtype));
 }
 
-/// FLOP of a pass, when this share of the visible keys is accepted: forward similarities and values; backward, for
-/// accepted keys only, the gradients of relevance, value, query and key.
+/// FLOP of a pass at this accepted share: forward, similarities of all visible keys and values of the accepted ones;
+/// backward, for accepted keys only, the gradients of relevance, value, query and key.
 double flops_of(const OpsBench& bench, const Scalars& scalars, int64_t T, double accepted, bool backward) {
   const Tensor width = scalars.s_w.detach().to(at::kDouble).exp() + 1;
   double keys = 0;
@@ -96,7 +96,7 @@ Work softmax_attention(const OpsBench& bench, int64_t T, bool backward) {
   }};
 }
 
-/// All rows of one length and direction, measured by turns with the peer.
+/// All rows of one length and pass, in interleaved calls with the peer.
 class Contest {
  public:
   Contest(const OpsBench& bench, int64_t T, bool backward, int64_t threads)
@@ -120,7 +120,7 @@ class Contest {
   }
 
   std::vector<Row> measured() {
-    const std::vector<Measurement> times = measure_in_turns(works_, bench_.measure);
+    const std::vector<Measurement> times = measure_interleaved(works_, bench_.measure);
     for (size_t i = 0; i < rows_.size(); ++i) {
       rows_[i].time = times[i];
       if (bench_.peer && i > 0) rows_[i].ratio = Ratio{times[i].median / times[0].median, "SDPA"};

@@ -13,14 +13,14 @@ struct MeasureOptions {
   double seconds = 2.0;  // of calls at least
 };
 
-/// How to measure what the machine can do at most.
+/// How to measure the machine's peaks.
 struct PeakOptions {
   int64_t matmul_size = 2048;                       // of the square matrices
   double seconds = 0.5;                             // of each measurement
   int64_t read_bytes = int64_t{256} * 1024 * 1024;  // many times the caches
 };
 
-/// What every bench takes.
+/// Options that every bench has.
 struct Options {
   std::vector<int64_t> threads = {0};  // numbers of threads, one after the other; 0: one per core
   std::vector<std::string> dtypes = {"float32", "bfloat16"};  // decoding: "int8" too
@@ -43,7 +43,7 @@ struct ModelBench : Options {
   int64_t vocab = 512;
   std::vector<std::string> windows;  // "initial" (default), "infinite"; of a checkpoint "trained", "expanded" (both)
   std::filesystem::path checkpoint;  // a trained Multiscreen instead of a fresh one; or a run directory
-  std::filesystem::path text;        // of a checkpoint: what it reads, again and again; default: random tokens
+  std::filesystem::path text;        // for a checkpoint: what it reads, repeated; default: random tokens
 };
 
 /// Model::hidden without gradients, one sequence.
@@ -51,7 +51,7 @@ struct ForwardBench : ModelBench {
   std::vector<int64_t> lengths = {4096, 16384};
 };
 
-/// Tokens one after the other, the likeliest each time, after a context of random tokens or of a text.
+/// Greedy decoding, token by token, after a context of random tokens or of a text.
 struct DecodeBench : ModelBench {
   std::vector<int64_t> depths = {0, 1024, 16384};  // tokens of the context
   std::vector<int64_t> batches = {1};              // sequences

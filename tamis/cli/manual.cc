@@ -10,7 +10,7 @@
 namespace tamis::cli {
 namespace {
 
-/// Text as troff takes it: no line begins a request, and hyphens are those that can be copied.
+/// The text for troff: no line begins a request, and hyphens can be copied.
 std::string escaped(std::string_view text) {
   std::string result;
   for (const char c : text) {
