@@ -90,7 +90,7 @@ def test_every_command_has_json():
         "inspect": one_document("inspect", "runs/tiny"),
         "report": one_document("report", "runs/tiny"),
         "data": one_document("data", "generate", "copy", "--count", 3, "--out", "copy.jsonl"),
-        "bench": one_document("bench", "head", "--quick"),
+        "bench": one_document("bench", "forward", "--quick"),
         "plan": one_document("shootout", "shootout.toml", "--plan"),
         "shootout": one_document("shootout", "shootout.toml"),
     }

@@ -9,7 +9,7 @@ import sys
 COMMANDS = (
     "train", "eval", "eval abc_digits", "eval mqrar", "eval loss", "score", "generate", "inspect", "report",
     "data", "data generate", "data generate passkey", "data generate niah_single_2", "data generate mqar",
-    "shootout", "help", "completion", "man", "bench", "bench train", "bench forward", "bench decode", "bench ops", "bench head",
+    "shootout", "help", "completion", "man", "bench", "bench train", "bench forward", "bench decode",
 )  # fmt: skip
 REFUSED = {
     "trian": 'did you mean "train"?',
@@ -50,8 +50,8 @@ REFUSED = {
     "data generate niah_single_2": "name one with --haystack FILE",
     "train recipe.toml --set lr": "expected key=value",
     "bench train --dtypes float33": 'did you mean "float32"?',
-    "bench head --dtypes int8": "int8 is a format of weights in decoding",
-    "bench ops --windows infinit": 'did you mean "infinite"?',
+    "bench forward --dtypes int8": "int8 is a format of weights in decoding",
+    "bench decode --windows infinit": 'did you mean "infinite"?',
     "bench forward --lengths 0": "whole numbers from 1",
 }
 

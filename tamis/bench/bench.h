@@ -13,8 +13,5 @@ namespace tamis::bench {
 Report run(const TrainBench& bench, std::FILE* messages);
 Report run(const ForwardBench& bench, std::FILE* messages);
 Report run(const DecodeBench& bench, std::FILE* messages);
-Report run(const OpsBench& bench, std::FILE* messages);
-Report run(const AttentionBench& bench, std::FILE* messages);
-Report run(const HeadBench& bench, std::FILE* messages);
 
 }  // namespace tamis::bench

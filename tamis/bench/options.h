@@ -58,42 +58,9 @@ struct DecodeBench : ModelBench {
   int64_t tokens = 128;                            // of a measured call
 };
 
-/// ops::screening alone, gated, B 1, on random vectors, beside torch's softmax attention.
-struct OpsBench : Options {
-  int64_t heads = 16;
-  int64_t key_dim = 16;
-  int64_t value_dim = 64;
-  std::vector<int64_t> lengths = {4096, 16384};
-  std::vector<std::string> windows = {"initial", "infinite"};
-  std::vector<double> survive = {0.02, 0.5};  // shares of the visible keys that are accepted, at most a half
-  bool peer = true;                           // measure softmax attention too
-};
-
-/// The attention operators and mLSTM alone, B 1, on random vectors, beside torch's softmax attention.
-struct AttentionBench : Options {
-  std::vector<std::string> operators = {"softmax", "window", "entmax", "stick_breaking", "sieve", "mlstm"};
-  int64_t heads = 16;  // mLSTM: a quarter of them, values twice as wide
-  int64_t head_dim = 64;
-  std::vector<int64_t> lengths = {4096};
-  int64_t window = 256;  // of "window"
-  double alpha = 1.5;    // of entmax and Sieve
-  double shift = 0.0;    // is added to every logit: at -8 stick-breaking looks at every key
-  bool peer = true;      // measure softmax attention of torch too
-};
-
-/// ops::linear_cross_entropy beside the bare matrix products.
-struct HeadBench : Options {
-  int64_t vocab = 50257;
-  int64_t tokens = 2048;
-  int64_t hidden = 256;
-};
-
 /// Throws ExitCode::kUsage on a dtype or a window that is not known, or that this bench does not have.
 void check_options(const TrainBench& bench);
 void check_options(const ForwardBench& bench);
 void check_options(const DecodeBench& bench);
-void check_options(const OpsBench& bench);
-void check_options(const AttentionBench& bench);
-void check_options(const HeadBench& bench);
 
 }  // namespace tamis::bench

@@ -50,11 +50,6 @@ class Subcommand : public std::enable_shared_from_this<Subcommand<Bench>> {
     app_.add_option(name, value, help)->type_name(file_or_directory);
   }
 
-  void add_flag_off(const std::string& name, bool& value, const std::string& help) {
-    app_.add_flag_callback(
-        name, [&value] { value = false; }, help);
-  }
-
   /// The options that all benches have; `example` ends the help.
   void finish(const std::string& example) {
     constexpr int64_t kMostThreads = 4096;
@@ -151,49 +146,6 @@ void add_decode_bench(CLI::App& app) {
       "tamis bench decode --checkpoint runs/demo --text book.txt --depths 1024,16384");
 }
 
-void add_ops_bench(CLI::App& app) {
-  const auto command = std::make_shared<Subcommand<bench::OpsBench>>(
-      app, "ops", "The screening operator alone, beside torch's softmax attention.");
-  bench::OpsBench& bench = command->bench;
-  command->add_number("--heads", bench.heads, 2, whole(1, 1 << 12), "Heads");
-  command->add_number("--key-dim", bench.key_dim, bench.key_dim, whole(2, 1 << 12), "Width of queries and keys");
-  command->add_number("--value-dim", bench.value_dim, bench.value_dim, whole(1, 1 << 12), "Width of values");
-  command->add_numbers("--lengths", bench.lengths, {48}, whole(1), "Tokens, separated by commas");
-  add_windows(*command);
-  command->add_numbers("--survive", bench.survive, bench.survive, {1e-6, 0.5},
-                       "Shares of the visible keys that are accepted, separated by commas");
-  command->add_flag_off("--no-peer", bench.peer, "Leave softmax attention out");
-  command->finish("ops --lengths 4096 --windows infinite --survive 0.001,0.02,0.1,0.5 --no-peer");
-}
-
-void add_attention_bench(CLI::App& app) {
-  const auto command = std::make_shared<Subcommand<bench::AttentionBench>>(
-      app, "attention",
-      "Softmax, windows, entmax, stick-breaking, Sieve, mLSTM alone, beside torch's softmax attention.");
-  bench::AttentionBench& bench = command->bench;
-  command->add_names("--operators", bench.operators,
-                     "softmax, window, entmax, stick_breaking, sieve, mlstm, separated by commas");
-  command->add_number("--heads", bench.heads, 2, whole(1, 1 << 12), "Heads; mLSTM has a quarter of them");
-  command->add_number("--head-dim", bench.head_dim, 16, whole(2, 1 << 12), "Width of a head; mLSTM's values: twice");
-  command->add_numbers("--lengths", bench.lengths, {48}, whole(1), "Tokens, separated by commas");
-  command->add_number("--window", bench.window, 16, whole(1), "Keys that a query sees in `window`");
-  command->add_number("--alpha", bench.alpha, bench.alpha, {1.0, 2.0}, "Of entmax and Sieve");
-  command->add_number("--shift", bench.shift, bench.shift, {-100.0, 100.0},
-                      "Added to every logit; at -8 stick-breaking looks at every key");
-  command->add_flag_off("--no-peer", bench.peer, "Leave softmax attention of torch out");
-  command->finish("attention --operators stick_breaking --shift -8 --dtypes float32");
-}
-
-void add_head_bench(CLI::App& app) {
-  const auto command = std::make_shared<Subcommand<bench::HeadBench>>(
-      app, "head", "Vocabulary head and loss, beside the bare matrix products.");
-  bench::HeadBench& bench = command->bench;
-  command->add_number("--vocab", bench.vocab, 100, whole(1, 1 << 24), "Vocabulary");
-  command->add_number("--tokens", bench.tokens, 32, whole(1), "Tokens");
-  command->add_number("--hidden", bench.hidden, 16, whole(1, 1 << 16), "Width of the model");
-  command->finish("head --vocab 50257 --dtypes float32,bfloat16");
-}
-
 }  // namespace
 
 void add_bench(CLI::App& app) {
@@ -202,9 +154,6 @@ void add_bench(CLI::App& app) {
   add_train_bench(*bench);
   add_forward_bench(*bench);
   add_decode_bench(*bench);
-  add_ops_bench(*bench);
-  add_attention_bench(*bench);
-  add_head_bench(*bench);
   refuse_other_names(*bench, "bench");
   bench->footer("tamis bench train --quick");
 }
