@@ -30,7 +30,6 @@
 #include "tamis/bench/measure.h"
 #include "tamis/bench/model_inputs.h"
 #include "tamis/bench/peaks.h"
-#include "tamis/models/multiscreen_layer.h"
 #include "tamis/nn/tensor_memory.h"
 #include "tamis/ops/entmax_attention/entmax_attention.h"
 #include "tamis/ops/linear.h"
@@ -41,6 +40,7 @@
 #include "tamis/ops/sieve_attention/sieve_attention.h"
 #include "tamis/ops/softmax_attention/softmax_attention.h"
 #include "tamis/ops/stick_breaking_attention/stick_breaking_attention.h"
+#include "tamis/ops/window.h"
 #include "tamis/train/machine.h"
 
 namespace tamis::bench::compared {
@@ -182,7 +182,7 @@ void add(Case c) {
 std::pair<double, double> screening_flops(const Tensor& s_w, int64_t T, double accepted) {
   const Tensor width = s_w.to(at::kDouble).exp() + 1;
   double keys = 0;
-  for (int64_t h = 0; h < kHeads; ++h) keys += models::mean_visible_keys(width[h].item<double>(), T);
+  for (int64_t h = 0; h < kHeads; ++h) keys += ops::mean_visible_keys(width[h].item<double>(), T);
   const double pairs = keys * static_cast<double>(T), forward = pairs * (2 * kKeyDim + accepted * 2 * kValueDim);
   return {forward, forward + pairs * accepted * 4 * (kKeyDim + kValueDim)};
 }
