@@ -43,14 +43,14 @@ python: configure    ## the operators in PyTorch: install torch in .venv (5 GB),
 	@$(NINJA) tamis_ops
 	@$(VENV)/bin/python python/tests/operators_test.py
 
-bench: configure     ## micro-benchmarks of the operators and the model
+bench: configure     ## micro-benchmarks of the operators and the model; FILTER=REGEX: those whose names have it
 	@$(NINJA) tamis_ops_bench tamis_models_bench
-	@$(BUILD)/tamis_ops_bench
-	@$(BUILD)/tamis_models_bench
+	@$(BUILD)/tamis_ops_bench $(if $(FILTER),--benchmark_filter='$(FILTER)')
+	@$(BUILD)/tamis_models_bench $(if $(FILTER),--benchmark_filter='$(FILTER)')
 
 peers: configure     ## compare with peers in PyTorch, one hour; PEERS="--quick" and other options: bench/README.md
 	@scripts/setup.sh bench
-	@$(NINJA) tamis tamis_ops
+	@$(NINJA) tamis tamis_ops tamis_ops_bench
 	@$(VENV)/bin/python bench/peers.py $(PEERS)
 
 ruler: configure     ## compare the RULER tasks with lm-evaluation-harness, which it installs in .venv-ruler

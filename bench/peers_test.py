@@ -182,17 +182,46 @@ def test_rows_of_tamis_are_understood():
         "train": ({"what": "training step"}, "step, initial windows"),
         "forward": ({"what": "initial windows"}, "text, initial windows"),
         "decode": ({"what": "infinite windows"}, "token, infinite windows"),
-        "ops": (
-            {"what": "x", "windows": "initial", "survive": 0.02, "backward": True},
-            "forward and backward, initial windows, 2% survive",
-        ),
-        "head": ({"what": "loss only", "gradients": False}, "forward"),
     }
     for bench, (details, what) in reports.items():
         text = json.dumps({"bench": bench, "rows": [{**common, **details}], "options": {"psi": 16, "vocab": 512}})
         ((measure, figures),) = process.parsed(Job(plan.TAMIS, "tamis", {}, [], 0), "a line of progress\n" + text)
         assert measure == Measure(bench, what, "float32", 64), measure
         assert figures["tokens_per_second"] == 128 and figures["check"].endswith("2e-06"), figures
+
+
+def test_rows_of_google_benchmark_are_understood():
+    def runs(name, label, *milliseconds, **more):
+        figures = {"flops": 4e6, "page_faults": 0, "peak_bytes": 5, "extra_bytes": 1, "error": 2e-6, **more}
+        common = {"run_name": f"{name}/real_time", "run_type": "iteration", "label": label, "iterations": 3, **figures}
+        return [{**common, "real_time": each, "time_unit": "ms"} for each in milliseconds]
+
+    peak = {"run_name": "peaks/float32/iterations:1/real_time", "run_type": "iteration", "real_time": 500.0}
+    benchmarks = [
+        *({**peak, "flops_per_second": each, "time_unit": "ms"} for each in (7e9, 8e9)),
+        *runs("ops/forward/float32/64/initial/2%", "forward, initial windows, 2% survive", 1.0, 3.0, 2.0),
+        {"run_name": "ops/forward/float32/64/initial/2%/real_time", "run_type": "aggregate", "real_time": 9.0},
+        *runs("head/forward/float32/32/100/16/products", "forward, bare products", 1.0),
+        *runs("head/forward/float32/32/100/16", "forward", 1.5),
+        {
+            "run_name": "ops/forward/float32/64/infinite/2%/real_time",
+            "run_type": "iteration",
+            "label": "forward, infinite windows, 2% survive",
+            "error_occurred": True,
+            "error_message": "bench: the output differs",
+        },
+    ]
+    job = Job(plan.TAMIS, "operators", {"filter": "x"}, [], 0)
+    found = dict(process.parsed(job, json.dumps({"context": {}, "benchmarks": benchmarks})))
+    screening = found[Measure("ops", "forward, initial windows, 2% survive", "float32", 64)]
+    assert screening["seconds"]["median"] == 2e-3 and screening["seconds"]["lower_quartile"] == 1.5e-3, screening
+    assert screening["calls"] == 9 and abs(screening["tokens_per_second"] - 32000) < 1e-6, screening
+    assert abs(screening["share_of_peak"] - 0.25) < 1e-9 and screening["check"].endswith("2e-06"), screening
+    assert found[Measure("head", "forward", "float32", 32)]["ratio"] == {"to": "GEMMs", "value": 1.5}, found
+    wrong = found[Measure("ops", "forward, infinite windows, 2% survive", "float32", 64)]
+    assert wrong == {"status": "error", "why": "bench: the output differs"}, wrong
+    job = Job(plan.TAMIS, "operators", {"filter": "x", "threads": 1}, [], 0)
+    assert all(measure.what.startswith("1 thread, ") for measure, _ in process.parsed(job, json.dumps({"benchmarks": benchmarks})))
 
 
 def test_rows_of_other_sizes_stand_beside_no_peer():
@@ -251,7 +280,7 @@ def test_bfloat16_peers_are_skipped_where_torch_has_no_units_for_it():
     without_units = {"float32": 140e9, "bfloat16": 0.3e9}
     skipped = [job for job in jobs if plan.why_skipped(job, without_units)]
     assert skipped and all(job.arguments["dtype"] == "bfloat16" for job in skipped)
-    assert not any(job.kind in ("tamis", "llama", "peaks") for job in skipped)
+    assert not any(job.kind in plan.PROGRAMS for job in skipped)
     assert not any(plan.why_skipped(job, {"float32": 200e9, "bfloat16": 440e9}) for job in jobs)
     assert not any(plan.why_skipped(job, {}) for job in jobs), "nothing was measured yet"
     kept = sum(job.minutes for job in jobs if job not in skipped)

@@ -4,19 +4,12 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(tamis_private_libdir ${CMAKE_INSTALL_LIBDIR}/tamis)
-
-# From the program to the library of the commands, when it is not beside it.
+# From the program to the operators.
 file(RELATIVE_PATH tamis_from_program ${CMAKE_CURRENT_BINARY_DIR}/${CMAKE_INSTALL_BINDIR}
-     ${CMAKE_CURRENT_BINARY_DIR}/${tamis_private_libdir})
-target_compile_definitions(tamis PRIVATE TAMIS_INSTALLED_LIBRARY_DIRECTORY="${tamis_from_program}")
-
-file(RELATIVE_PATH tamis_from_commands ${CMAKE_CURRENT_BINARY_DIR}/${tamis_private_libdir}
      ${CMAKE_CURRENT_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR})
 set_target_properties(tamis_ops PROPERTIES INSTALL_RPATH "${torch_root}/lib")
-set_target_properties(tamis_commands PROPERTIES INSTALL_RPATH "$ORIGIN/${tamis_from_commands};${torch_root}/lib")
+set_target_properties(tamis PROPERTIES INSTALL_RPATH "$ORIGIN/${tamis_from_program};${torch_root}/lib")
 install(TARGETS tamis RUNTIME)
-install(TARGETS tamis_commands LIBRARY DESTINATION ${tamis_private_libdir})
 install(TARGETS tamis_ops LIBRARY)
 
 # The public header of each operator, and the headers that these include.

@@ -1,5 +1,5 @@
 # One CMake target per layer: tamis_<layer>, its tests tamis_<layer>_test and its micro-benchmarks tamis_<layer>_bench.
-# Files are assigned by name: *_test.cc, *_bench.cc, *_kernel.cc and options.cc (both without torch), and the rest.
+# Files are found by their names: *_test.cc, *_bench.cc, *_kernel.cc (no torch) and the rest.
 
 # Compiles the sources of a target in batches (unity build), because parsing LibTorch's headers takes seconds per file
 # and most of the build time. Compiled separately are an operator's main file, test and benchmark
@@ -37,7 +37,7 @@ function(tamis_find_sources layer)
   list(FILTER benches INCLUDE REGEX "_bench\\.cc$")
   list(FILTER kernels INCLUDE REGEX "_kernel\\.cc$")
   set(sources ${all})
-  list(FILTER sources EXCLUDE REGEX "_(test|bench|kernel)\\.cc$|/tamis/[a-z_]+/options\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_(test|bench|kernel)\\.cc$")
   set(layer_sources ${sources} PARENT_SCOPE)
   set(layer_kernels ${kernels} PARENT_SCOPE)
   set(layer_tests ${tests} PARENT_SCOPE)
@@ -85,8 +85,8 @@ function(tamis_layer layer)
   endif()
 endfunction()
 
-# The thread team that runs OpenMP's parallel regions. An object library, because an archive would drop these functions:
-# they are called only by shared libraries that are loaded later, and the program must export them.
+# The team of threads that serves OpenMP's parallel regions. Objects, not an archive: most of these functions are called
+# only by the libraries that a program is linked with, and the program has to export them.
 function(tamis_threads_layer layer)
   tamis_find_sources(${layer})
   find_package(Threads REQUIRED)
@@ -115,15 +115,7 @@ function(tamis_kernel_layer layer)
   tamis_add_tests(${layer})
 endfunction()
 
-# The options of all layers (options.cc), without torch.
-function(tamis_options_layer layer)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;LINK")
-  list(TRANSFORM arg_USES PREPEND tamis_)
-  file(GLOB layer_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tamis/*/options.cc)
-  tamis_static_layer(${layer} ${arg_USES} ${arg_LINK})
-endfunction()
-
-# The operators, as a shared library that PyTorch can load too.
+# The operators, as the one shared library that PyTorch loads too.
 function(tamis_operator_layer layer)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;LINK")
   list(TRANSFORM arg_USES PREPEND tamis_)
@@ -146,53 +138,18 @@ function(tamis_operator_layer layer)
   endforeach()
 endfunction()
 
-# The name of the function that program and library share: with a digest of the headers that describe its argument.
-function(tamis_run_name variable)
-  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tamis/*/options.h)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${headers})
-  set(digests "")
-  foreach(header ${headers})
-    file(SHA256 ${header} digest)
-    string(APPEND digests ${digest})
-  endforeach()
-  string(SHA256 digest "${digests}")
-  string(SUBSTRING ${digest} 0 12 digest)
-  set(${variable} tamis_run_${digest} PARENT_SCOPE)
-endfunction()
-
-# Layers whose tests are tests/*_test.py, which run the program.
-function(tamis_expect_no_tests layer)
-  if(layer_tests OR layer_benches)
-    message(FATAL_ERROR "${layer} is tested by tests/*_test.py; move ${layer_tests} ${layer_benches}")
-  endif()
-endfunction()
-
-# The work of the commands, as a shared library: the program opens it when a command runs.
-function(tamis_commands_layer layer)
+# The program: main.cc and one file per command. Its tests are tests/*_test.py, which run it.
+function(tamis_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;LINK")
   list(TRANSFORM arg_USES PREPEND tamis_)
-  tamis_find_sources(${layer})
-  tamis_expect_no_tests(${layer})
-  tamis_run_name(run)
-  add_library(tamis_${layer} SHARED ${layer_sources})
-  target_compile_definitions(tamis_${layer} PRIVATE TAMIS_RUN=${run})
-  target_link_libraries(tamis_${layer} PRIVATE tamis_flags ${arg_USES} ${arg_LINK})
-  tamis_in_batches(tamis_${layer})
-  tamis_uses_torch(tamis_${layer})
-endfunction()
-
-# The command line, without torch: main.cc and one file per command. OPENS: the library beside the program.
-function(tamis_program name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "OPENS" "USES;LINK")
-  list(TRANSFORM arg_USES PREPEND tamis_)
   tamis_find_sources(cli)
-  tamis_expect_no_tests(cli)
-  tamis_run_name(run)
+  if(layer_tests OR layer_benches)
+    message(FATAL_ERROR "cli is tested by tests/*_test.py; move ${layer_tests} ${layer_benches}")
+  endif()
   add_executable(${name} ${layer_sources})
-  target_link_libraries(${name} PRIVATE tamis_flags ${arg_USES} ${arg_LINK} ${CMAKE_DL_LIBS})
+  target_link_libraries(${name} PRIVATE tamis_flags ${arg_USES} ${arg_LINK})
   tamis_in_batches(${name})
-  add_dependencies(${name} tamis_${arg_OPENS})
-  target_compile_definitions(${name} PRIVATE TAMIS_LIBRARY="$<TARGET_FILE_NAME:tamis_${arg_OPENS}>" TAMIS_RUN=${run})
+  tamis_uses_torch(${name})
 endfunction()
 
 # tests/*_test.cc test several layers together, or the program itself. The name of a test is that of its file; a layer's

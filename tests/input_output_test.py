@@ -90,7 +90,7 @@ def test_every_command_has_json():
         "inspect": one_document("inspect", "runs/tiny"),
         "report": one_document("report", "runs/tiny"),
         "data": one_document("data", "generate", "copy", "--count", 3, "--out", "copy.jsonl"),
-        "bench": one_document("bench", "head", "--quick"),
+        "bench": one_document("bench", "forward", "--quick"),
         "plan": one_document("shootout", "shootout.toml", "--plan"),
         "shootout": one_document("shootout", "shootout.toml"),
     }
@@ -144,6 +144,26 @@ def test_a_dash_reads_what_the_file_holds():
     expect(tamis(*needle, "-", stdin=TEXT.encode()).stdout == tamis(*needle, "plain.txt").stdout, "--haystack -")
     report = tamis("report", "runs/tiny", "--text", "-", "--output", "other.html", stdin=b"A text.")
     expect(report.returncode == 0 and (work / "other.html").exists(), report)
+
+
+def test_a_recipe_from_standard_input_trains():
+    recipe = RECIPE.encode()
+    trained = tamis("train", "-", "--set", "run.dir=runs/piped", "--json", stdin=recipe)
+    expect(trained.returncode == 0 and json.loads(trained.stdout)["run"] == "runs/piped", trained)
+    for arguments, text in ((("train", "-"), "standard input: run.dir is missing"),
+                            (("shootout", "-"), "the recipe has to be a file")):
+        refused = tamis(*arguments, stdin=recipe)
+        expect(refused.returncode == 2 and text in refused.stderr.decode() and refused.stderr.count(b"\n") == 1, refused)
+
+
+def test_what_is_said_of_a_file_does_not_land_in_it():
+    generate = ("data", "generate", "copy", "--count", 2)
+    plain = tamis(*generate)
+    for more in ((), ("--json",)):
+        piped = tamis(*generate, "--out", "/dev/stdout", *more)
+        expect(piped.returncode == 0 and piped.stdout == plain.stdout and b"copy" in piped.stderr, piped)
+    page = tamis("report", "runs/tiny", "--output", "/dev/stdout")
+    expect(page.returncode == 0 and page.stdout.rstrip().endswith(b"</html>") and b"/dev/stdout" in page.stderr, page)
 
 
 def test_bad_standard_input_is_refused_with_one_line():

@@ -71,7 +71,7 @@ def check_a_clean_prefix():
     install(prefix)
     files = {str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_file()}
     wanted = {
-        "bin/tamis", "lib/libtamis_ops.so", "lib/tamis/libtamis_commands.so", "lib/cmake/tamis/tamis-config.cmake",
+        "bin/tamis", "lib/libtamis_ops.so", "lib/cmake/tamis/tamis-config.cmake",
         "include/tamis/ops/screening/screening.h", "include/tamis/ops/mlstm/mlstm.h", "share/man/man1/tamis.1",
         "share/man/man1/tamis-eval-loss.1", "share/bash-completion/completions/tamis",
         "share/zsh/site-functions/_tamis", "share/fish/vendor_completions.d/tamis.fish",
@@ -96,9 +96,9 @@ def check_that_the_build_directory_is_not_needed():
     run_installed(program, "inspect", "--psi", "2", LD_DEBUG="files", LD_DEBUG_OUTPUT=str(traces / "trace"))
     loaded = set(re.findall(r"file=(\S*tamis\S*|\S*libtorch_cpu\S*)", "".join(
         file.read_text(errors="replace") for file in traces.iterdir())))
-    expect(any("libtamis_commands" in name for name in loaded), loaded)
+    expect(any("libtamis_ops" in name for name in loaded), loaded)
     expect(not [name for name in loaded if name.startswith(str(build))], loaded)
-    for library in ("lib/libtamis_ops.so", "lib/tamis/libtamis_commands.so", "bin/tamis"):
+    for library in ("lib/libtamis_ops.so", "bin/tamis"):
         header = run("readelf", "-d", work / "prefix" / library)
         expect(str(build) not in header, f"{library} looks into the build directory: {header}")
 

@@ -190,7 +190,7 @@ def test_kill_before_the_first_checkpoint(run):
 
 
 def test_signals_save_and_stop(run):
-    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
         before = saved_steps(run)
         process = start(run, "train.save_every=1000")
         wait_until(lambda: (run / "log.jsonl").exists() and len(log_steps(run)) > len(before) * 4 + 3, process, "no steps")

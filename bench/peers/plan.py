@@ -31,7 +31,18 @@ ATTENTIONS = {
 }
 SIEVE = "sieve 1.5"  # nobody else has it: it stands beside the package of entmax, which selects like it
 LONG_STICKS = "stick_breaking, logits -8"  # none ends before the text does: beside softmax attention over as many keys
-ATTENTION_WHATS = [*(what.removeprefix(", ") for _, what in ATTENTIONS.values()), SIEVE]
+ATTENTION_CASES = {  # of tamis_ops_bench, with what their rows are called
+    "softmax": "softmax",
+    "window": "window 256",
+    "entmax_1.5": "entmax 1.5",
+    "stick_breaking": "stick_breaking",
+    "mlstm": "mlstm",
+    "sieve_1.5": SIEVE,
+    "entmax_1.1": "entmax 1.1",  # at which nearly every key is selected
+    "sieve_1.1": "sieve 1.1",
+    "stick_breaking_-8": LONG_STICKS,
+}
+ATTENTION_NAMES = tuple(ATTENTION_CASES)[:6]
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,8 @@ class Measure:
 
 @dataclass
 class Job:
-    """One process. `kind`: "tamis", "llama", or a function of start_work.py, model_work.py or operator_work.py by name."""
+    """One process. `kind`: "tamis" (`tamis bench`), "operators" (tamis_ops_bench), "llama", or a function of
+    start_work.py, model_work.py or operator_work.py by name."""
 
     peer: str
     kind: str
@@ -116,11 +128,35 @@ def attention(kind: str, tokens: int, minutes: float, compiled: bool = False, be
     return Job(compiled_name(peer, compiled), "operator", arguments, measures, minutes)
 
 
-def tamis_attention(
-    tokens: int, minutes: float, options: tuple[str, ...] = (), operators: list[str] = ATTENTION_WHATS
+def tamis_operators(
+    section: str,
+    tokens: int,
+    cases: dict[str, str],
+    minutes: float,
+    dtypes: tuple[str, ...] = BOTH,
+    threads: int | None = None,
 ) -> Job:
-    whats = [f"{each}, {what}" for each in PASSES for what in operators]
-    return tamis_lengths("attention", [tokens], whats, minutes, ("--no-peer", *options), ("float32",))
+    """Cases of tamis_ops_bench: the ends of their names, as regular expressions, with what their rows are called."""
+    names = f"{section}/[a-z_]+/({'|'.join(dtypes)})/{tokens}/({'|'.join(cases)})/real_time"
+    prefix = "" if threads is None else f"{threads} thread{'s' * (threads > 1)}, "
+    measures = [
+        Measure(section, f"{prefix}{each}{what}", dtype, tokens)
+        for each in PASSES
+        for what in cases.values()
+        for dtype in dtypes
+    ]
+    arguments = {"filter": f"^({names}|peaks/({'|'.join(dtypes)})/.*)$"}
+    return Job(TAMIS, "operators", arguments | ({} if threads is None else {"threads": threads}), measures, minutes)
+
+
+def tamis_attention(tokens: int, minutes: float, operators: tuple[str, ...] = ATTENTION_NAMES) -> Job:
+    cases = {name: f", {ATTENTION_CASES[name]}" for name in operators}
+    return tamis_operators("attention", tokens, cases, minutes, ("float32",))
+
+
+def tamis_head(tokens: int, vocabulary: int, width: int, minutes: float) -> Job:
+    """With the bare products, as a ratio."""
+    return tamis_operators("head", tokens, {f"{vocabulary}/{width}(/products)?": ""}, minutes)
 
 
 def head(dtype: str, tokens: int, vocabulary: int, minutes: float) -> Job:
@@ -167,7 +203,7 @@ def tamis_lengths(
     options: tuple[str, ...] = (),
     dtypes: tuple[str, ...] = BOTH,
 ) -> Job:
-    name = "--depths" if section == "decode" else "--tokens" if section == "head" else "--lengths"
+    name = "--depths" if section == "decode" else "--lengths"
     listed = [name, ",".join(map(str, lengths)), *options]
     return tamis(section, listed, lengths, whats, minutes, dtypes)
 
@@ -178,11 +214,16 @@ def one_thread(section: str, tokens: int, what: str, minutes: float) -> Job:
 
 
 def tamis_ops(
-    length: int, windows: str, minutes: float, shares: tuple[float, ...] = (0.02, 0.5), dtypes: tuple[str, ...] = BOTH
+    length: int,
+    windows: str,
+    minutes: float,
+    percents: tuple[str, ...] = ("2", "50"),
+    dtypes: tuple[str, ...] = BOTH,
+    threads: int | None = None,
 ) -> Job:
-    whats = [f"{each}, {windows} windows, {100 * share:g}% survive" for each in PASSES for share in shares]
-    options = ("--windows", windows, "--survive", ",".join(map(str, shares)), "--no-peer")
-    return tamis_lengths("ops", [length], whats, minutes, options, dtypes)
+    """Screening at these accepted shares, of those that tamis_ops_bench has."""
+    cases = {f"{windows}/{percent}%": f", {windows} windows, {percent}% survive" for percent in percents}
+    return tamis_operators("ops", length, cases, minutes, dtypes, threads)
 
 
 def llama(dtype: str, lengths: list[int], depths: list[int], minutes: float) -> list[Job]:
@@ -195,7 +236,7 @@ def llama(dtype: str, lengths: list[int], depths: list[int], minutes: float) -> 
 
 # ---- what makes no sense on a machine
 
-PROGRAMS = ("tamis", "llama", "start", "peaks")
+PROGRAMS = ("tamis", "operators", "llama", "start", "peaks")
 
 
 def why_skipped(job: Job, matmul: dict[str, float]) -> str:
@@ -257,7 +298,7 @@ def full() -> list[Job]:
         forward("multiscreen_dense", "float32", [4096], 1.4),
         forward("multiscreen_dense", "float32", [4096], 0.8, compiled=True),
     ]
-    # A process for each dtype: all depths by turns, after a million tokens were read.
+    # A process for each dtype: all depths interleaved, after a million tokens were read.
     for dtype in (*BOTH, "int8"):
         jobs += [tamis_lengths("decode", [*depths, 1 << 20], [f"token, {INITIAL}"], 2.5, (), (dtype,))]
     jobs += [tamis_lengths("decode", [1024, 16384], ["token, infinite windows"], 0.9, ("--windows", "infinite"), BOTH)]
@@ -272,10 +313,8 @@ def full() -> list[Job]:
         jobs += llama(dtype, [512, 4096], [0, 1024, 16384], 0.4)
     jobs += [tamis_ops(4096, "initial", 0.5), tamis_ops(16384, "initial", 0.5), tamis_ops(4096, "infinite", 0.5)]
     jobs += [tamis_ops(16384, "infinite", 2)]
-    whats = [f"{each}, {INITIAL}, 2% survive" for each in PASSES]
-    alone = ("--windows", "initial", "--survive", "0.02", "--no-peer", "--threads", "1")
-    jobs += [tamis_lengths("ops", [4096], [f"1 thread, {what}" for what in whats], 0.4, alone)]
-    jobs += [tamis_ops(4096, "infinite", 0.6, (0.001, 0.005, 0.05, 0.1, 0.2), ("float32",))]
+    jobs += [tamis_ops(4096, "initial", 0.4, ("2",), threads=1)]
+    jobs += [tamis_ops(4096, "infinite", 0.6, ("0.1", "0.5", "5", "10", "20"), ("float32",))]
     for dtype in BOTH:
         jobs += [
             operator("sdpa", dtype, 4096, 0.3),
@@ -289,13 +328,11 @@ def full() -> list[Job]:
     jobs += [attention(kind, 4096, 0.4) for kind in ATTENTIONS]
     jobs += [attention(kind, 4096, 0.6, compiled=True) for kind in ("window", "stick_breaking")]
     jobs += [attention("entmax15", 4096, 0.8, beside=SIEVE)]
-    everything = ("--operators", "entmax,sieve", "--alpha", "1.1")  # at which nearly every key is selected
-    jobs += [tamis_attention(4096, 0.8, everything, ["entmax 1.1", "sieve 1.1"])]
-    long_sticks = ("--operators", "stick_breaking", "--shift", "-8")
-    jobs += [tamis_attention(4096, 0.4, long_sticks, [LONG_STICKS]), attention("sdpa", 4096, 0.3, beside=LONG_STICKS)]
-    jobs += [tamis_attention(16384, 1.5, briefly)]
+    jobs += [tamis_attention(4096, 0.8, ("entmax_1.1", "sieve_1.1"))]
+    jobs += [tamis_attention(4096, 0.4, ("stick_breaking_-8",)), attention("sdpa", 4096, 0.3, beside=LONG_STICKS)]
+    jobs += [tamis_attention(16384, 1.5)]
     jobs += [attention(kind, 16384, 0.7) for kind in ("sdpa", "window", "mlstm")]  # of the others: no room for T x T
-    jobs += [tamis_lengths("head", [2048], list(PASSES), 0.6)]
+    jobs += [tamis_head(2048, 50257, 256, 0.6)]
     jobs += [head(dtype, 2048, 50257, 0.3) for dtype in BOTH]
     return [*jobs, peaks("last")]
 
@@ -315,12 +352,10 @@ def quick() -> list[Job]:
     jobs += [tamis_lengths("decode", [0, 40], [f"token, {INITIAL}"], 0.05, quick_options)]
     jobs += [decode("transformer", "bfloat16", [0, 40], 0.1), decode("multiscreen_dense", "float32", [0, 40], 0.1)]
     jobs += llama("float32", [64], [0, 40], 0.1)
-    whats = [f"{each}, {INITIAL}, 2% survive" for each in PASSES]
-    options = ("--windows", "initial", "--survive", "0.02", "--no-peer", *quick_options)
-    jobs += [tamis_lengths("ops", [64], whats, 0.05, options)]
+    jobs += [tamis_ops(64, "initial", 0.05, ("2",))]
     jobs += [operator(kind, "float32", 64, 0.1) for kind in OPERATORS]
     jobs += [operator("dense", "bfloat16", 64, 0.3, compiled=True)]
-    jobs += [tamis_attention(64, 0.05, (*quick_options, "--window", "256"))]
+    jobs += [tamis_attention(64, 0.05)]
     jobs += [attention(kind, 64, 0.1) for kind in ATTENTIONS]
-    jobs += [tamis_lengths("head", [32], list(PASSES), 0.05, quick_options), head("float32", 32, 100, 0.1)]
+    jobs += [tamis_head(32, 100, 16, 0.05), head("float32", 32, 100, 0.1)]
     return [*jobs, peaks("last")]

@@ -8,6 +8,7 @@ import os
 import pathlib
 import resource
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -47,11 +48,18 @@ class Settings:
         """The library that lies beside the program."""
         return self.tamis.parent / "libtamis_ops.so"
 
+    @property
+    def operator_bench(self) -> pathlib.Path:
+        """The timing of operators by Google Benchmark, beside the program."""
+        return self.tamis.parent / "tamis_ops_bench"
+
     def of(self, job: Job) -> str:
         """What a row depends on beside its job: a row made with other settings is measured anew."""
         if job.kind in ("tamis", "start"):
-            libraries = sorted(self.tamis.parent.glob("libtamis_*.so"))  # the program itself only opens them
-            return f"{self.threads} threads, memory kept by itself, program {digest(self.tamis, *libraries)}"
+            return f"{self.threads} threads, memory kept by itself, program {digest(self.tamis, self.operators)}"
+        if job.kind == "operators":
+            program = digest(self.operator_bench, self.operators) if self.operator_bench.is_file() else "none"
+            return f"{self.threads} threads, memory kept by itself, program {program}"
         if job.kind == "llama":
             return f"{self.threads} threads, glibc, program {digest(self.llama_bench) if self.llama_bench else 'none'}"
         sources = digest(*(BENCH / "peers" / f"{name}.py" for name in PEER_SOURCES))
@@ -77,8 +85,9 @@ def allocator() -> tuple[str, dict[str, str]]:
 
 
 def environment(job: Job, settings: Settings) -> dict[str, str]:
-    variables = {**os.environ, "OMP_NUM_THREADS": str(settings.threads), "MKL_NUM_THREADS": str(settings.threads)}
-    if job.kind in ("tamis", "llama"):
+    threads = str(job.arguments.get("threads", settings.threads))
+    variables = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    if job.kind in ("tamis", "operators", "llama"):
         return variables
     if job.kind == "start":
         return {**variables, "PYTHONPATH": str(BENCH)}
@@ -91,6 +100,16 @@ def command(job: Job, settings: Settings, scratch: pathlib.Path) -> list[str]:
         options = job.arguments["options"]
         threads = [] if "--threads" in options else ["--threads", str(settings.threads)]
         return [str(settings.tamis), "bench", *options, *threads, "--json"]
+    if job.kind == "operators":
+        effort = ("2", "0") if settings.quick else ("5", "0.4")
+        flags = {
+            "filter": job.arguments["filter"],
+            "format": "json",
+            "repetitions": effort[0],
+            "min_time": effort[1],
+            "enable_random_interleaving": "true" if job.section == "head" else "false",  # its ratio is what counts
+        }
+        return [str(settings.operator_bench), *(f"--benchmark_{name}={value}" for name, value in flags.items())]
     if job.kind == "llama":
         model = llama.write_model(scratch, job.arguments["dtype"], settings.quick)
         return llama.command(settings.llama_bench, model, job.arguments, settings.threads)
@@ -113,6 +132,8 @@ def run(job: Job, settings: Settings, scratch: pathlib.Path) -> list[dict]:
 
     if job.kind == "llama" and settings.llama_bench is None:
         return rows_without_figures(job, settings, "not run", "name its llama-bench with --llama-bench PATH")
+    if job.kind == "operators" and not settings.operator_bench.is_file():
+        return rows_without_figures(job, settings, "not run", f"{settings.operator_bench} is missing; `make peers` builds it")
     clock = OthersClock()
     code, out, errors = finished(command(job, settings, scratch), environment(job, settings))
     others = clock.cores()
@@ -199,6 +220,8 @@ def parsed(job: Job, out: str) -> Iterator[tuple[Measure, dict]]:
             for report in lines
             for row in report["rows"]
         )
+    if job.kind == "operators":
+        return parsed_operators(json.loads(out)["benchmarks"] if out else [], job.arguments.get("threads"))
     if job.kind == "llama":
         return llama.parsed(out, job.measures)
     lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
@@ -224,22 +247,78 @@ def tamis_measure(row: dict, bench: str, options: dict, named_threads: bool = Fa
     if named_threads:
         measure = tamis_measure(row, bench, options)
         return replace(measure, what=f"{row['threads']} thread{'s' * (row['threads'] > 1)}, {measure.what}")
-    if bench == "ops":
-        passes = "forward and backward" if row["backward"] else "forward"
-        what = (
-            f"{passes}, {row['windows']} windows, {100 * row['survive']:g}% survive"
-            if "windows" in row
-            else row["what"]
-        )
-    elif bench == "attention":
-        passes = "forward and backward" if row["backward"] else "forward"
-        what = f"{passes}, {row['what'].split(', ', 1)[1]}"
-    elif bench == "head":
-        what = row["what"] if "GEMM" in row["what"] else "forward and backward" if row["gradients"] else "forward"
-    else:
-        plain = {"train": f"step, {INITIAL}", "forward": f"text, {row['what']}", "decode": f"token, {row['what']}"}
-        what = other_sizes(row, bench, options) + plain[bench]
+    plain = {"train": f"step, {INITIAL}", "forward": f"text, {row['what']}", "decode": f"token, {row['what']}"}
+    what = other_sizes(row, bench, options) + plain[bench]
     return Measure(bench, what, row["dtype"], row["tokens"])
+
+
+SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def parsed_operators(benchmarks: list[dict], threads: int | None) -> Iterator[tuple[Measure, dict]]:
+    """Of Google Benchmark's JSON: every case with its repetitions. Names are SECTION/PASSES/DTYPE/TOKENS/..., labels
+    are what the rows are called. `threads`: the job asks for a number of its own, which keeps its rows apart."""
+    cases: dict[str, list[dict]] = {}
+    for each in benchmarks:
+        if each["run_type"] == "iteration":
+            cases.setdefault(each["run_name"], []).append(each)
+    peaks = {
+        name.split("/")[1]: max(each["flops_per_second"] for each in runs)
+        for name, runs in cases.items()
+        if name.startswith("peaks/")
+    }
+    medians = {name: statistics.median(seconds_of(runs)) for name, runs in cases.items() if not failed(runs)}
+    for name, runs in cases.items():
+        if name.startswith("peaks/"):
+            continue
+        section, _, dtype, tokens = name.split("/")[:4]
+        prefix = "" if threads is None else f"{threads} thread{'s' * (threads > 1)}, "
+        measure = Measure(section, prefix + runs[0]["label"], dtype, int(tokens))
+        if failed(runs):
+            yield measure, {"status": "error", "why": runs[0]["error_message"]}
+            continue
+        figures = operator_figures(runs, measure.tokens)
+        median = medians[name]
+        if runs[0]["flops"] > 0 and dtype in peaks:
+            figures["share_of_peak"] = runs[0]["flops"] / median / peaks[dtype]
+        products = name.replace("/real_time", "/products/real_time")
+        if products in medians:
+            figures["ratio"] = {"to": "GEMMs", "value": median / medians[products]}
+        yield measure, figures
+
+
+def failed(runs: list[dict]) -> bool:
+    return any(each.get("error_occurred") for each in runs)
+
+
+def seconds_of(runs: list[dict]) -> list[float]:
+    """Of a call, by repetition."""
+    return [each["real_time"] * SECONDS[each["time_unit"]] for each in runs]
+
+
+def operator_figures(runs: list[dict], tokens: int) -> dict:
+    seconds, first = seconds_of(runs), runs[0]
+    median = statistics.median(seconds)
+    lower, _, upper = statistics.quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else [median] * 3
+    return {
+        "seconds": {
+            "median": median,
+            "minimum": min(seconds),
+            "maximum": max(seconds),
+            "lower_quartile": lower,
+            "upper_quartile": upper,
+        },
+        "calls": sum(each["iterations"] for each in runs),
+        "tokens_per_second": tokens / median,
+        "page_faults": statistics.mean(each["page_faults"] for each in runs),
+        "peak_bytes": int(first["peak_bytes"]),
+        "extra_bytes": int(first["extra_bytes"]),
+        "check": checked(first),
+    }
+
+
+def checked(row: dict) -> str:
+    return f"equals the definition in float64: {row['error']:.0e}" if "error" in row else "none"
 
 
 def tamis_figures(row: dict) -> dict:
@@ -257,4 +336,4 @@ def tamis_figures(row: dict) -> dict:
         "ratio",
     )
     figures = {name: row[name] for name in kept if name in row}
-    return {**figures, "check": f"equals the definition in float64: {row['error']:.0e}" if "error" in row else "none"}
+    return {**figures, "check": checked(row)}

@@ -94,7 +94,7 @@ def share(row: dict) -> str:
 
 
 def ratio_inside(row: dict) -> str:
-    """Time beside that of something which the same process measured by turns."""
+    """Time beside that of something which the same process measured in interleaved calls."""
     return f"{number(row['ratio']['value'])} x {row['ratio']['to']}" if "ratio" in row else ""
 
 

@@ -15,6 +15,7 @@ enum class ExitCode : int {
   kInput = 3,        // a file given as input is missing, damaged or of the wrong kind
   kDiverged = 20,    // the training loss became non-finite
   kStorage = 30,     // the disk is full, read-only or failing
+  kHangup = 129,     // stopped by SIGHUP after a clean save
   kInterrupt = 130,  // stopped by SIGINT after a clean save
   kTerminate = 143,  // stopped by SIGTERM after a clean save
 };

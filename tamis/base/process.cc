@@ -8,8 +8,6 @@
 #include <cstring>
 #include <new>
 
-#include "tamis/base/error.h"
-
 namespace tamis {
 namespace {
 
@@ -63,11 +61,11 @@ std::string message_of(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-void end_process(const char* text) noexcept {
+void end_process(const char* text, ExitCode code) noexcept {
   write_to_stderr("tamis: ");
   write_to_stderr(text);
   write_to_stderr("\n");
-  _exit(static_cast<int>(ExitCode::kRuntime));
+  _exit(static_cast<int>(code));
 }
 
 }  // namespace tamis

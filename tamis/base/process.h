@@ -3,9 +3,11 @@
 #include <exception>
 #include <string>
 
+#include "tamis/base/error.h"
+
 namespace tamis {
 
-/// Sets up descriptors, signals and the terminate handler; `main` calls it first.
+/// Protects the process from its surroundings. The program calls it first, before its libraries are initialised.
 ///
 /// - Closed descriptors among 0, 1 and 2 are opened on /dev/null, so that no file opened later gets their number and
 ///   receives messages. Standard input is opened for writing and the others for reading, so that using them fails, as
@@ -19,9 +21,8 @@ void protect_process();
 /// first line, and gives its out-of-memory errors the text of kOutOfMemory.
 std::string message_of(const std::exception& error);
 
-/// Prints `tamis: <text>` on standard error and ends the process at once with exit code 1. Runs no destructors: they
-/// might need the resource, such as memory, that has run out.
-[[noreturn]] void end_process(const char* text) noexcept;
+/// Ends the process at once, with `tamis: <text>` on standard error: destructors may need what is missing.
+[[noreturn]] void end_process(const char* text, ExitCode code = ExitCode::kRuntime) noexcept;
 
 inline constexpr const char* kOutOfMemory = "out of memory; try a shorter sequence, a smaller batch or fewer threads";
 

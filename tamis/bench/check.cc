@@ -87,10 +87,10 @@ Tensor exact_hidden(const models::Model& model, const Tensor& tokens_BT, bool ex
     const std::string layer = "layers." + std::to_string(l) + ".";
     const auto parts = at::linear(x_BTD, w.at(layer + "qkvg")).split_with_sizes(widths, -1);
     const auto by_head = [H](const Tensor& part) { return part.unflatten(-1, {H, -1}); };
-    const Tensor s_w = w.at(layer + "s_w"), endless = s_w.exp() + 1 > config.max_position_embeddings;
+    const Tensor s_w = w.at(layer + "s_w"), infinite = s_w.exp() + 1 > config.max_position_embeddings;
     const Tensor u_BTHV = ops::reference::screening(
         by_head(parts[0]), by_head(parts[1]), by_head(parts[2]),
-        expand_windows ? at::where(endless, window_scalars("infinite", H).to(at::kDouble), s_w) : s_w,
+        expand_windows ? at::where(infinite, window_scalars("infinite", H).to(at::kDouble), s_w) : s_w,
         w.at(layer + "s_r"), {.gate = by_head(parts[3]), .mipe_threshold = config.mipe_threshold});
     const Tensor scaled = u_BTHV * w.at(layer + "s_O").exp().unsqueeze(-1);
     x_BTD = x_BTD + at::linear(scaled.flatten(2), w.at(layer + "o_proj.weight"));

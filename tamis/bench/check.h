@@ -11,7 +11,7 @@
 
 namespace tamis::bench {
 
-/// Tensors with names, to be compared one by one.
+/// A tensor with its name, to be compared.
 struct Named {
   std::string name;
   at::Tensor tensor;
@@ -22,8 +22,8 @@ struct Named {
 double check(const std::string& what, const std::vector<Named>& found, const std::vector<Named>& exact,
              double tolerance);
 
-/// Largest relative error allowed where `dtype` is computed with, or weights have it: of an operator, and of a whole
-/// model. The latter is wide: what the layers add is at first small beside the residual stream that rounds it, and
+/// The largest relative error allowed when computing in `dtype`, or with weights in it: of an operator, and of a whole
+/// model. The latter is wide, as the layers at first add little to a residual stream whose rounding they share, and
 /// gradients of learned scalars are sums with much cancellation.
 double operator_tolerance(at::ScalarType dtype);
 double model_tolerance(at::ScalarType dtype);

@@ -1,4 +1,4 @@
-// `tamis bench decode`: token after token, the likeliest each time, after a context of some depth.
+// `tamis bench decode`: tokens decoded one by one, greedily, after a context of a given depth.
 
 #include "tamis/infer/decode.h"
 
@@ -27,7 +27,7 @@ infer::Decoder make_decoder(const Reader& reader, int64_t sequences, at::ScalarT
   return infer::Decoder(reader.model(), sequences, infer::forward_options(weights, reader.expanded()));
 }
 
-/// Draws the likeliest token `count` times, beginning with `tokens_B1`.
+/// Decodes `count` tokens greedily, beginning with `tokens_B1`.
 void continue_greedily(infer::Decoder& decoder, Tensor tokens_B1, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     tokens_B1 = decoder.logits_after(tokens_B1, /*chunk_tokens=*/1).argmax(-1, /*keepdim=*/true);
@@ -46,11 +46,11 @@ double check_decoding(const Reader& reader, const Tensor& tokens_1T, const Named
                model_tolerance(dtype));
 }
 
-/// What is decoded after: a depth of context for a number of sequences.
+/// A context: its depth, for a number of sequences.
 struct Case {
   Row row;
   infer::Decoder context;
-  std::optional<infer::Decoder> decoder = {};  // of the call at hand
+  std::optional<infer::Decoder> decoder = {};  // of the present call
 };
 
 Row counted(const DecodeBench& bench, const models::Model& model, Row row) {
@@ -62,7 +62,7 @@ Row counted(const DecodeBench& bench, const models::Model& model, Row row) {
   return row;
 }
 
-/// The contexts of one row of settings: each is read once, a deeper one from where the one before it ends.
+/// The contexts of one row of settings. Each is read once: a deeper one continues the one before it.
 std::vector<Case> cases_of(const DecodeBench& bench, const Reader& reader, const Row& settings) {
   constexpr int64_t kChunk = 2048;
   std::vector<int64_t> depths = bench.depths;
@@ -87,7 +87,7 @@ std::vector<Case> cases_of(const DecodeBench& bench, const Reader& reader, const
   return cases;
 }
 
-/// All depths by turns: whether the context costs anything is a matter of ratios.
+/// All depths in interleaved calls, as the cost of a context is the ratio of their times.
 void measure_decoding(const DecodeBench& bench, std::vector<Case> cases, std::vector<Row>& rows) {
   std::vector<Work> works;
   for (Case& each : cases) {
@@ -97,7 +97,7 @@ void measure_decoding(const DecodeBench& bench, std::vector<Case> cases, std::ve
                          },
                      .prepare = [&] { each.decoder.emplace(each.context.fork()); }});
   }
-  const std::vector<Measurement> times = measure_in_turns(works, bench.measure);
+  const std::vector<Measurement> times = measure_interleaved(works, bench.measure);
   std::optional<size_t> shallow;  // of this batch, the first with a context
   for (size_t i = 0; i < cases.size(); ++i) {
     Row& row = cases[i].row;

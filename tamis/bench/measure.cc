@@ -33,10 +33,10 @@ double quantile(const std::vector<double>& sorted, double share) {
   return std::lerp(sorted[below], sorted[above], place - std::floor(place));
 }
 
-/// One work on its way through its calls.
-class Course {
+/// The measured calls of one work.
+class Series {
  public:
-  explicit Course(const Work& work) : work_(work) {}
+  explicit Series(const Work& work) : work_(work) {}
 
   void warm_up() {
     if (work_.prepare) work_.prepare();
@@ -94,25 +94,25 @@ Measurement summarise(std::vector<double> seconds) {
 }
 
 Measurement measure(const Work& work, const MeasureOptions& options) {
-  return measure_in_turns({&work, 1}, options).front();
+  return measure_interleaved({&work, 1}, options).front();
 }
 
-std::vector<Measurement> measure_in_turns(std::span<const Work> works, const MeasureOptions& options) {
-  std::vector<Course> courses(works.begin(), works.end());
-  for (Course& course : courses) course.warm_up();
-  if (courses.size() > 1) {
-    for (Course& course : courses) course.call_once();  // each trimmed what the one before had kept
+std::vector<Measurement> measure_interleaved(std::span<const Work> works, const MeasureOptions& options) {
+  std::vector<Series> all(works.begin(), works.end());
+  for (Series& series : all) series.warm_up();
+  if (all.size() > 1) {
+    for (Series& series : all) series.call_once();  // as each warm-up trimmed the memory kept by the one before
   }
   for (bool going = true; going;) {
     going = false;
-    for (Course& course : courses) {
-      if (course.done(options)) continue;
-      course.call();
+    for (Series& series : all) {
+      if (series.done(options)) continue;
+      series.call();
       going = true;
     }
   }
   std::vector<Measurement> results;
-  for (const Course& course : courses) results.push_back(course.result());
+  for (const Series& series : all) results.push_back(series.result());
   return results;
 }
 

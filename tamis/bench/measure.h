@@ -17,10 +17,10 @@ struct Work {
 
 struct Measurement {
   double median = 0, minimum = 0, maximum = 0;    // seconds of a call
-  double lower_quartile = 0, upper_quartile = 0;  // idem
+  double lower_quartile = 0, upper_quartile = 0;  // likewise
   int64_t calls = 0;                              // measured, the warm-up not counted
   double page_faults = 0;                         // of a call, the mean
-  int64_t peak_bytes = 0;                         // resident memory of the process, the most during the warm-up
+  int64_t peak_bytes = 0;                         // peak resident memory of the process during the warm-up
   int64_t extra_bytes = 0;                        // of these, what was not resident before
 
   /// Distance of the quartiles, relative to the median.
@@ -34,12 +34,12 @@ Measurement summarise(std::vector<double> seconds);
 /// reached.
 Measurement measure(const Work& work, const MeasureOptions& options);
 
-/// Measures several works by turns, so that a load from outside meets all of them: what counts are ratios. Each gets
-/// the calls that it needs by itself.
-std::vector<Measurement> measure_in_turns(std::span<const Work> works, const MeasureOptions& options);
+/// Measures several works in interleaved calls, so that other load on the machine affects all of them alike and their
+/// ratios hold. The number of calls is decided for each work by itself.
+std::vector<Measurement> measure_interleaved(std::span<const Work> works, const MeasureOptions& options);
 
-/// The most resident memory of this process since `start`. Where the kernel does not let the mark be reset, since the
-/// process began.
+/// The peak of this process's resident memory since the object was made; where the kernel does not allow the peak to be
+/// reset, since the process began.
 class PeakMemory {
  public:
   PeakMemory();

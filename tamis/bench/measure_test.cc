@@ -47,7 +47,7 @@ TEST(Measure, GoesOnUntilTheTimeHasPassed) {
 TEST(Measure, TakesTurns) {
   std::string order;
   const Work works[] = {{.run = [&] { order += 'a'; }}, {.run = [&] { order += 'b'; }}};
-  const auto found = measure_in_turns(works, {.repeat = 3, .seconds = 0});
+  const auto found = measure_interleaved(works, {.repeat = 3, .seconds = 0});
   EXPECT_EQ(order,
             "abab"
             "ababab")

@@ -20,14 +20,14 @@ at::Tensor window_scalars(const std::string& windows, int64_t heads);
 /// int64 [B, T] in [0, vocab).
 at::Tensor random_tokens(int64_t B, int64_t T, int64_t vocab);
 
-/// Weights that every token meets in a matrix product: all matrices but the embedding, and the head (N x D).
+/// Weights that are multiplied for every token: all matrices but the embedding, and the head (N x D).
 struct CountedWeights {
   double layers = 0, head = 0;
 };
 CountedWeights count_weights(const models::Model& model);
 
-/// Tokens on which a bench is checked against the definition: beyond the longest initial window of 257, where the
-/// measured lengths are.
+/// Tokens on which a bench is checked against the definition: more than the longest initial window of 257, where the
+/// measured lengths are longer.
 int64_t check_tokens(const std::vector<int64_t>& lengths);
 
 }  // namespace tamis::bench

@@ -57,22 +57,4 @@ void check_options(const DecodeBench& bench) {
   check_model(bench);
 }
 
-void check_options(const OpsBench& bench) {
-  check_dtypes(bench.dtypes);
-  refuse_int8(bench.dtypes);
-  check_windows(bench.windows);
-}
-
-void check_options(const AttentionBench& bench) {
-  static const std::vector<std::string> kOperators = AttentionBench().operators;
-  check_dtypes(bench.dtypes);
-  refuse_int8(bench.dtypes);
-  check_names("operator", bench.operators, kOperators);
-}
-
-void check_options(const HeadBench& bench) {
-  check_dtypes(bench.dtypes);
-  refuse_int8(bench.dtypes);
-}
-
 }  // namespace tamis::bench

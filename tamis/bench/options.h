@@ -13,14 +13,14 @@ struct MeasureOptions {
   double seconds = 2.0;  // of calls at least
 };
 
-/// How to measure what the machine can do at most.
+/// How to measure the machine's peaks.
 struct PeakOptions {
   int64_t matmul_size = 2048;                       // of the square matrices
   double seconds = 0.5;                             // of each measurement
   int64_t read_bytes = int64_t{256} * 1024 * 1024;  // many times the caches
 };
 
-/// What every bench takes.
+/// Options that every bench has.
 struct Options {
   std::vector<int64_t> threads = {0};  // numbers of threads, one after the other; 0: one per core
   std::vector<std::string> dtypes = {"float32", "bfloat16"};  // decoding: "int8" too
@@ -43,7 +43,7 @@ struct ModelBench : Options {
   int64_t vocab = 512;
   std::vector<std::string> windows;  // "initial" (default), "infinite"; of a checkpoint "trained", "expanded" (both)
   std::filesystem::path checkpoint;  // a trained Multiscreen instead of a fresh one; or a run directory
-  std::filesystem::path text;        // of a checkpoint: what it reads, again and again; default: random tokens
+  std::filesystem::path text;        // for a checkpoint: what it reads, repeated; default: random tokens
 };
 
 /// Model::hidden without gradients, one sequence.
@@ -51,49 +51,16 @@ struct ForwardBench : ModelBench {
   std::vector<int64_t> lengths = {4096, 16384};
 };
 
-/// Tokens one after the other, the likeliest each time, after a context of random tokens or of a text.
+/// Greedy decoding, token by token, after a context of random tokens or of a text.
 struct DecodeBench : ModelBench {
   std::vector<int64_t> depths = {0, 1024, 16384};  // tokens of the context
   std::vector<int64_t> batches = {1};              // sequences
   int64_t tokens = 128;                            // of a measured call
 };
 
-/// ops::screening alone, gated, B 1, on random vectors, beside torch's softmax attention.
-struct OpsBench : Options {
-  int64_t heads = 16;
-  int64_t key_dim = 16;
-  int64_t value_dim = 64;
-  std::vector<int64_t> lengths = {4096, 16384};
-  std::vector<std::string> windows = {"initial", "infinite"};
-  std::vector<double> survive = {0.02, 0.5};  // shares of the visible keys that are accepted, at most a half
-  bool peer = true;                           // measure softmax attention too
-};
-
-/// The attention operators and mLSTM alone, B 1, on random vectors, beside torch's softmax attention.
-struct AttentionBench : Options {
-  std::vector<std::string> operators = {"softmax", "window", "entmax", "stick_breaking", "sieve", "mlstm"};
-  int64_t heads = 16;  // mLSTM: a quarter of them, values twice as wide
-  int64_t head_dim = 64;
-  std::vector<int64_t> lengths = {4096};
-  int64_t window = 256;  // of "window"
-  double alpha = 1.5;    // of entmax and Sieve
-  double shift = 0.0;    // is added to every logit: at -8 stick-breaking looks at every key
-  bool peer = true;      // measure softmax attention of torch too
-};
-
-/// ops::linear_cross_entropy beside the bare matrix products.
-struct HeadBench : Options {
-  int64_t vocab = 50257;
-  int64_t tokens = 2048;
-  int64_t hidden = 256;
-};
-
 /// Throws ExitCode::kUsage on a dtype or a window that is not known, or that this bench does not have.
 void check_options(const TrainBench& bench);
 void check_options(const ForwardBench& bench);
 void check_options(const DecodeBench& bench);
-void check_options(const OpsBench& bench);
-void check_options(const AttentionBench& bench);
-void check_options(const HeadBench& bench);
 
 }  // namespace tamis::bench

@@ -20,7 +20,7 @@ double measure_read_bandwidth(int64_t bytes, double seconds) {
   const int64_t words = bytes / static_cast<int64_t>(sizeof(uint64_t));
   const at::Tensor memory = at::ones({words}, at::kLong);
   const int64_t* data = memory.const_data_ptr<int64_t>();
-  std::atomic<int64_t> total{0};  // kept, or the compiler would not read at all
+  std::atomic<int64_t> total{0};  // used, so that the compiler does not remove the reads
   const auto read = [&] {
     ops::parallel_chunks(words, 1, [&](int64_t first, int64_t last) {
       total += std::accumulate(data + first, data + last, int64_t{0});

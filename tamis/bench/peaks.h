@@ -12,14 +12,14 @@
 
 namespace tamis::bench {
 
-/// What the machine can do at most, measured in this process by at::matmul and by summing numbers in memory: the best
-/// of all measurements, since a load from outside only ever lowers them.
+/// Peak rates of the machine, measured in this process by at::matmul and by summing numbers in memory: the best of all
+/// measurements, as other load can only lower them.
 class Peaks {
  public:
   explicit Peaks(const PeakOptions& options) : options_(options) {}
 
   /// Measures with the current number of threads, matmul for the floating-point dtypes. To be called before and after
-  /// what is compared with it.
+  /// the work that is compared with the peaks.
   void measure(std::span<const at::ScalarType> dtypes);
 
   double flops(at::ScalarType dtype, int64_t threads) const { return flops_.at({threads, dtype}); }

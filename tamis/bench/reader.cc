@@ -34,7 +34,7 @@ std::vector<Reader> Reader::all(const ModelBench& bench) {
     return readers;
   }
   infer::LoadedModel loaded = infer::load(bench.checkpoint);
-  plain_config(*loaded.model);  // throws before anything is said
+  plain_config(*loaded.model);  // throws before any progress is shown
   const at::Tensor text = bench.text.empty() ? at::Tensor() : text_tokens(*loaded.tokenizer, bench.text);
   const std::shared_ptr<const models::Model> model = std::move(loaded.model);
   for (const std::string& windows : windows_of(bench)) readers.push_back({model, windows, text});

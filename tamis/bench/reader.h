@@ -13,10 +13,10 @@
 
 namespace tamis::bench {
 
-/// A model with windows of one kind, and what it reads.
+/// A model with windows of one kind, and the tokens that it reads.
 class Reader {
  public:
-  /// One for each of the windows that `bench` asks for, or by default has: "initial", of a checkpoint "trained" and
+  /// One for each kind of windows in `bench`, or of the default: "initial", of a checkpoint "trained" and
   /// "expanded". The checkpoint is read once. Throws what infer::load and plain_config throw, and ExitCode::kInput on
   /// an empty text.
   static std::vector<Reader> all(const ModelBench& bench);
@@ -25,7 +25,7 @@ class Reader {
   const std::string& windows() const { return windows_; }
   bool expanded() const { return windows_ == "expanded"; }
 
-  /// int64 [B, T]: the beginning of the text in every row, again and again where it is shorter; random without a text.
+  /// int64 [B, T]: the beginning of the text in every row, repeated where it is too short; random without a text.
   at::Tensor tokens(int64_t B, int64_t T) const;
 
   /// What the layers add to these tokens by definition, in float64.

@@ -71,11 +71,11 @@ std::string percent(double share) {
   return fmt::format("{:.1f}%", 100 * share);
 }
 
-/// One column: its title, and a row's text, empty where it has none.
+/// One column: its title, and the text of a row, empty where the row has none.
 struct Column {
   const char* title;
   std::string (*text)(const Row& row, const Peaks& peaks);
-  double (*share)(const Row& row, const Peaks& peaks) = nullptr;  // what colours it
+  double (*share)(const Row& row, const Peaks& peaks) = nullptr;  // sets the colour
 };
 
 const std::array kColumns = {
@@ -115,7 +115,7 @@ const std::array kColumns = {
            }},
 };
 
-/// A column's title and texts, all of one width; nothing when no row fills it.
+/// A column's title and texts, all of one width; none when no row fills it.
 std::vector<std::string> column_lines(const Column& column, const Report& report, bool colour) {
   std::vector<std::string> lines = {column.title};
   bool filled = false;

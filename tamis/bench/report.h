@@ -13,7 +13,7 @@
 
 namespace tamis::bench {
 
-/// Time beside that of something known, measured by turns.
+/// Time relative to that of a known work, in interleaved calls.
 struct Ratio {
   double value = 0;
   std::string to;  // "SDPA"
@@ -28,14 +28,14 @@ struct Row {
   int64_t batch = 1;   // sequences
   Measurement time;
   double tokens_per_call = 0;
-  double flops = 0;                  // counted of a call; 0: none
-  double bytes = 0;                  // that a call cannot but read; 0: not counted
-  std::optional<double> error = {};  // largest relative error beside the definition; a peer has none
+  double flops = 0;                  // of a call, counted; 0: not counted
+  double bytes = 0;                  // that a call has to read; 0: not counted
+  std::optional<double> error = {};  // largest relative error against the definition; a peer has none
   std::optional<Ratio> ratio = {};
-  nlohmann::json details = nlohmann::json::object();  // what only this bench has, for the JSON
+  nlohmann::json details = nlohmann::json::object();  // of this bench alone, for the JSON
 };
 
-/// What a bench found.
+/// The results of a bench.
 struct Report {
   std::string bench;                                  // "train"
   nlohmann::json options = nlohmann::json::object();  // sizes that all rows share

@@ -67,7 +67,7 @@ TEST(Report, WritesATable) {
 TEST(Report, KnowsDtypes) {
   EXPECT_EQ(dtypes_named({"int8", "bfloat16"}), (std::vector<at::ScalarType>{at::kChar, at::kBFloat16}));
   EXPECT_EQ(dtype_name(at::kFloat), "float32");
-  HeadBench bench;
+  TrainBench bench;
   bench.dtypes = {"float32", "float33"};
   const auto [code, text] = tamis::testing::error_of([&] { check_options(bench); });
   EXPECT_EQ(code, ExitCode::kUsage);

@@ -12,7 +12,7 @@
 
 namespace tamis::bench {
 
-/// One run of a bench: goes through the numbers of threads, shows how far it is, and gathers the report.
+/// One run of a bench: sets each number of threads, shows the progress, and gathers the report.
 class Session {
  public:
   /// `messages` gets the progress line. Random inputs are the same in every session.
@@ -21,7 +21,7 @@ class Session {
   /// Sets each number of threads in turn, measures the machine's peaks, calls `body(threads)`, and measures them again.
   void for_each_thread_count(const std::function<void(int64_t threads)>& body);
 
-  /// Shows what is being done now.
+  /// Shows the present step.
   void show(const std::string& doing) { progress_.update("bench " + report_.bench + ": " + doing); }
 
   const Options& options() const { return options_; }

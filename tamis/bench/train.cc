@@ -1,4 +1,4 @@
-// `tamis bench train`: whole training steps, and what of a step is not the model.
+// `tamis bench train`: whole training steps, and the parts of a step outside the model.
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ namespace {
 
 using at::Tensor;
 
-/// Random tokens, each asked for the next one.
+/// Random tokens; each is to predict the next one.
 class RandomTokens final : public data::Source {
  public:
   explicit RandomTokens(int64_t vocab) : vocab_(static_cast<uint64_t>(vocab)) {}
@@ -80,7 +80,7 @@ class LossCheck {
   std::vector<Named> exact_;
 };
 
-/// A directory of its own, gone afterwards.
+/// A temporary directory.
 class ScratchDirectory {
  public:
   ScratchDirectory() : path_(std::filesystem::temp_directory_path() / fmt::format("tamis-bench-{}", getpid())) {
@@ -98,7 +98,7 @@ class ScratchDirectory {
   std::filesystem::path path_;
 };
 
-/// What a step spends outside the model, in seconds of a step; logging and saving as often as a recipe does by default.
+/// The seconds that a step takes outside the model; logging and saving are as frequent as by a recipe's defaults.
 nlohmann::json outside_the_model(const train::Recipe& recipe, const models::Model& model, const data::Source& source,
                                  const MeasureOptions& options) {
   const train::TrainRecipe& train = recipe.train;
@@ -155,7 +155,7 @@ train::Recipe recipe_of(const TrainBench& bench, int64_t length, at::ScalarType 
   recipe.train.batch_size = std::max<int64_t>(1, tokens / length);
   recipe.train.precision = dtype_name(dtype);
   recipe.train.recompute = bench.recompute;
-  recipe.train.lr = 1e-6;  // the weights stay what they are, whatever the number of calls
+  recipe.train.lr = 1e-6;  // so that the weights hardly change, whatever the number of calls
   return recipe;
 }
 

@@ -1,14 +1,23 @@
 #include "tamis/cli/common.h"
 
-#include <vector>
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <memory>
 
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
+#include "tamis/base/output_file.h"
+#include "tamis/base/terminal.h"
 #include "tamis/cli/values.h"
+#include "tamis/models/checkpoint.h"
 
 namespace tamis::cli {
 
-void add_run_options(CLI::App& command, commands::RunOptions& options) {
+void add_run_options(CLI::App& command, RunOptions& options) {
   add_number(command, "--threads", options.threads, "Threads to compute with; 0: one per core");
   command.add_option("--device", options.device, "Where to compute")->type_name("cpu|cuda")->capture_default_str();
 }
@@ -40,6 +49,49 @@ void refuse_other_names(CLI::App& app, const std::string& kind) {
     fail(ExitCode::kUsage, "{}", unknown_name(kind, name, known));
     return std::string();
   });
+}
+
+void check_options(const RunOptions& options) {
+  constexpr int64_t kMostThreads = 4096;
+  if (options.threads < 0 || options.threads > kMostThreads) {
+    fail(ExitCode::kUsage, "--threads must be in 0..{}, but is {}", kMostThreads, options.threads);
+  }
+  static const std::array<std::string, 2> kDevices = {"cpu", "cuda"};
+  if (options.device == kDevices[0] || options.device == kDevices[1]) return;
+  throw Error(ExitCode::kUsage, unknown_name("device", options.device, kDevices));
+}
+
+at::Device start(const RunOptions& options) {
+  if (options.threads > 0) at::set_num_threads(static_cast<int>(options.threads));
+  if (options.device == "cpu") return at::kCPU;
+  if (!at::hasCUDA()) {
+    fail(ExitCode::kUsage, "--device cuda: this build of LibTorch has no CUDA or sees no GPU; use --device cpu");
+  }
+  return at::kCUDA;
+}
+
+nlohmann::json model_changes(const RunOptions& options) {
+  return models::read_changes(options.model_changes);
+}
+
+std::string to_line(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::FILE* summary_stream(const std::filesystem::path& written) {
+  return descriptor_behind(written) == STDOUT_FILENO ? stderr : stdout;
+}
+
+std::function<void(double done, double total)> progress_with_eta(const std::string& what) {
+  const std::shared_ptr<ProgressLine> line(new ProgressLine(stderr), [](ProgressLine* ended) {
+    ended->clear();
+    delete ended;
+  });
+  return [line, what, begun = now_seconds()](double done, double total) {
+    const double left = (now_seconds() - begun) * (total - done) / done;
+    line->update(fmt::format("{} {} {:3.0f}%  {} left", what, progress_bar(done, total), 100 * done / total,
+                             format_duration(left)));
+  };
 }
 
 }  // namespace tamis::cli

@@ -1,15 +1,29 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "tamis/commands/options.h"
+#include "tamis/infer/options.h"
 
 namespace tamis::cli {
 
+/// What every command that runs a model takes.
+struct RunOptions {
+  int64_t threads = 0;                          // of ATen; 0: one per core
+  std::string device = "cpu";                   // cpu or cuda
+  std::vector<std::string> model_changes = {};  // KEY=VALUE, each in place of what config.json says
+};
+
 /// `--threads` and `--device`.
-void add_run_options(CLI::App& command, commands::RunOptions& options);
+void add_run_options(CLI::App& command, RunOptions& options);
 
 /// `--set-model KEY=VALUE`.
 void add_set_model_option(CLI::App& command, std::vector<std::string>& changes);
@@ -22,5 +36,26 @@ void add_json_option(CLI::App& command, bool& json);
 
 /// Refuses any first word that is no subcommand: `unknown task "abc_digit"; did you mean "abc_digits"?`.
 void refuse_other_names(CLI::App& app, const std::string& kind);
+
+/// Throws ExitCode::kUsage on a number of threads that is out of range or an unknown device.
+void check_options(const RunOptions& options);
+
+/// Sets the number of threads and returns the device. Throws ExitCode::kUsage on a device that this machine or build
+/// lacks.
+at::Device start(const RunOptions& options);
+
+/// What `--set-model` changes; throws ExitCode::kUsage.
+nlohmann::json model_changes(const RunOptions& options);
+
+/// One line of JSON; text in it that is not UTF-8 becomes U+FFFD.
+std::string to_line(const nlohmann::json& json);
+
+/// Where to say that `written` was written: standard output, or standard error where the file itself is standard output
+/// (`--out /dev/stdout`).
+std::FILE* summary_stream(const std::filesystem::path& written);
+
+/// A progress line on stderr with the share done and the time left, for the `Progress` of a long evaluation. It is
+/// cleared when the last copy is destroyed.
+std::function<void(double done, double total)> progress_with_eta(const std::string& what);
 
 }  // namespace tamis::cli

@@ -17,7 +17,7 @@ namespace {
 
 using Commands = std::vector<const CommandSynopsis*>;
 
-/// `command` and all below it.
+/// `command` and all commands below it.
 void collect(const CommandSynopsis& command, Commands& commands) {
   commands.push_back(&command);
   for (const CommandSynopsis& each : command.commands) collect(each, commands);
@@ -55,9 +55,9 @@ std::vector<std::string> paths_below(const Commands& commands) {
   return paths;
 }
 
-// bash: one function that finds out which command is being written, and what is expected at the cursor.
+// bash: one function that determines which command is being written and what is expected at the cursor.
 
-/// What completes a value, as a bash command; empty: nothing does.
+/// The bash command that completes a value; empty: none.
 std::string bash_action(const OptionSynopsis& option) {
   if (option.value == "FILE") return "_tamis_paths -f";
   if (option.value == "DIR") return "_tamis_paths -d";
@@ -235,7 +235,7 @@ fi
                      fmt::join(paths_below(commands), "|"), cases);
 }
 
-// fish: a line for everything, on condition that its command is being written.
+// fish: a line for each word, on the condition that its command is being written.
 
 std::string fish_in_quotes(std::string_view text) {
   std::string escaped;

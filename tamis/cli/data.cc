@@ -1,17 +1,49 @@
-#include <memory>
+#include <fmt/format.h>
 
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "tamis/base/files.h"
+#include "tamis/base/output_file.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
-#include "tamis/cli/library.h"
 #include "tamis/cli/task_options.h"
 #include "tamis/cli/values.h"
+#include "tamis/data/generate.h"
+#include "tamis/data/options.h"
 #include "tamis/data/registry.h"
 
 namespace tamis::cli {
 namespace {
 
+struct GenerateDataCommand {
+  data::GenerateOptions options;
+  std::filesystem::path out;  // empty: standard output
+  bool json = false;          // of the summary; the instances are JSON in any case
+};
+
+void run(const GenerateDataCommand& command) {
+  const data::GenerateOptions& options = command.options;
+  data::check_options(options);
+  const data::Task& task = data::find_task(options.task);
+  if (!command.out.empty()) check_output_file(command.out);
+  std::optional<data::Haystack> haystack;
+  if (!options.haystack.empty()) haystack.emplace(options.haystack);
+  const data::TaskRequest request = data::request_of(options, haystack ? &*haystack : nullptr);
+  const auto generate = [&](const auto& write) { data::generate(task, request, options.count, write); };
+  if (command.out.empty()) return generate([](std::string_view line) { fmt::print("{}", line); });
+  write_file_atomic(command.out, [&](FileWriter& file) { generate([&](std::string_view line) { file.write(line); }); });
+  const std::string file = command.out.string();
+  const nlohmann::json summary = {{"file", file}, {"task", task.name}, {"instances", options.count}};
+  const std::string count = options.count == 1 ? "1 instance" : fmt::format("{} instances", options.count);
+  fmt::print(summary_stream(command.out), "{}",
+             command.json ? to_line(summary) : fmt::format("{}: {} of {}\n", file, count, task.name));
+}
+
 void add_generated_task(CLI::App& generate, const data::Task& task) {
-  auto command = std::make_shared<commands::GenerateDataCommand>();
+  auto command = std::make_shared<GenerateDataCommand>();
   data::GenerateOptions& options = command->options;
   options.task = task.name;
   options.length = task.default_length;

@@ -1,5 +1,4 @@
-// Commands about the commands: help, shell completion, manual pages. All are made from the CLI11 definitions, without
-// LibTorch.
+// Commands about the commands: help, shell completion, manual pages. All are made from the CLI11 definitions.
 
 #include <fmt/format.h>
 

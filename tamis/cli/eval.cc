@@ -1,18 +1,75 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+#include "tamis/base/input.h"
+#include "tamis/base/terminal.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
-#include "tamis/cli/library.h"
 #include "tamis/cli/task_options.h"
 #include "tamis/cli/values.h"
 #include "tamis/data/registry.h"
+#include "tamis/eval/loss_eval.h"
+#include "tamis/eval/task_eval.h"
 
 namespace tamis::cli {
 namespace {
+
+struct TaskEvalCommand {
+  std::filesystem::path directory;  // checkpoint or run directory
+  eval::TaskEvalOptions options;
+  RunOptions run;
+  bool json = false;
+};
+
+struct LossCommand {
+  std::filesystem::path directory;  // checkpoint or run directory
+  std::filesystem::path file;       // "-" reads standard input
+  eval::LossEvalOptions options;
+  RunOptions run;
+  bool json = false;
+};
+
+/// Prints the result as JSON where that is asked for. When the directory is a run's, also keeps it as eval/<task>.json,
+/// where the report looks for it.
+template <typename EvalCommand>
+void keep(const EvalCommand& command, const infer::LoadedModel& loaded, nlohmann::json json) {
+  json["checkpoint"] = loaded.checkpoint.string();
+  if (!std::filesystem::equivalent(loaded.checkpoint, command.directory)) {
+    make_directories(command.directory / "eval");
+    write_file_atomic(command.directory / "eval" / (json["task"].get<std::string>() + ".json"), json.dump(2) + "\n");
+  }
+  if (command.json) fmt::print("{}", to_line(json));
+}
+
+void run(const TaskEvalCommand& command) {
+  check_options(command.run);
+  eval::check_options(command.options);
+  const infer::LoadedModel loaded = infer::load(command.directory, start(command.run), model_changes(command.run));
+  const auto result = eval::evaluate_task(loaded, command.options, progress_with_eta(command.options.task));
+  keep(command, loaded, eval::to_json(result));
+  if (!command.json) fmt::print("{}", eval::to_table(result, use_colour(stdout)));
+}
+
+void run(const LossCommand& command) {
+  check_options(command.run);
+  eval::check_options(command.options);
+  const std::string text = read_input(command.file);
+  if (text.empty()) fail(ExitCode::kInput, "{}: is empty; expected text", input_name(command.file));
+  const infer::LoadedModel loaded = infer::load(command.directory, start(command.run), model_changes(command.run));
+  const auto result = eval::evaluate_loss(loaded, text, command.options, progress_with_eta("loss"));
+  nlohmann::json json = eval::to_json(result);
+  json["file"] = command.file.string();
+  keep(command, loaded, std::move(json));
+  if (!command.json) fmt::print("{}", eval::to_table(result));
+}
 
 template <typename EvalCommand>
 void add_eval_options(CLI::App& task, EvalCommand& command) {
@@ -28,7 +85,7 @@ std::string example_settings(const data::Settings& settings) {
 }
 
 void add_evaluated_task(CLI::App& eval, const data::Task& task) {
-  auto command = std::make_shared<commands::TaskEvalCommand>();
+  auto command = std::make_shared<TaskEvalCommand>();
   eval::TaskEvalOptions& options = command->options = eval::default_options(task);
   auto* sub = eval.add_subcommand(task.name, summary_of(task));
   sub->add_option("dir", command->directory, "Checkpoint or run directory")->type_name("DIR")->required();
@@ -55,7 +112,7 @@ void add_evaluated_task(CLI::App& eval, const data::Task& task) {
 }
 
 void add_loss(CLI::App& eval) {
-  auto command = std::make_shared<commands::LossCommand>();
+  auto command = std::make_shared<LossCommand>();
   auto* task = eval.add_subcommand("loss", "Mean loss of a text, per token, per byte and by position.");
   task->add_option("dir", command->directory, "Checkpoint or run directory")->type_name("DIR")->required();
   task->add_option("file", command->file, "Text file; - reads standard input")->type_name("FILE")->required();

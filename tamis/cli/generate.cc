@@ -1,14 +1,72 @@
-#include <memory>
+#include "tamis/infer/generate.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "tamis/base/input.h"
+#include "tamis/base/message.h"
+#include "tamis/base/terminal.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
-#include "tamis/cli/library.h"
 #include "tamis/cli/values.h"
 
 namespace tamis::cli {
+namespace {
+
+struct GenerateCommand {
+  std::filesystem::path checkpoint;  // or run directory
+  std::string prompt;                // "-" reads standard input
+  infer::GenerateOptions options;
+  RunOptions run;
+  bool json = false;
+};
+
+std::string speed(const infer::Generation& made) {
+  const auto steps = static_cast<double>(made.tokens.size()) - 1;  // the first token comes with the prompt
+  return fmt::format("{} tokens read in {}, {} drawn at {:.0f} tokens/s, state {}", made.prompt_tokens,
+                     format_duration(made.prefill_seconds), made.tokens.size(),
+                     steps / std::max(made.decode_seconds, 1e-9), format_bytes(static_cast<double>(made.state_bytes)));
+}
+
+nlohmann::json json_of(const infer::Generation& made) {
+  return {{"text", made.text},
+          {"tokens", made.tokens},
+          {"end", infer::name_of(made.end)},
+          {"prompt_tokens", made.prompt_tokens},
+          {"state_bytes", made.state_bytes},
+          {"prefill_seconds", made.prefill_seconds},
+          {"decode_seconds", made.decode_seconds}};
+}
+
+void run(const GenerateCommand& command) {
+  check_options(command.run);
+  infer::check_options(command.options);
+  infer::check_prompt(command.prompt);
+  const at::Device device = start(command.run);
+  const std::string prompt = command.prompt == "-" ? read_input("-") : command.prompt;
+  const infer::LoadedModel loaded = infer::load(command.checkpoint, device, model_changes(command.run));
+  if (command.json) {
+    fmt::print("{}", to_line(json_of(infer::generate(loaded, prompt, command.options))));
+    return;
+  }
+  const auto made = infer::generate(loaded, prompt, command.options, [](std::string_view text) {
+    fmt::print("{}", text);
+    flush_output();
+  });
+  fmt::print("\n");
+  flush_output();
+  print_message(stderr, speed(made) + "\n");
+}
+
+}  // namespace
 
 void add_generate(CLI::App& app) {
-  auto command = std::make_shared<commands::GenerateCommand>();
+  auto command = std::make_shared<GenerateCommand>();
   infer::GenerateOptions& options = command->options;
   auto* sub = app.add_subcommand("generate", "Continue a prompt with a trained model, token by token.");
   sub->add_option("dir", command->checkpoint, "Checkpoint or run directory")->type_name("DIR")->required();

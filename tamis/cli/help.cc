@@ -20,7 +20,7 @@ namespace {
 constexpr int kLeastColumns = 40, kMostColumns = 120;
 constexpr size_t kIndent = 2;
 
-/// Words longer than `columns` broken after commas.
+/// The words, with those longer than `columns` broken after commas.
 std::vector<std::string> parts_that_fit(const std::vector<std::string>& words, size_t columns) {
   std::vector<std::string> parts;
   for (std::string_view rest : words) {
@@ -62,7 +62,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-/// The words of a shell command that stay in one line: what is quoted, an option and its value.
+/// The parts of a shell command that stay on one line: a quoted text, an option with its value.
 std::vector<std::string> shell_parts_of(const std::string& text) {
   std::vector<std::string> words = {""};
   char quote = '\0';
@@ -98,7 +98,7 @@ class Page {
     text_ += ' ' + wrapped(words_of(usage), 7, columns_) + "\n";
   }
 
-  /// Names to the left, what they mean to the right; under names that are too long for their column.
+  /// Names on the left, descriptions on the right; below the name where it is too long for its column.
   void list(std::string_view name, const std::vector<std::pair<std::string, std::string>>& entries) {
     if (entries.empty()) return;
     const size_t widest = columns_ * 2 / 5;
@@ -117,7 +117,7 @@ class Page {
     }
   }
 
-  /// Commands that can be copied whole: a line that goes on ends with a backslash.
+  /// Commands that can be copied: a line that is continued ends with a backslash.
   void examples(const std::vector<std::string>& examples) {
     if (examples.empty()) return;
     heading(examples.size() == 1 ? "Example" : "Examples");

@@ -1,14 +1,99 @@
-#include <memory>
+#include "tamis/report/inspect.h"
 
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+#include "tamis/base/input.h"
+#include "tamis/base/output_file.h"
+#include "tamis/base/terminal.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
-#include "tamis/cli/library.h"
 #include "tamis/cli/values.h"
+#include "tamis/report/page.h"
+#include "tamis/report/recipe_inspection.h"
+#include "tamis/train/options.h"
+#include "tamis/train/recipe.h"
 
 namespace tamis::cli {
+namespace {
+
+struct InspectCommand {
+  report::InspectOptions options;      // checkpoint: also a recipe, FILE.toml
+  std::vector<std::string> overrides;  // of a recipe: `train.length=512`
+  int64_t psi = 0;                     // > 0: no checkpoint
+  int64_t vocab_size = 257;
+  std::string text_file;       // "-" reads standard input
+  std::filesystem::path html;  // empty: print what was found
+  RunOptions run;
+  bool json = false;
+
+  bool of_recipe() const { return options.checkpoint.extension() == ".toml"; }
+};
+
+void check_options(const InspectCommand& command) {
+  check_options(command.run);
+  if (command.options.checkpoint.empty() == (command.psi == 0)) {
+    fail(ExitCode::kUsage,
+         "inspect: expected a checkpoint, a recipe or --psi, but got {}; try: tamis inspect runs/demo",
+         command.psi == 0 ? "neither" : "both");
+  }
+  report::check_options(command.options.map);
+  if (command.options.map.file.empty() && !command.options.map.tiles.empty()) {
+    fail(ExitCode::kUsage, "inspect: --tile selects maps for a picture; name it with --map FILE.svg");
+  }
+  if (!command.options.map.file.empty() && command.text_file.empty()) {
+    fail(ExitCode::kUsage, "inspect: --map draws the maps of a text; give one with --text FILE, - for standard input");
+  }
+  const bool untrained = command.psi > 0 || command.of_recipe();
+  if (untrained && !(command.options.model_changes.empty() && command.text_file.empty())) {
+    fail(ExitCode::kUsage, "inspect: {} needs a checkpoint; {} describes a model that is not trained yet",
+         command.text_file.empty() ? "--set-model" : "--text",
+         command.psi > 0 ? "--psi" : command.options.checkpoint.string());
+  }
+  for (const std::string& assignment : command.overrides) train::split_override(assignment);
+  if (!command.overrides.empty() && !command.of_recipe()) {
+    fail(ExitCode::kUsage, "inspect: --set changes a key of a recipe, FILE.toml; use --set-model for a checkpoint");
+  }
+}
+
+nlohmann::json find(const InspectCommand& command, const report::InspectOptions& options, at::Device device) {
+  if (command.psi > 0) return report::inspect_config({{"psi", command.psi}, {"vocab_size", command.vocab_size}});
+  if (!command.of_recipe()) return report::inspect(options, device);
+  return report::inspect_recipe(train::load_recipe(options.checkpoint, command.overrides), device);
+}
+
+void run(const InspectCommand& command) {
+  check_options(command);
+  if (!command.html.empty()) check_output_file(command.html);
+  const at::Device device = start(command.run);
+  report::InspectOptions options = command.options;
+  if (!command.text_file.empty()) options.text = read_input(command.text_file);
+  const nlohmann::json found = find(command, options, device);
+  if (!command.html.empty()) write_file_atomic(command.html, report::make_page("report.html", found));
+  if (command.json) {
+    fmt::print("{}", to_line(report::inspection_json(found)));
+    return;
+  }
+  if (command.html.empty() && options.map.file.empty()) {
+    fmt::print("{}", report::inspection_text(found, terminal_columns()));
+  }
+  for (const std::filesystem::path& written : {command.html, options.map.file}) {
+    if (!written.empty()) fmt::print(summary_stream(written), "{}\n", written.string());
+  }
+}
+
+}  // namespace
 
 void add_inspect(CLI::App& app) {
-  auto command = std::make_shared<commands::InspectCommand>();
+  auto command = std::make_shared<InspectCommand>();
   report::InspectOptions& options = command->options;
   auto* sub = app.add_subcommand("inspect", "Count parameters; show windows, acceptance widths, relevance maps.");
   sub->add_option("checkpoint", options.checkpoint,
@@ -17,9 +102,9 @@ void add_inspect(CLI::App& app) {
   sub->add_option("--set", command->overrides, "Change a key of the recipe, as table.key=value; may be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  add_value(*sub, "--psi", command->psi, whole(1), "Without a checkpoint: count the parameters of this Psi")
+  add_number(*sub, "--psi", command->psi, "Without a checkpoint: count the parameters of this Psi", whole(1))
       ->default_str("");
-  add_value(*sub, "--vocab", command->vocab_size, whole(1), "Vocabulary for --psi");
+  add_number(*sub, "--vocab", command->vocab_size, "Vocabulary for --psi", whole(1));
   sub->add_option("--text", command->text_file, "Text whose relevance maps to show; - reads standard input")
       ->type_name("FILE");
   sub->add_option("--html", command->html, "Write a page with the maps of all tiles here")->type_name("FILE");
@@ -34,7 +119,7 @@ void add_inspect(CLI::App& app) {
          "Colours of --map: value; row, by each row's largest weight; log; or auto: value for screening, else log")
       ->type_name("SCALE")
       ->capture_default_str();
-  add_value(*sub, "--tokens", options.most_tokens, whole(1), "Most tokens of the text");
+  add_number(*sub, "--tokens", options.most_tokens, "Most tokens of the text", whole(1));
   sub->add_flag("--expand-windows,!--no-expand-windows", options.expand_windows,
                 "Make windows beyond the training length infinite (SWE)");
   add_set_model_option(*sub, options.model_changes);

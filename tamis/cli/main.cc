@@ -17,11 +17,12 @@
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
 #include "tamis/cli/help.h"
+#include "tamis/nn/tensor_memory.h"
 
 namespace {
 
-/// The command that was asked for, with its words.
-std::pair<const CLI::App*, std::string> asked_command(const CLI::App& app) {
+/// The command that was named, and its words.
+std::pair<const CLI::App*, std::string> named_command(const CLI::App& app) {
   const CLI::App* command = &app;
   std::string words;
   while (!command->get_subcommands().empty()) {
@@ -31,16 +32,16 @@ std::pair<const CLI::App*, std::string> asked_command(const CLI::App& app) {
   return {command, words};
 }
 
-/// The group of commands that was named, `tamis` or `tamis eval`, when nothing stands behind it: its help is wanted.
+/// The group of commands that was named, `tamis` or `tamis eval`, when no word follows it: then its help is printed.
 const CLI::App* group_without_command(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* group = asked_command(app).first;
+  const CLI::App* group = named_command(app).first;
   const bool nothing_else = error.get_name() == "RequiredError" && app.remaining(/*recurse=*/true).empty();
   return nothing_else && !group->get_subcommands({}).empty() ? group : nullptr;
 }
 
-/// One line about arguments that do not fit.
+/// One line about wrong arguments.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
-  const auto [command, words] = asked_command(app);
+  const auto [command, words] = named_command(app);
   std::string text = tamis::message_of(error);
   const std::vector<std::string> rest = app.remaining(/*recurse=*/true);
   if (!rest.empty() && rest.front().starts_with("--")) {
@@ -88,8 +89,8 @@ int refuse(const std::string& text, tamis::ExitCode code) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  tamis::protect_process();
   try {
+    tamis::nn::keep_tensor_memory();
     run(argc, argv);
     return 0;
   } catch (const tamis::Error& error) {

@@ -10,7 +10,7 @@
 namespace tamis::cli {
 namespace {
 
-/// Text as troff takes it: no line begins a request, and hyphens are those that can be copied.
+/// The text for troff: no line begins a request, and hyphens can be copied.
 std::string escaped(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -84,7 +84,7 @@ std::string page(const CommandSynopsis& command, const std::string& parent) {
          ".TP\n3\nAn input file is missing, damaged or of the wrong kind.\n"
          ".TP\n20\nTraining met a number that is not finite.\n"
          ".TP\n30\nThe disk is full, read\\-only or failing.\n"
-         ".TP\n130, 143\nStopped by SIGINT or SIGTERM after a clean save.\n";
+         ".TP\n129, 130, 143\nStopped by SIGHUP, SIGINT or SIGTERM after a clean save.\n";
 }
 
 void add_pages(const CommandSynopsis& command, const std::string& parent, std::map<std::string, std::string>& pages) {

@@ -15,7 +15,7 @@ std::string upper_case(std::string text) {
   return text;
 }
 
-/// CLI11's names of types, `INT:POSITIVE` with what checks them, as values are called here.
+/// The name of a value in help texts, from CLI11's name of its type, such as `INT:POSITIVE`.
 std::string value_name(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return "";
   const std::string type = option.get_type_name();

@@ -20,14 +20,14 @@ struct OptionSynopsis {
 
 /// A command as its CLI11 definition describes it. Help, shell completion and manual pages are all made from this.
 ///
-/// What an option's value is called says what a shell offers for it: FILE, TOML and DIR are paths, `a|b|c` is one of
-/// these words, anything else is free text.
+/// The name of an option's value determines what a shell offers for it: paths for FILE, TOML and DIR, one of these
+/// words for `a|b|c`, nothing for any other name.
 struct CommandSynopsis {
   std::string path;  // "tamis eval loss"
   std::string summary;
   std::vector<OptionSynopsis> arguments;
   std::vector<OptionSynopsis> options;
-  std::string commands_are;  // "TASK": what the first word of `commands` is called
+  std::string commands_are;  // "TASK": the name of the first word of `commands`
   std::vector<CommandSynopsis> commands;
   std::vector<std::string> examples;
 };
@@ -35,7 +35,7 @@ struct CommandSynopsis {
 /// `app` and all commands below it; `path` is its name with those of the commands above.
 CommandSynopsis synopsis_of(const CLI::App& app, const std::string& path);
 
-/// `tamis generate DIR --prompt TEXT [OPTIONS]`: what has to be given, in its order.
+/// `tamis generate DIR --prompt TEXT [OPTIONS]`: the required arguments and options, in order.
 std::string usage_of(const CommandSynopsis& command);
 
 /// `--top-k N`, `-h, --help`.
@@ -44,7 +44,7 @@ std::string names_of(const OptionSynopsis& option);
 /// The description, and the default where there is one.
 std::string description_of(const OptionSynopsis& option);
 
-/// The words of `a|b|c`, else nothing.
+/// The words of `a|b|c`, else none.
 std::vector<std::string> choices_of(const OptionSynopsis& option);
 
 }  // namespace tamis::cli

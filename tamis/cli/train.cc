@@ -1,26 +1,51 @@
+#include "tamis/train/train.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
 #include <memory>
 
+#include "tamis/base/message.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
-#include "tamis/cli/library.h"
 
 namespace tamis::cli {
+namespace {
+
+struct TrainCommand {
+  train::TrainOptions options;
+  RunOptions run;
+  bool json = false;
+};
+
+void run(const TrainCommand& command) {
+  check_options(command.run);
+  train::check_options(command.options);
+  train::TrainOptions options = command.options;
+  if (command.run.threads > 0) options.overrides.push_back(fmt::format("train.threads={}", command.run.threads));
+  const nlohmann::json summary = train::train(options, start(command.run), stderr);
+  print_message(stderr, fmt::format("checkpoint: {}\nnext:\n", summary["checkpoint"].get<std::string>()));
+  for (const auto& line : summary["next"]) print_message(stderr, fmt::format("  {}\n", line.get<std::string>()));
+  if (command.json) fmt::print("{}", to_line(summary));
+}
+
+}  // namespace
 
 void add_train(CLI::App& app) {
-  auto command = std::make_shared<commands::TrainCommand>();
+  auto command = std::make_shared<TrainCommand>();
   train::TrainOptions& options = command->options;
-  auto* train = app.add_subcommand("train", "Train a model as a recipe says, or go on with a run that was stopped.");
-  train->add_option("recipe", options.recipe, "TOML file; docs/training.md has its keys")
+  auto* sub = app.add_subcommand("train", "Train a model as a recipe says, or go on with a run that was stopped.");
+  sub->add_option("recipe", options.recipe, "TOML file, - reads standard input; docs/training.md has its keys")
       ->type_name("TOML")
       ->required();
-  train->add_option("--set", options.overrides, "Change a key of the recipe, as table.key=value; may be repeated")
+  sub->add_option("--set", options.overrides, "Change a key of the recipe, as table.key=value; may be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  train->add_flag("--fresh", options.fresh, "Begin anew; an existing run is kept under another name");
-  add_json_option(*train, command->json);
-  add_run_options(*train, command->run);
-  train->footer("tamis train recipes/demo.toml --set train.steps=500 --set run.dir=runs/short");
-  train->callback([command] { run(*command); });
+  sub->add_flag("--fresh", options.fresh, "Begin anew; an existing run is kept under another name");
+  add_json_option(*sub, command->json);
+  add_run_options(*sub, command->run);
+  sub->footer("tamis train recipes/demo.toml --set train.steps=500 --set run.dir=runs/short");
+  sub->callback([command] { run(*command); });
 }
 
 }  // namespace tamis::cli

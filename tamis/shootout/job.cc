@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <sstream>
 
 #include "tamis/base/error.h"
@@ -238,9 +237,7 @@ json train_and_measure(const ShootoutRecipe& recipe, const Job& job, at::Device 
 void stop_if_asked(const std::string& what, const train::StopSignals& signals) {
   const int signal = signals.received();
   if (signal == 0) return;
-  const bool interrupted = signal == SIGINT;
-  fail(interrupted ? ExitCode::kInterrupt : ExitCode::kTerminate, "{}: stopped by {}; run the same command to resume",
-       what, interrupted ? "SIGINT" : "SIGTERM");
+  fail(train::exit_code_of(signal), "{}: stopped by {}; run the same command to resume", what, train::name_of_signal(signal));
 }
 
 std::optional<json> finished(const ShootoutRecipe& recipe, const Job& job) {

@@ -22,7 +22,8 @@ namespace tamis::shootout {
 ///
 /// and for final jobs flops_per_token and state_bytes, by length, and tasks, {task: by_length of eval::to_json}.
 ///
-/// Throws like train(), except kDiverged; kInterrupt and kTerminate also when a signal is received while measuring.
+/// Throws what train() throws, but for kDiverged; kHangup, kInterrupt and kTerminate also when a signal was received
+/// while it measured.
 nlohmann::json run_job(const ShootoutRecipe& recipe, const Job& job, at::Device device, std::FILE* messages,
                        const train::StopSignals& signals);
 
@@ -30,7 +31,7 @@ nlohmann::json run_job(const ShootoutRecipe& recipe, const Job& job, at::Device 
 /// ExitCode::kUsage when it belongs to another recipe or to other texts.
 std::optional<nlohmann::json> finished(const ShootoutRecipe& recipe, const Job& job);
 
-/// Throws kInterrupt or kTerminate when a signal was received.
+/// Throws kHangup, kInterrupt or kTerminate when one of the signals was received.
 void stop_if_asked(const std::string& what, const train::StopSignals& signals);
 
 }  // namespace tamis::shootout

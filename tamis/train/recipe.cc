@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tamis/base/error.h"
+#include "tamis/base/input.h"
 #include "tamis/base/json.h"
 #include "tamis/base/names.h"
 #include "tamis/base/utf8.h"
@@ -39,6 +40,9 @@ class RecipeReader {
     resolve_model();
     if (recipe_.run.dir.empty()) {
       if (given("run", "dir")) refuse("run.dir", "run.dir is empty; name a directory, or leave it out");
+      if (document_.name == input_name("-")) {
+        refuse("run.dir", "run.dir is missing, and this recipe has no file name; add --set run.dir=runs/NAME");
+      }
       recipe_.run.dir = (std::filesystem::path("runs") / std::filesystem::path(document_.name).stem()).string();
     }
     if (!is_utf8(recipe_.run.dir)) refuse("run.dir", "run.dir must be UTF-8, but is " + quoted_name(recipe_.run.dir));

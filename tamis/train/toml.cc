@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "tamis/base/error.h"
-#include "tamis/base/files.h"
+#include "tamis/base/input.h"
 #include "tamis/base/names.h"
 #include "tamis/base/utf8.h"
 #include "tamis/train/options.h"
@@ -127,9 +127,9 @@ std::string TomlDocument::position(std::string path) const {
 
 TomlDocument read_toml(const std::filesystem::path& file) {
   TomlDocument document;
-  document.name = file.string();
+  document.name = input_name(file);
   try {
-    document.values = to_json(parse(read_file(file), document.name), "", document);
+    document.values = to_json(parse(read_input(file), document.name), "", document);
   } catch (const toml::parse_error& error) {
     fail(ExitCode::kUsage, "{}:{}: {}", document.name, error.source().begin.line, error.description());
   }

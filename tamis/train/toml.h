@@ -10,7 +10,7 @@ namespace tamis::train {
 
 /// A TOML file as JSON values, with the position of each: `positions["train.lr"]` is `recipes/demo.toml:12`.
 struct TomlDocument {
-  std::string name;  // the path as the user gave it
+  std::string name;  // the file as the user gave it, or "standard input"
   nlohmann::json values = nlohmann::json::object();
   std::map<std::string, std::string> positions;
 
@@ -18,7 +18,8 @@ struct TomlDocument {
   std::string position(std::string path) const;
 };
 
-/// Throws ExitCode::kInput when the file cannot be read, ExitCode::kUsage with file:line when it is not TOML.
+/// Of a file, or of standard input for "-". Throws ExitCode::kInput when it cannot be read, ExitCode::kUsage with
+/// file:line when it is not TOML.
 TomlDocument read_toml(const std::filesystem::path& file);
 
 /// Applies an override such as `train.lr=0.0625`. The right side is a TOML value or else a string, so that paths and

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <csignal>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -243,10 +242,8 @@ class Run {
 
   [[noreturn]] void stop(int signal) {
     progress_.clear();
-    const bool interrupted = signal == SIGINT;
-    fail(interrupted ? ExitCode::kInterrupt : ExitCode::kTerminate,
-         "{}: stopped by {} and saved after step {} of {}; run the same command to resume", recipe_.run.dir,
-         interrupted ? "SIGINT" : "SIGTERM", state_.step, recipe_.train.steps);
+    fail(exit_code_of(signal), "{}: stopped by {} and saved after step {} of {}; run the same command to resume",
+         recipe_.run.dir, name_of_signal(signal), state_.step, recipe_.train.steps);
   }
 
   json summary() const {

@@ -14,9 +14,9 @@ namespace tamis::train {
 /// Returns a summary: {"run", "checkpoint", "steps", "tokens", "seconds", "loss", "validation": {source: loss}, "next":
 /// [suggested command lines]}.
 ///
-/// Throws tamis::Error: kUsage (bad recipe, or an existing run of another recipe), kInput (texts, damaged checkpoints),
-/// kDiverged, kStorage (also when the run directory is removed during training), and kInterrupt or kTerminate after a
-/// signal, once a checkpoint is saved.
+/// Throws tamis::Error: kUsage (the recipe, or one that does not fit the run), kInput (texts, damaged checkpoints),
+/// kDiverged, kStorage (also when the run's directory is removed meanwhile), and kHangup, kInterrupt or kTerminate after
+/// a signal, when all is saved.
 nlohmann::json train(const TrainOptions& options, at::Device device, std::FILE* messages);
 
 /// The same for a parsed recipe.

@@ -1,0 +1,29 @@
+// What has to be done before the constructors of LibTorch and the other libraries run. They open files, allocate memory
+// and may fail, and the operators' constructor (tamis/ops/instruction_set.cc) applies TAMIS_MAX_ISA, where a wrong
+// value could no longer be refused.
+
+#include <unistd.h>
+
+#include <string>
+
+#include "tamis/base/error.h"
+#include "tamis/base/instruction_set.h"
+#include "tamis/base/process.h"
+
+namespace {
+
+void before_constructors(int, char**, char** variables) {
+  environ = variables;  // which the C library itself sets only later
+  tamis::protect_process();
+  try {
+    tamis::max_instruction_set();
+  } catch (const tamis::Error& error) {
+    tamis::end_process(error.what(), error.code());
+  }
+}
+
+/// The dynamic linker calls what it finds in this section of a program before it initialises any library.
+[[gnu::section(".preinit_array"), gnu::used]] void (*const kBeforeConstructors)(int, char**,
+                                                                                char**) = before_constructors;
+
+}  // namespace
