@@ -49,8 +49,8 @@ bool fits(at::IntArrayRef stored, at::IntArrayRef expected) {
 }
 
 /// Exactly the expected tensors, or at most these, in their shapes; nothing is read or allocated yet.
-void check_tensors(const fs::path& directory, const StoredTensors& file,
-                   const std::vector<nn::NamedTensor>& expected, bool all = true) {
+void check_tensors(const fs::path& directory, const StoredTensors& file, const std::vector<nn::NamedTensor>& expected,
+                   bool all = true) {
   for (const auto& [name, tensor] : expected) {
     if (!file.contains(name)) {
       if (!all) continue;
@@ -81,8 +81,7 @@ bool all_finite(const at::Tensor& tensor) {
   return std::isfinite(least.item<double>()) && std::isfinite(greatest.item<double>());
 }
 
-void fill(const fs::path& directory, const StoredTensors& file, const std::string& name,
-          const at::Tensor& tensor) {
+void fill(const fs::path& directory, const StoredTensors& file, const std::string& name, const at::Tensor& tensor) {
   tensor.copy_(file.tensor(name).view(tensor.sizes()));
   if (all_finite(tensor)) return;
   fail(ExitCode::kInput, "{}: {} holds numbers that are not finite; expected a model that has not diverged",

@@ -21,8 +21,7 @@ LayerWeights LayerWeights::with(const std::vector<Tensor>& list) const {
   LayerWeights result = *this;
   auto next = list.begin();
   for (Tensor& tensor : result.mixer) tensor = *next++;
-  for (Tensor* tensor :
-       {&result.mixer_norm, &result.mlp_norm, &result.gate_up, &result.down, &result.position_scale}) {
+  for (Tensor* tensor : {&result.mixer_norm, &result.mlp_norm, &result.gate_up, &result.down, &result.position_scale}) {
     if (tensor->defined()) *tensor = *next++;
   }
   return result;

@@ -112,8 +112,8 @@ class Mixer {
   // Decoding: the model multiplies by the matrices, the mixer does what lies between.
   virtual HeadMatrices head_matrices(const std::vector<at::Tensor>& weights) const = 0;
   virtual std::unique_ptr<MixerState> new_state(std::optional<double> expand_beyond) const = 0;
-  /// A chunk of each sequence, row b after what states[b] has seen: projected_BCHR -> [B, C, H, V], same dtype. Advances
-  /// the states.
+  /// A chunk of each sequence, row b after what states[b] has seen: projected_BCHR -> [B, C, H, V], same dtype.
+  /// Advances the states.
   virtual at::Tensor decode(const at::Tensor& projected_BCHR, const MixerCall& call,
                             std::span<MixerState* const> states) const = 0;
   /// `decode` for single tokens. Absent where only `decode` is implemented.

@@ -232,22 +232,19 @@ TEST_P(Variant, IsThePapersModel) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Variants, Variant,
-                         ::testing::Values(json::object(), json{{"position", "none"}}, json{{"qk_norm", true}},
-                                           json{{"rope_theta", 500.0}, {"rope_factor", 4.0}},
-                                           json{{"ssmax", "learned"}}, json{{"ssmax", "one"}},
-                                           json{{"ssmax", "bias"}, {"qk_norm", true}}, json{{"ssmax", "fixed"}},
-                                           json{{"ssmax", "position"}}, json{{"pattern", "w"}}, json{{"mlp", "gelu"}},
-                                           json{{"pattern", "aw"}, {"ssmax", "learned"}}, json{{"pattern", "e"}},
-                                           json{{"pattern", "e"}, {"alpha", 1.25}}, json{{"pattern", "b"}},
-                                           json{{"pattern", "v"}}, json{{"pattern", "m"}}, json{{"pattern", "s"}},
-                                           json{{"pattern", "m"}, {"mlstm_heads", 2}},
-                                           json{{"pattern", "vwm"}, {"qk_norm", true}},
-                                           json{{"pattern", "s"}, {"output_scale", false}},
-                                           json{{"pattern", "sa"}, {"embedding", "unit"}},
-                                           json{{"pattern", "sma"}, {"norm", "none"}},
-                                           json{{"pattern", "sw"}, {"mlp", "none"}},
-                                           json{{"tie_word_embeddings", false}, {"final_norm_weight", true}}));
+INSTANTIATE_TEST_SUITE_P(
+    Variants, Variant,
+    ::testing::Values(json::object(), json{{"position", "none"}}, json{{"qk_norm", true}},
+                      json{{"rope_theta", 500.0}, {"rope_factor", 4.0}}, json{{"ssmax", "learned"}},
+                      json{{"ssmax", "one"}}, json{{"ssmax", "bias"}, {"qk_norm", true}}, json{{"ssmax", "fixed"}},
+                      json{{"ssmax", "position"}}, json{{"pattern", "w"}}, json{{"mlp", "gelu"}},
+                      json{{"pattern", "aw"}, {"ssmax", "learned"}}, json{{"pattern", "e"}},
+                      json{{"pattern", "e"}, {"alpha", 1.25}}, json{{"pattern", "b"}}, json{{"pattern", "v"}},
+                      json{{"pattern", "m"}}, json{{"pattern", "s"}}, json{{"pattern", "m"}, {"mlstm_heads", 2}},
+                      json{{"pattern", "vwm"}, {"qk_norm", true}}, json{{"pattern", "s"}, {"output_scale", false}},
+                      json{{"pattern", "sa"}, {"embedding", "unit"}}, json{{"pattern", "sma"}, {"norm", "none"}},
+                      json{{"pattern", "sw"}, {"mlp", "none"}},
+                      json{{"tie_word_embeddings", false}, {"final_norm_weight", true}}));
 
 }  // namespace
 }  // namespace tamis::models

@@ -18,9 +18,9 @@ struct ModelConfig {
   int64_t num_attention_heads = 0;         // H, of attention and screening
   int64_t max_position_embeddings = 4096;  // T_train, tokens: longer windows are expanded on request
 
-  std::string pattern;         // a letter per layer (mixer.h), repeated to L
-  std::string norm = "rms";    // before mixers, MLPs and the head; or "none"
-  std::string mlp = "swiglu";  // W_down (SiLU(W_gate n) * W_up n); "gelu": W_down GELU(W_up n); or "none"
+  std::string pattern;            // a letter per layer (mixer.h), repeated to L
+  std::string norm = "rms";       // before mixers, MLPs and the head; or "none"
+  std::string mlp = "swiglu";     // W_down (SiLU(W_gate n) * W_up n); "gelu": W_down GELU(W_up n); or "none"
   int64_t intermediate_size = 0;  // of the MLP; default floor(8 D / 3), 4 D for "gelu"
   /// "plain": x_0 = W_E[token]. "unit": x_0 = exp(s_E) Wbar[token] and logits = exp(s_F) x Wbar^T, with the rows of W_E
   /// scaled to unit length.

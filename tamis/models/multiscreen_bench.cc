@@ -87,9 +87,9 @@ void layer(benchmark::State& state, at::ScalarType dtype) {
   const ops::ProjectionLayout layout = {H, config.key_dim, config.value_dim, config.gate};
   const int64_t projected_width = 2 * (config.key_width() + config.value_width());
   const ops::ScreeningWeights weights = {random_rows({projected_width, 256}, dtype).requires_grad_(),
-                                    random_rows({256, config.value_width()}, dtype).requires_grad_(),
-                                    at::linspace(0, std::log(256.0), H).requires_grad_(),
-                                    at::zeros({H}).requires_grad_()};
+                                         random_rows({256, config.value_width()}, dtype).requires_grad_(),
+                                         at::linspace(0, std::log(256.0), H).requires_grad_(),
+                                         at::zeros({H}).requires_grad_()};
   const Tensor x = random_rows({1, T, 256}, at::kFloat).requires_grad_();
   const Tensor projected = random_rows({1, T, projected_width}, dtype);
   for (auto _ : state) {

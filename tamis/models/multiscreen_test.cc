@@ -1,5 +1,3 @@
-#include "tamis/models/model_config.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -10,6 +8,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/instruction_set.h"
 #include "tamis/base/random.h"
+#include "tamis/models/model_config.h"
 #include "tamis/models/testing.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "tamis/ops/testing.h"

@@ -73,8 +73,7 @@ DecodingLayer PatternModel::decoding_layer(const Layer& layer, const ForwardOpti
 }
 
 DecodingWeights PatternModel::decoding_weights(const ForwardOptions& options) const {
-  DecodingWeights all{
-      .owner = this, .hidden_size = config_.hidden_size, .norm_eps = config_.norm_eps, .layers = {}};
+  DecodingWeights all{.owner = this, .hidden_size = config_.hidden_size, .norm_eps = config_.norm_eps, .layers = {}};
   for (const Layer& layer : layers_) all.layers.push_back(decoding_layer(layer, options));
   return all;
 }

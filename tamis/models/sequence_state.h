@@ -20,15 +20,15 @@ struct DecodingLayer {
   };
 
   const Layer* layer;
-  int64_t heads;                  // H
-  nn::StreamedMatrix head_rows;   // [H R, D], as HeadMatrices
-  nn::StreamedMatrix output;      // [D, H V]
+  int64_t heads;                 // H
+  nn::StreamedMatrix head_rows;  // [H R, D], as HeadMatrices
+  nn::StreamedMatrix output;     // [D, H V]
   std::optional<Mlp> mlp;
-  LayerWeights vectors;           // the norms and the mixer's vectors; matrices are undefined
-  std::optional<HeadStep> step;   // set when single tokens can go through token_pass.h
+  LayerWeights vectors;          // the norms and the mixer's vectors; matrices are undefined
+  std::optional<HeadStep> step;  // set when single tokens can go through token_pass.h
 
-  int64_t rows_of_head() const { return head_rows.row_count() / heads; }    // R
-  int64_t mixed_width() const { return output.column_count(); }             // H V
+  int64_t rows_of_head() const { return head_rows.row_count() / heads; }  // R
+  int64_t mixed_width() const { return output.column_count(); }           // H V
   /// All weights for products with many vectors.
   LayerWeights dense() const;
 };

@@ -229,9 +229,7 @@ TEST(Decoding, LivingStatesShareWeightsUntilTheyChange) {
   const Tensor tokens = random_tokens(1, 20, model->vocab_size(), 2)[0];
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
     const ForwardOptions options = {.compute_dtype = dtype};
-    const auto weights = [](const DecodingState& state) {
-      return dynamic_cast<const SequenceState&>(state).weights();
-    };
+    const auto weights = [](const DecodingState& state) { return dynamic_cast<const SequenceState&>(state).weights(); };
     auto first = model->new_state(options);
     const auto second = model->new_state(options);
     EXPECT_EQ(weights(*first), weights(*second));

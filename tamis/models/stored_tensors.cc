@@ -21,8 +21,8 @@ StoredTensors::StoredTensors(const std::filesystem::path& file, const nlohmann::
 /// A tensor under its own name, or the parts of one that an earlier version stored whole.
 void StoredTensors::split(const std::string& stored, const std::vector<std::pair<const char*, int64_t>>& parts) {
   constexpr std::string_view kWhole = "qkvg_proj.weight";
-  const int64_t rows =
-      std::accumulate(parts.begin(), parts.end(), int64_t{0}, [](int64_t sum, auto& part) { return sum + part.second; });
+  const int64_t rows = std::accumulate(parts.begin(), parts.end(), int64_t{0},
+                                       [](int64_t sum, auto& part) { return sum + part.second; });
   if (!stored.ends_with(kWhole) || file_.shape(stored).size() != 2 || file_.shape(stored)[0] != rows) {
     names_.push_back(stored);
     return;

@@ -156,12 +156,12 @@ class TokenPass {
 
   /// x += W y, where y are the numbers that the phase before left.
   void add_product(ops::TeamWorker& worker, const WeightRows& weights, const ThreadScratch& scratch) const {
-    worker.phase(
-        [&](int64_t slice) { return row_items(D_) * slice / threads_; },
-        [&] {
-          kernels::prepare_vectors(weights.format, weights.columns, between_, weights.columns, B_, scratch.prepared);
-        },
-        [&](int64_t item) { add_rows(weights, item * kItemRows, scratch); });
+    worker.phase([&](int64_t slice) { return row_items(D_) * slice / threads_; },
+                 [&] {
+                   kernels::prepare_vectors(weights.format, weights.columns, between_, weights.columns, B_,
+                                            scratch.prepared);
+                 },
+                 [&](int64_t item) { add_rows(weights, item * kItemRows, scratch); });
   }
 
   void add_rows(const WeightRows& weights, int64_t first, const ThreadScratch& scratch) const {
@@ -191,8 +191,7 @@ void decode_token(std::span<SequenceState* const> states, float* x_BD) {
   for (SequenceState* state : states) state->begin(1);
   // In groups of as many states as are fastest together; the first is the largest, and all use its scratch memory.
   const DecodingWeights& weights = *states.front()->weights();
-  const auto together =
-      static_cast<size_t>(kernels::vectors_together(weights.layers.front().head_rows.rows()->format));
+  const auto together = static_cast<size_t>(kernels::vectors_together(weights.layers.front().head_rows.rows()->format));
   float* scratch = nullptr;
   for (size_t b = 0; b < states.size(); b += together) {
     const auto group = states.subspan(b, std::min(together, states.size() - b));

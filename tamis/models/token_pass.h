@@ -7,8 +7,8 @@
 namespace tamis::models {
 
 /// One token of every state through all layers, whose weights must be `token_by_token`, in one parallel region, or in
-/// one for each kernels::vectors_together of them. x_BD [B, D] holds the embedded tokens and becomes the residual stream
-/// after the last layer.
+/// one for each kernels::vectors_together of them. x_BD [B, D] holds the embedded tokens and becomes the residual
+/// stream after the last layer.
 ///
 /// Threads synchronise twice a layer, and twice more with an MLP: after the heads, the output product, the MLP's inner
 /// rows and its outer rows. Every weight is read once for all sequences of a region. Every number is computed whole by

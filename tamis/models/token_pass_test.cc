@@ -1,5 +1,7 @@
 // decode_token of every kind of layer, through Model::decode.
 
+#include "tamis/models/token_pass.h"
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +15,6 @@
 #include "tamis/kernels/matvec.h"
 #include "tamis/models/sequence_state.h"
 #include "tamis/models/testing.h"
-#include "tamis/models/token_pass.h"
 #include "tamis/ops/testing.h"
 
 namespace {

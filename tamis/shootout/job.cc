@@ -237,7 +237,8 @@ json train_and_measure(const ShootoutRecipe& recipe, const Job& job, at::Device 
 void stop_if_asked(const std::string& what, const train::StopSignals& signals) {
   const int signal = signals.received();
   if (signal == 0) return;
-  fail(train::exit_code_of(signal), "{}: stopped by {}; run the same command to resume", what, train::name_of_signal(signal));
+  fail(train::exit_code_of(signal), "{}: stopped by {}; run the same command to resume", what,
+       train::name_of_signal(signal));
 }
 
 std::optional<json> finished(const ShootoutRecipe& recipe, const Job& job) {

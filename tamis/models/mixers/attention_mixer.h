@@ -35,8 +35,7 @@ using Attend = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k
                                         int64_t key_start, const AttentionWeights& weights, const MixerCall& call)>;
 
 /// The same for one query of one head; token.scale is 1 / sqrt(d) already.
-using AttendToken =
-    std::function<void(ops::AttentionToken token, int64_t head, const AttentionWeights& weights)>;
+using AttendToken = std::function<void(ops::AttentionToken token, int64_t head, const AttentionWeights& weights)>;
 
 /// How one kind of attention differs from another.
 struct AttentionKind {
@@ -46,8 +45,8 @@ struct AttentionKind {
   std::optional<int64_t> window;  // keys that a query sees
 };
 
-/// Multi-head attention with one matrix for queries, keys and values. Projections, QKNorm and rotary embedding are here;
-/// `attend` computes the weights and sums the values.
+/// Multi-head attention with one matrix for queries, keys and values. Projections, QKNorm and rotary embedding are
+/// here; `attend` computes the weights and sums the values.
 class AttentionMixer final : public Mixer {
  public:
   /// Without attend_token, single tokens are decoded as chunks.

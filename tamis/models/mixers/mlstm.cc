@@ -59,11 +59,11 @@ struct MlstmMixerState final : MixerState {
 
 /// The trained tensors of an mLSTM layer.
 struct MlstmWeights {
-  Tensor projection;                // [2 H K + 2 H V, D]: W_q, W_k, W_v, W_o
-  Tensor gates;                     // [2 H, D]: of i and f
-  Tensor input_bias, forget_bias;   // [H]
-  Tensor norm;                      // [H V]
-  Tensor out;                       // [D, H V]
+  Tensor projection;               // [2 H K + 2 H V, D]: W_q, W_k, W_v, W_o
+  Tensor gates;                    // [2 H, D]: of i and f
+  Tensor input_bias, forget_bias;  // [H]
+  Tensor norm;                     // [H V]
+  Tensor out;                      // [D, H V]
 
   template <typename Self, typename Visit>
   static void visit(Self& self, const Visit& visit) {
@@ -200,7 +200,8 @@ class MlstmMixer final : public Mixer {
   };
 
   Projected project(const Tensor& x_BTD, const MlstmWeights& weights) const {
-    const auto parts = ops::linear(x_BTD, weights.projection).split_with_sizes({H_ * K_, H_ * K_, H_ * V_, H_ * V_}, -1);
+    const auto parts =
+        ops::linear(x_BTD, weights.projection).split_with_sizes({H_ * K_, H_ * K_, H_ * V_, H_ * V_}, -1);
     const auto gates = ops::linear(x_BTD, weights.gates).to(at::kFloat).chunk(2, -1);
     const auto heads = [&](const Tensor& x) { return x.unflatten(-1, {H_, -1}); };
     return {heads(parts[0]),

@@ -16,8 +16,8 @@
 #include "tamis/nn/rotary.h"
 #include "tamis/ops/linear.h"
 #include "tamis/ops/scratch.h"
-#include "tamis/ops/screening/screening_state.h"
 #include "tamis/ops/screening/screening_layer.h"
+#include "tamis/ops/screening/screening_state.h"
 #include "tamis/ops/window.h"
 
 namespace tamis::models {
@@ -121,12 +121,12 @@ class ScreeningMixer final : public Mixer {
   std::unique_ptr<MixerState> new_state(std::optional<double> expand_beyond) const override {
     const at::NoGradGuard no_grad;
     const ops::ScreeningOptions own = options(expand_beyond);
-    return std::make_unique<ScreeningMixerState>(
-        ops::ScreeningState(s_w_.detach().cpu(), s_r_.detach().cpu(), layout_.key_dim, layout_.value_dim,
-                            {.mipe_threshold = own.mipe_threshold,
-                             .expand_beyond = own.expand_beyond,
-                             .tanh_norm = own.tanh_norm,
-                             .position = own.position}));
+    return std::make_unique<ScreeningMixerState>(ops::ScreeningState(s_w_.detach().cpu(), s_r_.detach().cpu(),
+                                                                     layout_.key_dim, layout_.value_dim,
+                                                                     {.mipe_threshold = own.mipe_threshold,
+                                                                      .expand_beyond = own.expand_beyond,
+                                                                      .tanh_norm = own.tanh_norm,
+                                                                      .position = own.position}));
   }
 
   Tensor decode(const Tensor& projected_BCHR, const MixerCall&, std::span<MixerState* const> states) const override {
@@ -181,8 +181,8 @@ class ScreeningMixer final : public Mixer {
   RelevanceMap relevance(const Tensor& x_1TD, const MixerCall& call) const override {
     const ops::ScreeningWeights weights = named(call.weights);
     const ops::ScreeningProjections p = project(x_1TD, weights);
-    const auto seen = ops::reference::screening_relevance(p.q_BTHK, p.k_BTHK, weights.s_w, weights.s_r,
-                                                          options(call.expand_beyond));
+    const auto seen =
+        ops::reference::screening_relevance(p.q_BTHK, p.k_BTHK, weights.s_w, weights.s_r, options(call.expand_beyond));
     RelevanceMap map;
     map.similarity = seen.similarity.squeeze(0);
     map.trim = seen.trim.squeeze(0);

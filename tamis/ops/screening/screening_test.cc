@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "tamis/ops/screening/testing.h"
-#include "tamis/ops/window.h"
 #include "tamis/ops/testing.h"
+#include "tamis/ops/window.h"
 
 namespace tamis::ops {
 namespace {
