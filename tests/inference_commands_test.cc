@@ -247,7 +247,7 @@ TEST_F(InferenceCommands, EvalRunsEveryTask) {
 
   expect_refused({"eval", "mqar", run_}, 2, "give --vocab 257 or less");
   expect_refused({"eval", "mqar", run_, "--lengths", "16"}, 2, "the least is 32");
-  expect_refused({"eval", "niah_single_2", run_}, 2, "name one with --haystack FILE");
+  expect_refused({"eval", "niah_single_2", run_}, 2, "give a text file with --haystack FILE");
 }
 
 TEST_F(InferenceCommands, EvalLossReadsAText) {

@@ -245,7 +245,7 @@ class Tests:
 
     def test_inspect_says_accepted_only_of_mechanisms_that_select(self):
         text = self.tamis('inspect', self.stack, '--text', '-', stdin='Dear reader')
-        accepted, spread = text.index('keys accepted'), text.index('weights spread')
+        accepted, spread = text.index('keys accepted'), text.index('effective number of keys')
         assert accepted < spread, text
         shares = [line.split()[1:] for line in text[accepted:spread].splitlines()[2:6]]
         assert [row[0] == '-' for row in shares] == [True, True, False, True], text  # softmax, window, entmax, mLSTM

@@ -47,7 +47,7 @@ REFUSED = {
     "data generate copy --depth 0.5": "--depth",
     "data generate copy --count 0": "at least 1 instance",
     "data generate mqar --vocab 8": "need a vocab of at least 20",
-    "data generate niah_single_2": "name one with --haystack FILE",
+    "data generate niah_single_2": "give a text file with --haystack FILE",
     "train recipe.toml --set lr": "expected key=value",
     "bench train --dtypes float33": 'did you mean "float32"?',
     "bench forward --dtypes int8": "int8 is a format of weights in decoding",

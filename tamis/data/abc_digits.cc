@@ -134,7 +134,7 @@ std::vector<Task> abc_digits_tasks() {
     return said.starts_with(answers[0]) ? 1.0 : 0.0;
   };
   return {{.name = "abc_digits",
-           .summary = "the number of a letter, among lines that give all letters numbers",
+           .summary = "the number of one letter, among lines that assign numbers to all letters",
            .default_length = 1024,
            .takes_depth = true,
            .min_length = [](const Settings&) { return abc_digits_min_length(); },

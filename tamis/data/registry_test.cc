@@ -187,7 +187,7 @@ TEST_P(Registry, RefusesImpossibleRequests) {
   const Haystack noise;
   other.haystack = other.haystack == nullptr ? &noise : nullptr;
   if (task.haystack == HaystackUse::kNone) refused(other, "takes no haystack");
-  if (task.haystack == HaystackUse::kRequired) refused(other, "name one with --haystack FILE");
+  if (task.haystack == HaystackUse::kRequired) refused(other, "give a text file with --haystack FILE");
 }
 
 INSTANTIATE_TEST_SUITE_P(Tasks, Registry, ::testing::ValuesIn(tasks()),

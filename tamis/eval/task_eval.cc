@@ -41,7 +41,7 @@ NeedleScore needle_score(const infer::LoadedModel& loaded, const TaskEvalOptions
   return {mass_LH.mean().item<double>(), mass_LH.max().item<double>()};
 }
 
-struct Marks {
+struct BatchScores {
   std::vector<double> scores;
   int64_t state_bytes;
 };
@@ -70,8 +70,8 @@ std::string text_of(const text::Tokenizer& tokenizer, std::span<const int64_t> i
 }
 
 /// Scores greedy continuations. Every token has at least one byte, so as many tokens as answer bytes suffice.
-Marks mark(const data::TextTask& task, const infer::LoadedModel& loaded, std::span<const Question> questions,
-           const TaskEvalOptions& options) {
+BatchScores score_batch(const data::TextTask& task, const infer::LoadedModel& loaded,
+                        std::span<const Question> questions, const TaskEvalOptions& options) {
   int64_t most = 0;
   for (const Question& question : questions) {
     most = std::max(most, data::said_bytes(task, std::get<data::TextInstance>(question.instance)));
@@ -85,13 +85,13 @@ Marks mark(const data::TextTask& task, const infer::LoadedModel& loaded, std::sp
     steps.push_back(next_B1.cpu());
   }
   const at::Tensor ids_BS = at::cat(steps, 1).contiguous();
-  Marks marks{.scores = {}, .state_bytes = decoder.state_bytes()};
+  BatchScores result{.scores = {}, .state_bytes = decoder.state_bytes()};
   for (size_t b = 0; b < questions.size(); ++b) {
     const std::span<const int64_t> ids(ids_BS[static_cast<int64_t>(b)].const_data_ptr<int64_t>(), steps.size());
-    marks.scores.push_back(
+    result.scores.push_back(
         task.score(text_of(*loaded.tokenizer, ids, most), std::get<data::TextInstance>(questions[b].instance).answers));
   }
-  return marks;
+  return result;
 }
 
 /// The answers due in one chunk: for each, the row of its x in [B * C, D], the index of its question, and the right id.
@@ -116,8 +116,8 @@ Due due_in(std::span<const Question> questions, int64_t first, int64_t tokens) {
   return due;
 }
 
-Marks mark(const data::TokenTask&, const infer::LoadedModel& loaded, std::span<const Question> questions,
-           const TaskEvalOptions& options) {
+BatchScores score_batch(const data::TokenTask&, const infer::LoadedModel& loaded, std::span<const Question> questions,
+                        const TaskEvalOptions& options) {
   infer::Decoder decoder = decoder_for(loaded, questions, options);
   std::vector<int64_t> right(questions.size());
   decoder.read(prompts_of(loaded, questions), options.chunk_tokens, [&](const at::Tensor& x_BCD, int64_t first) {
@@ -129,12 +129,12 @@ Marks mark(const data::TokenTask&, const infer::LoadedModel& loaded, std::span<c
       right[due.question[i]] += said.const_data_ptr<int64_t>()[i] == due.answers[i];
     }
   });
-  Marks marks{.scores = {}, .state_bytes = decoder.state_bytes()};
+  BatchScores result{.scores = {}, .state_bytes = decoder.state_bytes()};
   for (size_t b = 0; b < questions.size(); ++b) {
     const auto asked = static_cast<double>(std::get<data::TokenInstance>(questions[b].instance).answers.size());
-    marks.scores.push_back(static_cast<double>(right[b]) / asked);
+    result.scores.push_back(static_cast<double>(right[b]) / asked);
   }
-  return marks;
+  return result;
 }
 
 void check_vocabulary(const data::Task& task, const TaskEvalOptions& options, const models::Model& model) {
@@ -165,13 +165,13 @@ class Evaluation {
 
   TaskResult run() {
     const double start = now_seconds();
-    for (const int64_t length : result_.options.lengths) ask(length);
+    for (const int64_t length : result_.options.lengths) evaluate_length(length);
     result_.seconds = now_seconds() - start;
     return std::move(result_);
   }
 
  private:
-  void ask(int64_t length) {
+  void evaluate_length(int64_t length) {
     std::vector<Question> questions;
     if (result_.options.depths.empty()) add_cell(length, std::nullopt, questions);
     for (const double depth : result_.options.depths) add_cell(length, depth, questions);
@@ -180,7 +180,7 @@ class Evaluation {
     for (std::span<const Question> left = questions; !left.empty();) {
       const auto equal = std::ranges::upper_bound(left, left[0].tokens, {}, &Question::tokens) - left.begin();
       const auto now = left.first(std::min<size_t>(batch, equal));
-      batch = answer(now);
+      batch = evaluate_batch(now);
       left = left.subspan(now.size());
       done_tokens_ += static_cast<double>(length) * static_cast<double>(now.size());
       if (progress_) progress_(done_tokens_, total_tokens_);
@@ -205,22 +205,21 @@ class Evaluation {
   }
 
   /// Scores the questions, adds the results to the cells, and returns how many questions fit into one batch.
-  int64_t answer(std::span<const Question> questions) {
+  int64_t evaluate_batch(std::span<const Question> questions) {
     const TaskEvalOptions& options = result_.options;
-    if (options.needle_score) look(questions);
-    const Marks marks =
-        std::visit([&](const auto& kind) { return mark(kind, loaded_, questions, options); }, task_.kind);
+    if (options.needle_score) add_needle_scores(questions);
+    const BatchScores result =
+        std::visit([&](const auto& kind) { return score_batch(kind, loaded_, questions, options); }, task_.kind);
     for (size_t i = 0; i < questions.size(); ++i) {
       TaskCell& cell = result_.cells[questions[i].cell];
-      cell.correct += marks.scores[i] == 1;
-      cell.score_sum += marks.scores[i];
+      cell.correct += result.scores[i] == 1;
+      cell.score_sum += result.scores[i];
     }
-    const int64_t bytes_each = std::max<int64_t>(1, marks.state_bytes / static_cast<int64_t>(questions.size()));
+    const int64_t bytes_each = std::max<int64_t>(1, result.state_bytes / static_cast<int64_t>(questions.size()));
     return std::clamp<int64_t>(options.state_bytes / bytes_each, 1, options.max_sequences);
   }
 
-  /// Adds the needle scores to the cells.
-  void look(std::span<const Question> questions) {
+  void add_needle_scores(std::span<const Question> questions) {
     for (const Question& question : questions) {
       const auto& instance = std::get<data::TextInstance>(question.instance);
       const NeedleScore needle = needle_score(loaded_, result_.options, instance);

@@ -55,24 +55,21 @@ json missing_mixer() {
 TEST(ToMarkdown, WritesAlignedTables) {
   EXPECT_EQ(
       to_markdown({{"mixers", {finished_mixer(), missing_mixer()}}}),
-      "| mixer  |   lr | parameters |       loss copy | tokens/s | MFLOP/token | state bytes/token | state at the "
-      "longest |\n"
-      "|--------|-----:|-----------:|----------------:|---------:|------------:|------------------:|-------------"
-      "---------:|\n"
-      "| rope   | 0.01 |       4242 | 1.500 +- 0.250 |    12346 |       1.250 |                16 |              "
-      "2.0 KiB |\n"
-      "| window |  ... |       4242 |               - |        - |           - |                 - |              "
-      "      - |\n"
-      "\n"
-      "| loss copy after |     0 |            2-3 |\n"
-      "|-----------------|------:|---------------:|\n"
-      "| rope            | 3.000 | 1.000 +- 0.500 |\n"
-      "| window          |     - |              - |\n"
-      "\n"
-      "| copy, % |            32 |  128 |\n"
-      "|---------|--------------:|-----:|\n"
-      "| rope    | 50.0 +- 12.5 | 25.0 |\n"
-      "| window  |             - |    - |\n");
+      R"(| mixer  |   lr | parameters |      loss copy | tokens/s | MFLOP/token | state bytes/token | state at the longest |
+|--------|-----:|-----------:|---------------:|---------:|------------:|------------------:|---------------------:|
+| rope   | 0.01 |       4242 | 1.500 +- 0.250 |    12346 |       1.250 |                16 |              2.0 KiB |
+| window |  ... |       4242 |              - |        - |           - |                 - |                    - |
+
+| loss copy after |     0 |            2-3 |
+|-----------------|------:|---------------:|
+| rope            | 3.000 | 1.000 +- 0.500 |
+| window          |     - |              - |
+
+| copy, % |           32 |  128 |
+|---------|-------------:|-----:|
+| rope    | 50.0 +- 12.5 | 25.0 |
+| window  |            - |    - |
+)");
 }
 
 TEST(ToMarkdown, CountsRunsWithoutAResult) {

@@ -10,7 +10,7 @@
 
 #include "tamis/base/files.h"
 #include "tamis/base/testing.h"
-#include "tamis/models/registry.h"
+#include "tamis/models/model.h"
 #include "tamis/train/recipe_fields.h"
 #include "tamis/train/testing.h"
 #include "tamis/train/toml.h"

@@ -22,10 +22,10 @@ int64_t count_targets(const std::vector<data::Example>& examples) {
   return count;
 }
 
-[[noreturn]] void fail_diverged(int64_t step, double loss, const std::string& culprit) {
+[[noreturn]] void fail_diverged(int64_t step, double loss, const std::string& non_finite) {
   fail(ExitCode::kDiverged,
        "step {}: diverged: loss {}, first non-finite tensor: {}; try a smaller train.lr or train.clip", step, loss,
-       culprit.empty() ? "the loss itself" : culprit);
+       non_finite.empty() ? "the loss itself" : non_finite);
 }
 
 /// The factor that limits the gradient norm to `clip`; 1 when clip is 0. Throws when the norm or the inverse factor,
@@ -98,19 +98,19 @@ StepResult Trainer::step(int64_t step) {
 }
 
 std::string Trainer::first_non_finite_of(const Batch& batch, std::optional<int64_t> window) const {
-  std::string culprit = first_non_finite_parameter(optimizer_.parameters());
-  if (!culprit.empty()) return culprit;
+  std::string non_finite = first_non_finite_parameter(optimizer_.parameters());
+  if (!non_finite.empty()) return non_finite;
   const at::NoGradGuard no_grad;
-  loss_sum(batch, window, [&culprit](const std::string& name, const at::Tensor& activation) {
-    if (culprit.empty() && !all_finite(activation)) culprit = "activation " + name;
+  loss_sum(batch, window, [&non_finite](const std::string& name, const at::Tensor& activation) {
+    if (non_finite.empty() && !all_finite(activation)) non_finite = "activation " + name;
   });
-  return culprit;
+  return non_finite;
 }
 
 void Trainer::check_parameters(int64_t step) const {
-  const std::string culprit = first_non_finite_parameter(optimizer_.parameters());
-  if (!culprit.empty())
-    fail(ExitCode::kDiverged, "step {}: diverged: {} is not finite; try a smaller train.lr", step, culprit);
+  const std::string non_finite = first_non_finite_parameter(optimizer_.parameters());
+  if (!non_finite.empty())
+    fail(ExitCode::kDiverged, "step {}: diverged: {} is not finite; try a smaller train.lr", step, non_finite);
 }
 
 double Trainer::validation_loss(const ValidationSet& validation) const {

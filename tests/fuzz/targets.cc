@@ -15,7 +15,7 @@
 #include "tamis/base/names.h"
 #include "tamis/infer/score.h"
 #include "tamis/models/manifest.h"
-#include "tamis/models/registry.h"
+#include "tamis/models/model.h"
 #include "tamis/nn/safetensors.h"
 #include "tamis/text/tokenizer.h"
 #include "tamis/train/recipe.h"
