@@ -5,8 +5,9 @@ BUILD := build/$(PRESET)
 VENV := .venv
 NINJA := flock $(BUILD)/.lock ninja -C $(BUILD)
 export TAMIS_TORCH ?=
+export QUICK ?=
 
-.PHONY: help setup setup-python setup-lint configure build demo install install-test test python bench peers ruler fuzz lint format clean
+.PHONY: help setup setup-test configure build demo install install-test test python plots bench peers ruler fuzz lint format clean
 
 help:                ## this text
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 22
@@ -28,20 +29,27 @@ install: configure   ## install the program, the operators and their headers int
 	@$(NINJA) tamis tamis_ops tamis_documents
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(abspath $(PREFIX))
 
-install-test: configure ## install into a temporary directory, build a program against it, run both
+install-test: setup-test configure ## install into a temporary directory, build a program against it, run both
 	@$(NINJA) tamis tamis_ops tamis_documents
-	@python3 tests/install_test.py $(BUILD)/tamis --consumer
+	@$(VENV)/bin/python -m pytest -q tests/install_test.py --program $(BUILD)/tamis --consumer
 
-test: setup-test build ## build and run every test (PRESET=asan or tsan for the sanitizers; ISA=avx2 or avx512: at most these instructions)
+test: setup-test build ## build and run every test (QUICK=1: without the slow ones, in a minute; PRESET=asan or tsan for the sanitizers; ISA=avx2 or avx512: at most these instructions)
 	@scripts/test.sh $(BUILD) $(ISA)
 
 setup-test:
 	@scripts/setup.sh test
 
-python: configure    ## the operators in PyTorch: install torch in .venv (5 GB), run opcheck
+python: setup-test configure ## the operators in PyTorch: install torch in .venv (5 GB), run opcheck
 	@scripts/setup.sh python
 	@$(NINJA) tamis_ops
-	@$(VENV)/bin/python python/tests/operators_test.py
+	@$(VENV)/bin/python -m pytest -q python/tests/operators_test.py
+
+plots: configure     ## draw the figures of docs/mechanisms and bench/results again (needs torch, as `make python`)
+	@scripts/setup.sh python
+	@scripts/setup.sh plot
+	@$(NINJA) tamis_ops
+	@$(VENV)/bin/python docs/images/mechanisms.py
+	@for results in bench/results/*.json; do $(VENV)/bin/python bench/plot.py $$results; done
 
 bench: configure     ## micro-benchmarks of the operators and the model; FILTER=REGEX: those whose names have it
 	@$(NINJA) tamis_ops_bench tamis_models_bench

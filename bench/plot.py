@@ -1,40 +1,45 @@
 #!/usr/bin/env python3
 """Draws a file of results as SVG, readable on light and on dark pages: bench/plot.py RESULTS.json [DIRECTORY].
 
-decode.svg   tokens per second against the depth of the context
-train.svg    tokens per second against the length of a sequence
-forward.svg  the same for reading a text without gradients
-ops.svg      milliseconds of the operators alone
-attention.svg  the same of the other attentions and mLSTM
-survive.svg  milliseconds of screening with endless windows against the share of keys that is accepted
+decode.svg     tokens per second by depth of the context
+train.svg      tokens per second by length of a sequence
+forward.svg    tokens per second by length of a text that is read without gradients
+ops.svg        milliseconds of the operators alone
+attention.svg  milliseconds of the other attentions and mLSTM
+accepted.svg   milliseconds of screening with infinite windows by the share of keys that is accepted
+
+Needs matplotlib: scripts/setup.sh plot.
 """
 
 import math
 import pathlib
 import sys
 from dataclasses import dataclass
-from typing import Callable
-from xml.sax.saxutils import escape
 
-from peers.plan import PASSES, TAMIS
-from peers.results import Results, write_whole
+import figure
+from figure import BLUE, GREEN, GREY, INK, OCHRE, PURPLE, VERMILION, WIDTH
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from peers.plan import BOTH, PASSES, TAMIS
+from peers.results import Results
 from peers.table import measured, number
 
-WIDTH, HEIGHT = 860, 440
-LEFT, RIGHT, TOP, BOTTOM = 78, 310, 58, 52  # margins; the names of the lines stand right
-STYLE = """
-  svg { --ink: #1f2328; --faint: #d8dee4; --paper: #ffffff; }
-  @media (prefers-color-scheme: dark) { svg { --ink: #e6edf3; --faint: #3d444d; --paper: #0d1117; } }
-  .paper { fill: var(--paper); }
-  text { fill: var(--ink); font: 13px system-ui, sans-serif; }
-  .title { font-weight: 600; font-size: 15px; }
-  .grid { stroke: var(--faint); stroke-width: 1; }
-  .line { fill: none; stroke-width: 2; }
-  .tamis { stroke-width: 3.5; }
-"""
-COLOURS = ("#d9480f", "#1c7ed6", "#2b8a3e", "#9c36b5", "#e8a100", "#0c8599", "#868e96", "#c2255c")  # Tamis first
-ENDLESS = "infinite windows"
-DASHES = {"float32": "", "bfloat16": "7 4", "int8": "2 3"}
+INFINITE = "infinite windows"
+DTYPES = (*BOTH, "int8")
+NOTES = {
+    "decode": "Tokens per second, by depth of the context in tokens. Both axes are logarithmic.",
+    "train": "Tokens per second, by length of a sequence in tokens. Both axes are logarithmic.",
+    "forward": "Tokens per second, by length of the text in tokens. Both axes are logarithmic.",
+}
+TITLES = {"decode": "Decoding", "train": "Training", "forward": "Reading a text"}
+COLOURS = {
+    TAMIS: VERMILION,
+    "Transformer": BLUE,
+    "SDPA": BLUE,
+    "banded": GREEN,
+    "dense": PURPLE,
+    "llama.cpp": OCHRE,
+}
 
 
 @dataclass
@@ -43,186 +48,250 @@ class Series:
     dtype: str
     points: list[tuple[float, float]]
 
+    @property
+    def colour(self) -> str:
+        return colour(self.name)
+
+    @property
+    def dashed(self) -> bool:
+        """A variant of another line: compiled, or with infinite windows."""
+        return self.name.endswith((", compiled", INFINITE))
+
+
+def colour(name: str) -> str:
+    return next((value for start, value in COLOURS.items() if name.startswith(start)), GREY)
+
 
 def series(rows: list[dict], section: str) -> list[Series]:
-    """Tokens against tokens per second, Tamis first: a line for each peer and dtype, and one of its own for endless
-    windows. Models of other sizes are left out."""
+    """Tokens against tokens per second, Tamis first: a line for each peer and dtype, and one for infinite windows.
+    Models of other sizes are left out."""
     found: dict[tuple[str, str], Series] = {}
     for row in measured(rows):
         comparable = row["what"].split(", ")[0] in ("step", "text", "token")
         if row["section"] == section and comparable and row.get("tokens_per_second"):
-            name = f"{row['peer']}, {ENDLESS}" if ENDLESS in row["what"] else row["peer"]
+            name = f"{row['peer']}, {INFINITE}" if INFINITE in row["what"] else row["peer"]
             line = found.setdefault((name, row["dtype"]), Series(name, row["dtype"], []))
             line.points.append((row["tokens"], row["tokens_per_second"]))
     for line in found.values():
         line.points.sort()
-    return sorted(found.values(), key=lambda line: (not line.name.startswith(TAMIS), line.name, line.dtype != "float32"))
-
-
-def colours(names: list[str]) -> dict[str, str]:
-    ordered = sorted(set(names), key=lambda name: (not name.startswith("Tamis"), name))
-    return {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(ordered)}
-
-
-def decades(low: float, high: float) -> list[float]:
-    """1, 2, 5 times powers of ten that enclose a range, all of those between."""
-    ticks = [digit * 10.0**power for power in range(-4, 10) for digit in (1, 2, 5)]
-    first = max((at for at, tick in enumerate(ticks) if tick <= low), default=0)
-    last = min((at for at, tick in enumerate(ticks) if tick >= high), default=len(ticks) - 1)
-    return ticks[first : last + 1]
-
-
-def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{kind}">{escape(words)}</text>'
-
-
-def page(title: str, height: float, body: list[str]) -> str:
-    head = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" role="img">',
-        f"<title>{escape(title)}</title>",
-        f"<style>{STYLE}</style>",
-        f'<rect class="paper" width="{WIDTH}" height="{height:.0f}"/>',
-        text(16, 26, title, kind="title"),
-    ]
-    return "\n".join([*head, *body, "</svg>", ""])
+    return sorted(
+        found.values(), key=lambda line: (not line.name.startswith(TAMIS), line.name, line.dtype != "float32")
+    )
 
 
 def short(tokens: float) -> str:
-    return f"{tokens / 1024:.0f}k" if tokens >= 1024 and tokens % 1024 == 0 else f"{tokens:.0f}"
+    """512, 4k, 1M; 0 stands where a logarithmic axis has room for it."""
+    for unit, name in ((1 << 20, "M"), (1 << 10, "k")):
+        if tokens >= unit and tokens % unit == 0:
+            return f"{tokens / unit:.0f}{name}"
+    return f"{tokens:.0f}"
+
+
+def label(name: str) -> str:
+    """A line's name beside it, in short; a variant takes a second line."""
+    return name.replace("llama.cpp, Transformer", "llama.cpp").replace(" (SDPA)", "").replace(", ", ",\n")
+
+
+def line_panels(title: str, note: str, panels: list[tuple[str, list[Series]]], across: str, up: str, tick) -> Figure:
+    """Panels side by side on the same logarithmic axes; names stand at the ends of the lines, in their colours."""
+    height, top, bottom, name_width = 3.7, 0.85, 0.55, 1.32
+    drawn = figure.figure(title, height, note)
+    tall = height - top - bottom
+    wide = (WIDTH - 0.62 - len(panels) * (name_width + 0.1)) / len(panels)
+    points = [point for _, lines in panels for line in lines for point in line.points]
+    low, high = min(y for _, y in points) / 1.25, max(y for _, y in points) * 1.25
+    positive = sorted({x for x, _ in points if x > 0})
+    zero = positive[0] / 8 if positive else 1.0  # where 0 stands
+
+    for at, (name, lines) in enumerate(panels):
+        ax = figure.axes(drawn, 0.62 + at * (wide + name_width + 0.1), top, wide, tall, xscale="log", yscale="log")
+        ax.set_title(name)
+        ax.set_ylim(low, high)
+        shown = sorted({x for line in lines for x, _ in line.points})
+        first, last = max(shown[0], zero), max(shown[-1], 2 * zero)
+        ax.set_xlim(first / (last / first) ** 0.06, last * (last / first) ** 0.06)
+        ax.xaxis.set_major_locator(FixedLocator(thinned([max(x, zero) for x in shown])))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: tick(0 if x == zero else x)))
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,g}") if at == 0 else NullFormatter())
+        ax.yaxis.set_minor_formatter(NullFormatter())
+        ax.tick_params(which="both", length=0)
+        ax.set_xlabel(across)
+        if at == 0:
+            ax.set_ylabel(up)
+        ends = [math.log(line.points[-1][1] / low) / math.log(high / low) for line in lines]
+        rows = [1 + label(line.name).count("\n") for line in lines]
+        for line, end, place in zip(lines, ends, figure.spread(ends, 0.16 * max(rows, default=1) / tall)):
+            xs, ys = [max(x, zero) for x, _ in line.points], [y for _, y in line.points]
+            dashes = (0, (3, 1.5)) if line.dashed else "-"
+            heavy = 2.4 if line.name.startswith(TAMIS) else 1.5
+            ax.plot(xs, ys, color=line.colour, linestyle=dashes, linewidth=heavy, marker="o", markersize=4)
+            right, edge = (math.log(xs[-1] / ax.get_xlim()[0]) / math.log(ax.get_xlim()[1] / ax.get_xlim()[0]), 1.0)
+            lead = {"color": line.colour, "linewidth": 0.6, "clip_on": False, "transform": ax.transAxes}
+            ax.plot([right, edge, edge + 0.05], [end, end, place] if right > 0.9 else [end, place, place], **lead)
+            ax.text(
+                edge + 0.07, place, label(line.name), color=line.colour, va="center", fontsize=8.5,
+                linespacing=1.0, fontweight="bold" if line.name == TAMIS else "normal", transform=ax.transAxes,
+            )  # fmt: skip
+    return drawn
+
+
+def thinned(xs: list[float]) -> list[float]:
+    """Of places on a logarithmic axis those that are far enough apart for a label, the ends among them."""
+    kept = [xs[0]]
+    least = (xs[-1] / xs[0]) ** 0.19
+    for x in xs[1:-1]:
+        if x / kept[-1] > least < xs[-1] / x:
+            kept.append(x)
+    return sorted({*kept, xs[-1]})
 
 
 @dataclass(frozen=True)
-class Axis:
-    """A logarithmic axis across; what is smaller than `least` stands where `least` would."""
-
-    title: str
-    least: float
-    label: Callable[[float], str]
-
-    def place(self, x: float) -> float:
-        return math.log2(max(x, self.least))
+class Dot:
+    panel: str
+    group: str
+    name: str
+    milliseconds: float
 
 
-def line_chart(title: str, axis: Axis, unit: str, lines: list[Series]) -> str:
-    """Both axes logarithmic."""
-    place = axis.place
-    xs = sorted({x for line in lines for x, _ in line.points})
-    ticks = decades(min(y for line in lines for _, y in line.points), max(y for line in lines for _, y in line.points))
-    first, last = place(xs[0]), max(place(xs[-1]), place(xs[0]) + 1)
-    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
+def dot_panels(title: str, note: str, dots: list[Dot]) -> Figure:
+    """Panels side by side that share their rows: a point for each time, on a logarithmic axis."""
+    panels = list(dict.fromkeys(dot.panel for dot in dots))
+    rows: list[tuple[str, str]] = []
+    for group in dict.fromkeys(dot.group for dot in dots):
+        fastest: dict[str, float] = {}
+        for dot in dots:
+            if dot.group == group:
+                fastest.setdefault(dot.name, dot.milliseconds)
+        rows += [(group, name) for name in sorted(fastest, key=fastest.get)]
+    groups = list(dict.fromkeys(group for group, _ in rows))
+    place = {row: at + 0.55 * groups.index(row[0]) for at, row in enumerate(rows)}
+    last = max(place.values())
+    top, bottom, left = 0.88, 0.5, 2.62
+    tall = 0.235 * (last + 1)
+    drawn = figure.figure(title, tall + top + bottom, note)
+    wide = (WIDTH - left - 0.12 - 0.14 * (len(panels) - 1)) / len(panels)
+    low, high = min(dot.milliseconds for dot in dots), max(dot.milliseconds for dot in dots)
+    room = 0.55 / wide  # of a panel, for the figure beside the largest value
+    right = high * (high / low) ** (room / (1 - room))
 
-    def at(x: float, y: float) -> tuple[float, float]:
-        up = math.log(y / ticks[0]) / max(math.log(ticks[-1] / ticks[0]), 1e-9)
-        return LEFT + (place(x) - first) / (last - first) * (right - LEFT), bottom - up * (bottom - TOP)
+    for at, panel in enumerate(panels):
+        ax = figure.axes(drawn, left + at * (wide + 0.14), top, wide, tall, xscale="log")
+        ax.set_title(panel)
+        ax.set_xlim(low / 1.6, right)
+        ax.set_ylim(last + 0.6, -0.6)
+        ax.grid(False, axis="y")
+        ax.xaxis.set_major_locator(FixedLocator([10.0**power for power in range(-3, 7) if 10.0**power <= high]))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,g}"))
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.tick_params(length=0)
+        ax.spines["left"].set_visible(False)
+        ax.set_yticks(list(place.values()), [name for _, name in rows] if at == 0 else [""] * len(rows))
+        for tick, (_, name) in zip(ax.get_yticklabels(), rows):
+            tick.set_color(colour(name) if name.startswith(TAMIS) else INK)
+        for dot in dots:
+            if dot.panel == panel:
+                y, x = place[dot.group, dot.name], dot.milliseconds
+                ax.plot([low / 1.6, x], [y, y], color=colour(dot.name), linewidth=1.0, alpha=0.45)
+                ax.plot([x], [y], "o", color=colour(dot.name), markersize=6 if dot.name.startswith(TAMIS) else 4.5)
+                ax.annotate(
+                    number(x),
+                    (x, y),
+                    (6, 0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize=8,
+                    color=colour(dot.name),
+                )
+        if at == 0:
+            for group in filter(None, groups):
+                first = next(row for row in rows if row[0] == group)
+                y = 1 - (place[first] + 0.6) / (last + 1.2)
+                ax.text(-(left - 0.12) / wide, y, group, transform=ax.transAxes, va="center", fontweight="bold")
+        ax.set_xlabel("milliseconds")
+    return drawn
 
-    body = []
-    for tick in ticks:
-        y = at(xs[0], tick)[1]
-        body += [
-            f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>',
-            text(LEFT - 8, y + 4, f"{tick:,g}", "end"),
-        ]
-    for x in xs:
-        body.append(text(at(x, ticks[0])[0], bottom + 20, axis.label(x), "middle"))
-    body += [text((LEFT + right) / 2, bottom + 42, axis.title, "middle"), text(LEFT, TOP - 14, unit, "end")]
-    colour, legend = colours([line.name for line in lines]), TOP + 6
-    for line in lines:
-        kind = "line tamis" if line.name.startswith("Tamis") else "line"
-        stroke = f'class="{kind}" stroke="{colour[line.name]}" stroke-dasharray="{DASHES[line.dtype]}"'
-        points = [at(x, y) for x, y in line.points]
-        body.append(f'<polyline {stroke} points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>')
-        body += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour[line.name]}"/>' for x, y in points]
-        body.append(f'<path {stroke} d="M{right + 14} {legend - 4}h28"/>')
-        body.append(text(right + 48, legend, f"{line.name}, {line.dtype}"))
-        legend += 20
-    return page(title, max(HEIGHT, legend + 10), body)
 
-
-def bar_chart(title: str, bars: list[tuple[str, str, float]]) -> str:
-    """(what, peer, milliseconds), logarithmic, grouped by what."""
-    left, right, row = 300, WIDTH - 90, 21
-    low, high = min(ms for *_, ms in bars) / 2, max(ms for *_, ms in bars)
-    colour, y, body, group = colours([peer for _, peer, _ in bars]), TOP + 6.0, [], None
-    for what, peer, ms in bars:
-        if what != group:
-            group, y = what, y + 16
-            body.append(text(16, y, what))
-            y += 8
-        length = math.log(ms / low) / max(math.log(high / low), 1e-9) * (right - left)
-        body.append(text(left - 8, y + 12, peer, "end"))
-        body.append(f'<rect x="{left}" y="{y:.1f}" width="{length:.1f}" height="15" rx="2" fill="{colour[peer]}"/>')
-        body.append(text(left + length + 6, y + 12, f"{number(ms)} ms"))
-        y += row
-    return page(title, y + 20, body)
+def most_common(values: list):
+    return max(dict.fromkeys(values), key=values.count, default=0)
 
 
 def at_one_length(rows: list[dict], section: str) -> tuple[list[dict], int]:
     """A section's rows with all threads at the length that most of them have."""
     rows = [row for row in measured(rows) if row["section"] == section and row["what"].split(", ")[0] in PASSES]
-    counts = [row["tokens"] for row in rows]
-    tokens = max(set(counts), key=counts.count, default=0)
+    tokens = most_common([row["tokens"] for row in rows])
     return [row for row in rows if row["tokens"] == tokens], tokens
 
 
-def attention_bars(rows: list[dict]) -> list[tuple[str, str, float]]:
-    """The other attentions, by direction and operator; the fastest first."""
+def accepted(what: str) -> str:
+    """The words of a row for what its file calls "survive"."""
+    return what.replace("% survive", "% accepted")
+
+
+def attention_dots(rows: list[dict]) -> tuple[list[Dot], int]:
+    """The other attentions: a panel for each direction, a group for each operator."""
     rows, tokens = at_one_length(rows, "attention")
-    bars = [(f"{row['what']}, {tokens:,} tokens", row["peer"], milliseconds(row)) for row in rows]
-    return sorted(bars, key=lambda bar: (bar[0].startswith("forward and"), bar[0], bar[2]))
+    dots = []
+    for row in sorted(rows, key=lambda row: (row["what"].startswith(PASSES[1]), row["what"])):
+        passes, operator = row["what"].split(", ", 1)
+        dots.append(Dot(passes, operator.replace("_", "-"), row["peer"], milliseconds(row)))
+    return dots, tokens
 
 
-def operator_bars(rows: list[dict]) -> list[tuple[str, str, float]]:
-    """The operators at 4,096 tokens, or at what there is, by direction and dtype; the fastest first."""
+def operator_dots(rows: list[dict]) -> tuple[list[Dot], int]:
+    """The operators at 4,096 tokens, or at what there is: a panel for each direction and dtype."""
     rows, tokens = at_one_length(rows, "ops")
-    bars = []
-    for row in rows:
+    dots = []
+    for row in sorted(rows, key=lambda row: (row["what"].startswith(PASSES[1]), row["dtype"] != "float32")):
         passes, *details = row["what"].split(", ")
         if row["peer"] == TAMIS and details[-1] not in ("2% survive", "50% survive"):
-            continue  # survive.svg has them
-        name = ", ".join([row["peer"], *(d for d in details if row["peer"] == "Tamis")])
-        bars.append((f"{passes}, {row['dtype']}, {tokens:,} tokens", name, milliseconds(row)))
-    return sorted(bars, key=lambda bar: (bar[0].startswith("forward and"), "bfloat16" in bar[0], bar[2]))
+            continue  # accepted.svg has them
+        name = ", ".join([row["peer"], *(accepted(each) for each in details if row["peer"] == TAMIS)])
+        panel = f"{passes}, {row['dtype']}".replace("forward and ", "forward and\n")
+        dots.append(Dot(panel, "", name, milliseconds(row)))
+    return dots, tokens
 
 
-def survivors(rows: list[dict]) -> list[Series]:
-    """Screening with endless windows in float32: share of accepted keys against milliseconds; SDPA does not care."""
+def by_accepted_share(rows: list[dict]) -> tuple[list[tuple[str, list[Series]]], int]:
+    """Screening with infinite windows in float32: accepted keys in percent against milliseconds, beside SDPA."""
     rows = [row for row in measured(rows) if row["section"] == "ops" and row["dtype"] == "float32"]
-    endless = [row for row in rows if row["peer"] == TAMIS and ENDLESS in row["what"]]
-    lines = []
+    infinite = [row for row in rows if row["peer"] == TAMIS and INFINITE in row["what"]]
+    tokens = most_common([row["tokens"] for row in infinite])
+    panels = []
     for passes in PASSES:
-        mine = [row for row in endless if row["what"].startswith(f"{passes}, {ENDLESS}")]
+        mine = [row for row in infinite if row["what"].startswith(f"{passes}, {INFINITE}") and row["tokens"] == tokens]
         shares = sorted((float(row["what"].split(", ")[-1].split("%")[0]), milliseconds(row)) for row in mine)
         if len(shares) > 2:
-            lines.append(Series(f"{TAMIS}, {passes}", "float32", shares))
-            tokens, ends = mine[0]["tokens"], (shares[0][0], shares[-1][0])
-            lines += [
-                Series(f"SDPA, {passes}", "float32", [(x, milliseconds(row)) for x in ends])
-                for row in rows
-                if (row["peer"], row["what"], row["tokens"]) == ("SDPA", passes, tokens)
-            ]
-    return lines
+            ends = (shares[0][0], shares[-1][0])
+            beside = [row for row in rows if (row["peer"], row["what"], row["tokens"]) == ("SDPA", passes, tokens)]
+            lines = [Series(row["peer"], "float32", [(x, milliseconds(row)) for x in ends]) for row in beside]
+            panels.append((passes, [Series(TAMIS, "float32", shares), *lines]))
+    return panels, tokens
 
 
 def milliseconds(row: dict) -> float:
     return 1e3 * row["seconds"]["median"]
 
 
-def charts(rows: list[dict]) -> dict[str, str]:
+def charts(rows: list[dict]) -> dict[str, Figure]:
     drawn = {}
-    for section, title, across in (
-        ("decode", "Decoding", "tokens of context"),
-        ("train", "Training", "tokens of a sequence"),
-        ("forward", "Reading a text", "tokens"),
+    for section, title in TITLES.items():
+        lines = series(rows, section)
+        panels = [(dtype, [line for line in lines if line.dtype == dtype]) for dtype in DTYPES]
+        if panels := [(dtype, found) for dtype, found in panels if found]:
+            drawn[section] = line_panels(title, NOTES[section], panels, "tokens", "tokens per second", short)
+    panels, tokens = by_accepted_share(rows)
+    if panels:
+        note = f"Milliseconds by the accepted share of the keys before a query; {tokens:,} tokens, float32."
+        title = "Screening with infinite windows"
+        drawn["accepted"] = line_panels(title, note, panels, "accepted keys", "milliseconds", lambda x: f"{x:g}%")
+    for name, (dots, tokens), title in (
+        ("ops", operator_dots(rows), "The operator alone"),
+        ("attention", attention_dots(rows), "Other attentions and mLSTM"),
     ):
-        if lines := series(rows, section):
-            drawn[section] = line_chart(title, Axis(across, 256, short), "tok/s", lines)
-    if lines := survivors(rows):
-        axis = Axis("accepted of the keys before a query", 0.001, lambda share: f"{share:g}%")
-        drawn["survive"] = line_chart("Screening, endless windows", axis, "ms", lines)
-    if bars := operator_bars(rows):
-        drawn["ops"] = bar_chart("The operator alone (logarithmic)", bars)
-    if bars := attention_bars(rows):
-        drawn["attention"] = bar_chart("Other attentions and mLSTM (logarithmic)", bars)
+        if dots:
+            drawn[name] = dot_panels(title, f"Milliseconds for {tokens:,} tokens, logarithmic; less is better.", dots)
     return drawn
 
 
@@ -238,8 +307,7 @@ def main(arguments: list[str]) -> int:
         print(f"plot.py: {error}", file=sys.stderr)
         return 2
     for name, chart in charts(rows).items():
-        write_whole(directory / f"{name}.svg", chart)
-        print(directory / f"{name}.svg")
+        figure.save(chart, directory / f"{name}.svg")
     return 0
 
 

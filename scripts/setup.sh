@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# setup.sh build | test | python | bench | ruler | fuzz | lint: installs the missing dependencies of a target.
+# setup.sh build | test | python | plot | bench | ruler | fuzz | lint: installs the missing dependencies of a target.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
 
 apt_build="cmake ninja-build ccache g++ python3 python3-venv libhwy-dev libcli11-dev libfmt-dev
   nlohmann-json3-dev libtomlplusplus-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev libpng-dev"
-apt_test="chromium"
+apt_test="zsh fish mandoc man-db groff"
+apt_browser="chromium"
 apt_lint="clang-format clang-tidy"
 
 install_packages() {  # installs the Debian packages among "$@" that are missing
@@ -51,15 +52,20 @@ case $what in
     ;;
   test)
     # The page tests need a browser; without a package for it (Ubuntu has only a snap) they are skipped.
-    install_packages $apt_test || echo "tamis: chromium could not be installed; the page tests will be skipped" >&2
+    install_packages $apt_browser || echo "tamis: chromium could not be installed; the page tests will be skipped" >&2
+    install_packages $apt_test || echo "tamis: some tests of completion and manual pages will be skipped" >&2
+    install_wheels requirements/plot.txt
+    install_wheels requirements/test.txt
     ;;
   python) install_wheels requirements/python.txt ;;
+  plot) install_wheels requirements/plot.txt ;;
   bench)
     # g++ and Python's headers for torch.compile; tcmalloc, which keeps the memory of large tensors for reuse.
     install_packages g++ python3-dev
     ls /usr/lib/*/libtcmalloc*.so.* >/dev/null 2>&1 || install_packages libtcmalloc-minimal4 ||
       echo "tamis: without tcmalloc the peers use glibc's malloc, configured to keep released memory" >&2
     install_wheels requirements/python.txt
+    install_wheels requirements/plot.txt
     install_wheels requirements/bench.txt
     ;;
   ruler) # in an environment of its own, because it has many packages
@@ -72,5 +78,5 @@ case $what in
     install_packages "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
     ;;
   lint) install_packages $apt_lint ;;
-  *) echo "setup.sh: expected build, test, python, bench, ruler, fuzz or lint, got '$what'" >&2; exit 2 ;;
+  *) echo "setup.sh: expected build, test, python, plot, bench, ruler, fuzz or lint, got '$what'" >&2; exit 2 ;;
 esac

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # test.sh BUILD_DIRECTORY [avx2|avx512]: runs all tests of a build, optionally with at most the given instruction set.
+# With QUICK=1 in the environment it leaves out the tests labelled `slow`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 suppressions=$PWD/tests/sanitizers
@@ -18,4 +19,8 @@ if [ -n "${2:-}" ]; then
   export TAMIS_MAX_ISA=$2
   echo "tests: with $2; the processor has $newest"
 fi
-ctest --test-dir "$1" --output-on-failure
+status=0
+ctest --test-dir "$1" --output-on-failure ${QUICK:+-LE slow} || status=$?
+# The Python tests that were skipped, with the reason.
+grep -h '^SKIPPED \[' "$1/Testing/Temporary/LastTest.log" || true
+exit $status

@@ -1,13 +1,11 @@
-#!/usr/bin/env python3
-"""`tamis bench` as a user meets it, at sizes that take no time: bench_test.py PROGRAM"""
+"""`tamis bench` at sizes that take no time: reports, options, tables, refusals."""
 
 import json
-import os
-import pathlib
 import re
 import subprocess
-import sys
-import tempfile
+
+import pytest
+from program import expect_refused
 
 ROW_KEYS = {"what", "dtype", "threads", "tokens", "batch", "seconds", "calls", "tokens_per_second", "page_faults",
             "peak_bytes", "extra_bytes"}  # fmt: skip
@@ -25,17 +23,10 @@ batch_tokens = 96
 MULTISCREEN = "hidden_size = 16\nnum_hidden_layers = 2\nnum_attention_heads = 2"
 TRANSFORMER = 'model_type = "transformer"\n' + MULTISCREEN
 
-program = ""
 
-
-def bench(*arguments):
-    environment = {**os.environ, "NO_COLOR": "1"}
-    return subprocess.run([program, "bench", *arguments], capture_output=True, text=True, env=environment, timeout=300)
-
-
-def quick(*arguments):
+def quick(tamis, *arguments):
     """The report of a bench at its small sizes."""
-    outcome = bench(*arguments, "--quick", "--json")
+    outcome = tamis("bench", *arguments, "--quick", "--json")
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stdout.count("\n") == 1, outcome.stdout
     return json.loads(outcome.stdout)
@@ -45,16 +36,13 @@ def rows_where(report, **values):
     return [row for row in report["rows"] if all(row.get(key) == value for key, value in values.items())]
 
 
-def expect_refused(arguments, text, code=2):
-    outcome = bench(*arguments)
-    assert outcome.returncode == code, f"{arguments}: exit code {outcome.returncode}: {outcome.stderr}"
-    assert outcome.stdout == "" and outcome.stderr.count("\n") == 1, f"{arguments}: {outcome.stderr}"
-    assert text in outcome.stderr, f"{arguments}: {outcome.stderr}"
+def refused(tamis, arguments, text, code=2):
+    expect_refused(tamis("bench", *arguments), code, text)
 
 
-def test_every_bench_reports():
+def test_every_bench_reports(tamis):
     for name in BENCHES:
-        report = quick(name)
+        report = quick(tamis, name)
         assert report["bench"] == name
         assert {"tamis", "date", "machine", "options", "peaks", "rows", "notes"} <= set(report)
         assert all(peak["flops_per_second"] > 0 for peak in report["peaks"]["matmul"])
@@ -68,75 +56,73 @@ def test_every_bench_reports():
             assert row["error"] < (5e-3 if row["dtype"] == "float32" else 0.25), row
 
 
-def test_lists_sweep():
-    forward = quick("forward", "--lengths", "20,40", "--threads", "1,2", "--windows", "initial,infinite")
+def test_lists_sweep(tamis):
+    forward = quick(tamis, "forward", "--lengths", "20,40", "--threads", "1,2", "--windows", "initial,infinite")
     assert len(forward["rows"]) == 2 * 2 * 2 * 2
     assert len(rows_where(forward, threads=1, tokens=40, what="infinite windows", dtype="float32")) == 1
     assert {peak["threads"] for peak in forward["peaks"]["matmul"]} == {1, 2}
-    decode = quick("decode", "--depths", "0,9", "--batch", "1,3", "--dtypes", "float32,int8")
+    decode = quick(tamis, "decode", "--depths", "0,9", "--batch", "1,3", "--dtypes", "float32,int8")
     assert len(decode["rows"]) == 2 * 2 * 2
     assert all(row["bytes_per_second"] > 0 for row in decode["rows"])
 
 
-def test_options_win_over_quick():
+def test_options_win_over_quick(tamis):
     small = ("--psi", "3", "--batch-tokens", "60", "--lengths", "20")
-    report = quick("train", *small, "--recompute", "1", "--repeat", "3")
+    report = quick(tamis, "train", *small, "--recompute", "1", "--repeat", "3")
     assert report["options"] == {"psi": 3, "vocab": 64, "recompute": 1.0}
     assert {(row["batch"], row["calls"]) for row in report["rows"]} == {(3, 3)}
     outside = {"data", "optimizer", "logging", "saving"}
     assert all(set(row["outside_the_model_seconds"]) == outside for row in report["rows"])
 
 
-def trained(directory, model):
+def trained(tamis, directory, model):
     """A run of one step."""
-    recipe, run = pathlib.Path(directory, "recipe.toml"), str(pathlib.Path(directory, "run"))
+    recipe, run = directory / "recipe.toml", str(directory / "run")
     recipe.write_text(RECIPE.format(model=model))
-    command = [program, "train", str(recipe), "--set", f"run.dir={run}"]
-    outcome = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    outcome = tamis("train", recipe, "--set", f"run.dir={run}")
     assert outcome.returncode == 0, outcome.stderr
     return run
 
 
-def test_a_trained_model_reads_a_text():
-    with tempfile.TemporaryDirectory() as directory:
-        run, text = trained(directory, MULTISCREEN), pathlib.Path(directory, "text.txt")
-        text.write_text("A text shorter than what is read. ")
-        small = ("forward", "--checkpoint", run, "--lengths", "30,50", "--dtypes", "float32")
-        report = quick(*small, "--text", str(text))
-        assert report["options"] == {"checkpoint": run, "text": str(text)}
-        found = {(row["what"], row["tokens"]) for row in report["rows"]}
-        assert found == {(f"{windows} windows", tokens) for windows in ("trained", "expanded") for tokens in (30, 50)}
-        assert all(row["error"] < 5e-3 for row in report["rows"])
-        assert {row["what"] for row in quick(*small, "--windows", "expanded")["rows"]} == {"expanded windows"}
+def test_a_trained_model_reads_a_text(tamis, tmp_path):
+    run, text = trained(tamis, tmp_path, MULTISCREEN), tmp_path / "text.txt"
+    text.write_text("A text shorter than what is read. ")
+    small = ("forward", "--checkpoint", run, "--lengths", "30,50", "--dtypes", "float32")
+    report = quick(tamis, *small, "--text", str(text))
+    assert report["options"] == {"checkpoint": run, "text": str(text)}
+    found = {(row["what"], row["tokens"]) for row in report["rows"]}
+    assert found == {(f"{windows} windows", tokens) for windows in ("trained", "expanded") for tokens in (30, 50)}
+    assert all(row["error"] < 5e-3 for row in report["rows"])
+    assert {row["what"] for row in quick(tamis, *small, "--windows", "expanded")["rows"]} == {"expanded windows"}
 
-        expect_refused([*small, "--windows", "initial"], 'unknown window "initial"')
-        small = ("decode", "--checkpoint", run, "--depths", "30,0,50", "--tokens", "3", "--dtypes", "float32,int8")
-        rows = quick(*small, "--text", text)["rows"]
-        assert [(row["what"], row["tokens"]) for row in rows if row["dtype"] == "float32"] == [
-            (f"{windows} windows", depth) for windows in ("trained", "expanded") for depth in (0, 30, 50)
-        ]
-        assert all(row["ratio"]["to"] == "depth 30" for row in rows if row["tokens"] == 50)
-        assert not any("ratio" in row for row in rows if row["tokens"] < 50)
-        expect_refused(["forward", "--checkpoint", run, "--dtypes", "int8"], "int8 is a format of weights in decoding")
-        text.write_text("")
-        expect_refused([*small, "--text", str(text)], "is empty; expected a text", code=3)
-        expect_refused([*small, "--text", str(text) + "x"], "text.txtx", code=3)
-        expect_refused(["forward", "--checkpoint", directory], directory, code=3)
-    expect_refused(["forward", "--text", "README.md"], "--text: wants a model that can read; give --checkpoint, too")
-
-
-def test_a_trained_transformer_is_refused():
-    with tempfile.TemporaryDirectory() as directory:
-        run = trained(directory, TRANSFORMER)
-        expect_refused(["forward", "--checkpoint", run], "expected a Multiscreen without variants")
+    refused(tamis, [*small, "--windows", "initial"], 'unknown window "initial"')
+    small = ("decode", "--checkpoint", run, "--depths", "30,0,50", "--tokens", "3", "--dtypes", "float32,int8")
+    rows = quick(tamis, *small, "--text", text)["rows"]
+    assert [(row["what"], row["tokens"]) for row in rows if row["dtype"] == "float32"] == [
+        (f"{windows} windows", depth) for windows in ("trained", "expanded") for depth in (0, 30, 50)
+    ]
+    assert all(row["ratio"]["to"] == "depth 30" for row in rows if row["tokens"] == 50)
+    assert not any("ratio" in row for row in rows if row["tokens"] < 50)
+    refused(tamis, ["forward", "--checkpoint", run, "--dtypes", "int8"], "int8 is a format of weights in decoding")
+    text.write_text("")
+    refused(tamis, [*small, "--text", str(text)], "is empty; expected a text", code=3)
+    refused(tamis, [*small, "--text", str(text) + "x"], "text.txtx", code=3)
+    refused(tamis, ["forward", "--checkpoint", tmp_path], str(tmp_path), code=3)
+    refused(tamis, ["forward", "--text", "README.md"], "--text: wants a model that can read; give --checkpoint, too")
 
 
-def test_operators_are_checked_before_they_are_timed():
-    operators = pathlib.Path(program).with_name("tamis_ops_bench")
+def test_a_trained_transformer_is_refused(tamis, tmp_path):
+    run = trained(tamis, tmp_path, TRANSFORMER)
+    refused(tamis, ["forward", "--checkpoint", run], "expected a Multiscreen without variants")
+
+
+def test_operators_are_checked_before_they_are_timed(program):
+    operators = program.with_name("tamis_ops_bench")
     if not operators.is_file():
-        print(f"        {operators} is not built: left out")
-        return
-    chosen = "^(ops/[a-z_]+/[a-z0-9]+/64/initial/2%|attention/[a-z_]+/float32/64/.*|head/[a-z_]+/[a-z0-9]+/32/.*)/real_time$"
+        pytest.skip(f"{operators} is not built")
+    chosen = (
+        "^(ops/[a-z_]+/[a-z0-9]+/64/initial/2%|attention/[a-z_]+/float32/64/.*|head/[a-z_]+/[a-z0-9]+/32/.*)/real_time$"
+    )
     flags = (f"--benchmark_filter={chosen}", "--benchmark_format=json", "--benchmark_min_time=0")
     outcome = subprocess.run([operators, *flags], capture_output=True, text=True, timeout=300)
     assert outcome.returncode == 0, outcome.stderr
@@ -148,8 +134,8 @@ def test_operators_are_checked_before_they_are_timed():
         assert row["real_time"] > 0 and row["peak_bytes"] > 0, row
 
 
-def test_the_table_is_aligned():
-    outcome = bench("forward", "--quick", "--dtypes", "float32", "--lengths", "30,48")
+def test_the_table_is_aligned(tamis):
+    outcome = tamis("bench", "forward", "--quick", "--dtypes", "float32", "--lengths", "30,48")
     assert outcome.returncode == 0, outcome.stderr
     lines = outcome.stdout.splitlines()
     assert lines[0].startswith("bench forward: ") and lines[1].startswith("peak, "), outcome.stdout
@@ -160,45 +146,22 @@ def test_the_table_is_aligned():
     assert "\x1b" not in outcome.stdout
 
 
-def test_bad_input_is_one_line():
-    expect_refused(["train", "--dtypes", "float33"], 'unknown dtype "float33"; did you mean "float32"?')
-    expect_refused(["train", "--dtypes", "int8"], "int8 is a format of weights in decoding")
+def test_bad_input_is_one_line(tamis):
+    refused(tamis, ["train", "--dtypes", "float33"], 'unknown dtype "float33"; did you mean "float32"?')
+    refused(tamis, ["train", "--dtypes", "int8"], "int8 is a format of weights in decoding")
     for lengths in ("0", "-5", "512,x", "512,", "1.5", "99999999999999999999"):
-        expect_refused(["train", "--lengths", lengths], "--lengths: expected whole numbers from 1 to")
-    expect_refused(["decode", "--depths", "-1"], "--depths: expected whole numbers from 0 to")
-    expect_refused(["decode", "--batch", "0"], "--batch: expected whole numbers from 1 to")
-    expect_refused(["forward", "--threads", "1,two"], '--threads: expected whole numbers from 0 to 4096, but got "two"')
-    expect_refused(["forward", "--repeat", "0"], "--repeat")
-    expect_refused(["forward", "--seconds", "nan"], "--seconds")
-    expect_refused(["train", "--recompute", "1.5"], "--recompute: expected numbers from")
-    expect_refused(["decode", "--windows", "initial,infinit"], 'unknown window "infinit"; did you mean "infinite"?')
-    expect_refused(["forwards"], 'unknown bench "forwards"; did you mean "forward"?')
+        refused(tamis, ["train", "--lengths", lengths], "--lengths: expected whole numbers from 1 to")
+    refused(tamis, ["decode", "--depths", "-1"], "--depths: expected whole numbers from 0 to")
+    refused(tamis, ["decode", "--batch", "0"], "--batch: expected whole numbers from 1 to")
+    refused(tamis, ["forward", "--threads", "1,two"], '--threads: expected whole numbers from 0 to 4096, but got "two"')
+    refused(tamis, ["forward", "--repeat", "0"], "--repeat")
+    refused(tamis, ["forward", "--seconds", "nan"], "--seconds")
+    refused(tamis, ["train", "--recompute", "1.5"], "--recompute: expected numbers from")
+    refused(tamis, ["decode", "--windows", "initial,infinit"], 'unknown window "infinit"; did you mean "infinite"?')
+    refused(tamis, ["forwards"], 'unknown bench "forwards"; did you mean "forward"?')
 
 
-def test_help_has_an_example():
+def test_help_has_an_example(tamis):
     for arguments in ([], *([name] for name in BENCHES)):
-        outcome = bench(*arguments, "--help")
+        outcome = tamis("bench", *arguments, "--help")
         assert outcome.returncode == 0 and re.search(r"Examples?:\n  tamis bench", outcome.stdout), outcome.stdout
-
-
-def main():
-    global program
-    if len(sys.argv) != 2:
-        print(__doc__)
-        return 2
-    program = sys.argv[1]
-    failed = 0
-    for name, test in list(globals().items()):
-        if not name.startswith("test_"):
-            continue
-        try:
-            test()
-            print(f"ok      {name}")
-        except AssertionError as error:
-            failed += 1
-            print(f"FAILED  {name}: {error}")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
-"""Training while other programs use every core: the same bytes, by the team of threads: busy_machine_test.py PROGRAM
+"""Training while other programs use every core gives the same bytes, and the program's own threads compute them.
 
-How fast it is then is measured by bench/busy.py: a test with a limit of time would fail on somebody's machine.
+bench/busy.py measures how fast it is then: a test with a time limit would fail on a slow machine.
 """
 
 import contextlib
@@ -9,8 +8,9 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
-import time
+
+import pytest
+from program import environment, wait_until
 
 RECIPE = """
 [model]
@@ -32,35 +32,30 @@ validate_every = {steps}
 validate_tokens = 256
 """
 STEPS = 20
-# Without a pause, and no longer than who started it lives.
+# Runs until its parent ends.
 COMPUTE = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(1 << 20): pass"
 
-program = ""
-work = pathlib.Path()
 
-
-def start(name, steps=STEPS, **environment):
-    recipe = work / f"{name}.toml"
+def start(tamis, run, steps=STEPS, **variables):
+    recipe = run.with_suffix(".toml")
     recipe.write_text(RECIPE.format(steps=steps))
-    command = [program, "train", recipe, "--set", f"run.dir={work / name}"]
-    unset = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_"))}
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**unset, **environment})
+    openmp = [name for name in os.environ if name.startswith(("OMP_", "GOMP_"))]
+    return tamis.start("train", recipe, "--set", f"run.dir={run}", env=environment(openmp, **variables))
 
 
-def trained(name, **environment):
+def trained(tamis, run, **variables):
     """The weights after training."""
-    process = start(name, **environment)
+    process = start(tamis, run, **variables)
     _, messages = process.communicate(timeout=600)
     assert process.returncode == 0, messages
-    return (work / name / "checkpoints" / f"step-{STEPS}" / "model.safetensors").read_bytes()
+    return (run / "checkpoints" / f"step-{STEPS}" / "model.safetensors").read_bytes()
 
 
 @contextlib.contextmanager
 def busy_cores():
     """A program that computes without a pause for every core."""
     loops = [
-        subprocess.Popen([sys.executable, "-c", COMPUTE], start_new_session=True)
-        for _ in range(os.cpu_count() or 1)
+        subprocess.Popen([sys.executable, "-c", COMPUTE], start_new_session=True) for _ in range(os.cpu_count() or 1)
     ]
     try:
         yield
@@ -70,58 +65,30 @@ def busy_cores():
             loop.wait()
 
 
-def names_of_threads(name, **environment):
-    """Of a process that trains, after its first steps."""
-    process = start(name, steps=100000, **environment)
-    log = work / name / "log.jsonl"
+def names_of_threads(tamis, run, **variables):
+    """The threads of a process that trains, after its first steps."""
+    process = start(tamis, run, steps=100000, **variables)
+    log = run / "log.jsonl"
     try:
-        for _ in range(6000):
-            if log.exists() and '"loss"' in log.read_text():
-                return [name.read_text().strip() for name in pathlib.Path(f"/proc/{process.pid}/task").glob("*/comm")]
-            assert process.poll() is None, process.stderr.read()
-            time.sleep(0.02)
-        raise AssertionError("it never trained")
+        wait_until(lambda: log.exists() and '"loss"' in log.read_text(), process, "loss in the log", seconds=120)
+        return [name.read_text().strip() for name in pathlib.Path(f"/proc/{process.pid}/task").glob("*/comm")]
     finally:
         process.kill()
         process.communicate()
 
 
-def test_a_load_on_every_core_changes_no_bit():
-    quiet = trained("quiet")
+def test_a_load_on_every_core_changes_no_bit(tamis, tmp_path):
+    quiet = trained(tamis, tmp_path / "quiet")
     with busy_cores():
-        assert trained("busy") == quiet
+        assert trained(tamis, tmp_path / "busy") == quiet
 
 
-def test_libgomp_computes_the_same_bits():
-    assert trained("team") == trained("libgomp", GOMP_SPINCOUNT="0")
+def test_libgomp_computes_the_same_bits(tamis, tmp_path):
+    assert trained(tamis, tmp_path / "team") == trained(tamis, tmp_path / "libgomp", GOMP_SPINCOUNT="0")
 
 
-def test_threads_are_the_teams_unless_the_user_sets_openmp_up():
-    assert "tamis-team" in names_of_threads("ours")
-    assert "tamis-team" in names_of_threads("number", OMP_NUM_THREADS="2")
-    assert "tamis-team" not in names_of_threads("theirs", GOMP_SPINCOUNT="0")
-
-
-def main():
-    global program, work
-    if len(sys.argv) != 2:
-        print(__doc__)
-        return 2
-    program = os.path.abspath(sys.argv[1])
-    failed = 0
-    for name, test in list(globals().items()):
-        if not name.startswith("test_"):
-            continue
-        with tempfile.TemporaryDirectory() as directory:
-            work = pathlib.Path(directory)
-            try:
-                test()
-                print(f"ok      {name}")
-            except Exception as error:  # noqa: BLE001: a time-out must not end the other tests
-                failed += 1
-                print(f"FAILED  {name}: {type(error).__name__}: {error}")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+@pytest.mark.parametrize(
+    ("variables", "ours"), [({}, True), ({"OMP_NUM_THREADS": "2"}, True), ({"GOMP_SPINCOUNT": "0"}, False)]
+)
+def test_threads_are_the_teams_unless_the_user_sets_openmp_up(tamis, run, variables, ours):
+    assert ("tamis-team" in names_of_threads(tamis, run, **variables)) == ours

@@ -1,31 +1,24 @@
-#!/usr/bin/env python3
-"""`tamis data generate` as a user meets it; the answers are found again from the prompts alone. data_test.py PROGRAM"""
+"""`tamis data generate`: the answers are found again from the prompts alone."""
 
 import json
 import os
-import pathlib
 import re
-import subprocess
-import sys
-import tempfile
 
-TEXT = "Nothing of this is true! \"Or is it?\" he asked (twice). It was a dark night, caf\u00e9s were closed. " * 5
+from program import expect_refused
+
+TEXT = 'Nothing of this is true! "Or is it?" he asked (twice). It was a dark night, caf\u00e9s were closed. ' * 5
 NIAH = ("niah_multikey_1", "niah_multikey_2", "niah_multikey_3", "niah_multiquery", "niah_multivalue", "niah_single_1",
         "niah_single_2", "niah_single_3")  # fmt: skip
 IN_TEXT = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
 TASKS = ("abc_digits", "copy", "mqar", "mqrar", "needle", *NIAH, "passkey", "variable_tracking")
 
-program = ""
+
+def generate(tamis, *arguments):
+    return tamis("data", "generate", *arguments)
 
 
-def generate(*arguments):
-    return subprocess.run(
-        [program, "data", "generate", *map(str, arguments)], capture_output=True, text=True, timeout=300
-    )
-
-
-def instances(*arguments):
-    outcome = generate(*arguments)
+def instances(tamis, *arguments):
+    outcome = generate(tamis, *arguments)
     assert outcome.returncode == 0 and outcome.stderr == "", f"{arguments}: {outcome.stderr}"
     return [json.loads(line) for line in outcome.stdout.splitlines()]
 
@@ -33,16 +26,9 @@ def instances(*arguments):
 def arguments_of(task, directory):
     if task not in IN_TEXT:
         return [task]
-    path = pathlib.Path(directory, "text.txt")
+    path = directory / "text.txt"
     path.write_text(TEXT, encoding="utf-8")
     return [task, "--haystack", path]
-
-
-def expect_refused(arguments, code, text):
-    outcome = generate(*arguments)
-    assert outcome.returncode == code, f"{arguments}: exit code {outcome.returncode}: {outcome.stderr}"
-    assert outcome.stdout == "" and outcome.stderr.count("\n") == 1, f"{arguments}: {outcome}"
-    assert text in outcome.stderr, f"{arguments}: {outcome.stderr}"
 
 
 def solve(task, prompt):
@@ -92,88 +78,73 @@ def expect_tokens(task, instance):
     assert asked == positions and [latest[ids[t]] for t in asked] == answers, instance
 
 
-def test_every_task_gives_instances_with_one_answer():
-    with tempfile.TemporaryDirectory() as directory:
-        for task in TASKS:
-            got = instances(*arguments_of(task, directory), "--count", 20, "--seed", 3)
-            assert [instance["index"] for instance in got] == list(range(20))
-            assert all(instance["task"] == task and instance["seed"] == 3 for instance in got)
-            for instance in got:
-                (expect_text if "prompt" in instance else expect_tokens)(task, instance)
+def test_every_task_gives_instances_with_one_answer(tamis, tmp_path):
+    for task in TASKS:
+        got = instances(tamis, *arguments_of(task, tmp_path), "--count", 20, "--seed", 3)
+        assert [instance["index"] for instance in got] == list(range(20))
+        assert all(instance["task"] == task and instance["seed"] == 3 for instance in got)
+        for instance in got:
+            (expect_text if "prompt" in instance else expect_tokens)(task, instance)
 
 
-def test_the_list_of_tasks_is_whole():
-    listed = generate("--help").stdout.split("Commands:")[1].split("Options:")[0]
+def test_the_list_of_tasks_is_whole(tamis):
+    listed = generate(tamis, "--help").stdout.split("Commands:")[1].split("Options:")[0]
     assert re.findall(r"^  (\w+)", listed, re.MULTILINE) == list(TASKS), listed
 
 
-def test_options_reach_the_instances():
-    with tempfile.TemporaryDirectory() as directory:
-        for depth in (0, 0.25, 1):
-            for task in ("passkey", "needle", "abc_digits"):
-                (instance,) = instances(task, "--length", 4000, "--depth", depth, "--count", 1)
-                assert instance["depth"] == depth and 3980 < instance["prompt_tokens"] <= 4000
-                assert abs(instance["answer_spans"][0][0] / 4000 - depth) < 0.1, instance["answer_spans"]
-        (mqar,) = instances("mqar", "--pairs", 3, "--vocab", 32, "--length", 20, "--count", 1)
-        assert mqar["settings"] == {"pairs": 3, "vocab": 32} and len(mqar["ids"]) == 20 and len(mqar["answers"]) == 3
-        text = arguments_of("niah_single_2", directory)[1:]
-        (needle,) = instances("needle", *text, "--length", 3000, "--count", 1)
-        assert "caf\u00e9s were closed." in needle["prompt"] and "grass" not in needle["prompt"]
+def test_options_reach_the_instances(tamis, tmp_path):
+    for depth in (0, 0.25, 1):
+        for task in ("passkey", "needle", "abc_digits"):
+            (instance,) = instances(tamis, task, "--length", 4000, "--depth", depth, "--count", 1)
+            assert instance["depth"] == depth and 3980 < instance["prompt_tokens"] <= 4000
+            assert abs(instance["answer_spans"][0][0] / 4000 - depth) < 0.1, instance["answer_spans"]
+    (mqar,) = instances(tamis, "mqar", "--pairs", 3, "--vocab", 32, "--length", 20, "--count", 1)
+    assert mqar["settings"] == {"pairs": 3, "vocab": 32} and len(mqar["ids"]) == 20 and len(mqar["answers"]) == 3
+    text = arguments_of("niah_single_2", tmp_path)[1:]
+    (needle,) = instances(tamis, "needle", *text, "--length", 3000, "--count", 1)
+    assert "caf\u00e9s were closed." in needle["prompt"] and "grass" not in needle["prompt"]
 
 
-def test_the_same_seed_writes_the_same_file():
-    with tempfile.TemporaryDirectory() as directory:
-        out = pathlib.Path(directory, "passkey.jsonl")
-        out.write_text("old")
-        outcome = generate("passkey", "--count", 5, "--out", out)
-        assert outcome.returncode == 0 and outcome.stdout == f"{out}: 5 instances of passkey\n", outcome
-        assert out.read_text() == generate("passkey", "--count", 5).stdout
-        assert out.read_text() != generate("passkey", "--count", 5, "--seed", 1).stdout
-        assert os.listdir(directory) == ["passkey.jsonl"]
+def test_the_same_seed_writes_the_same_file(tamis, tmp_path):
+    out = tmp_path / "passkey.jsonl"
+    out.write_text("old")
+    outcome = generate(tamis, "passkey", "--count", 5, "--out", out)
+    assert outcome.returncode == 0 and outcome.stdout == f"{out}: 5 instances of passkey\n", outcome
+    assert out.read_text() == generate(tamis, "passkey", "--count", 5).stdout
+    assert out.read_text() != generate(tamis, "passkey", "--count", 5, "--seed", 1).stdout
+    assert os.listdir(tmp_path) == ["passkey.jsonl"]
 
 
-def test_a_wrong_request_is_one_line():
-    with tempfile.TemporaryDirectory() as directory:
-        empty = pathlib.Path(directory, "empty.txt")
-        empty.write_text(" \n")
-        out = pathlib.Path(directory, "none", "a.jsonl")
-        expect_refused(["niah_singel_1"], 2, 'unknown task "niah_singel_1"; did you mean "niah_single_1"?')
-        expect_refused(["passkey", "--length", 100], 2, "passkey: a length of 100 tokens is too short; the least is 247")
-        expect_refused(["needle", "--depth", "2"], 2, "needle: depth must be in 0..1, but is 2")
-        expect_refused(["mqrar", "--keys", "0"], 2, "mqrar: keys must be in 1..")
-        expect_refused(["niah_multivalue"], 2, "(RULER uses Paul Graham's essays); give a text file with --haystack FILE")
-        expect_refused(["niah_multivalue", "--haystack", f"{directory}/no"], 3, f"{directory}/no: cannot open")
-        expect_refused(["needle", "--haystack", directory], 3, "expected a file, but it is a directory")
-        expect_refused(["needle", "--haystack", empty], 3, "holds no words")
-        expect_refused(["copy", "--out", out], 30, "cannot write")
-        expect_refused(["copy", "--length", 1 << 50], 1, "use a smaller length")
-        assert os.listdir(directory) == ["empty.txt"]
+def test_a_wrong_request_is_one_line(tamis, tmp_path):
+    empty = tmp_path / "empty.txt"
+    empty.write_text(" \n")
+    out = tmp_path / "none/a.jsonl"
+    expect_refused(
+        generate(tamis, *["niah_singel_1"]), 2, 'unknown task "niah_singel_1"; did you mean "niah_single_1"?'
+    )
+    expect_refused(
+        generate(tamis, *["passkey", "--length", 100]),
+        2,
+        "passkey: a length of 100 tokens is too short; the least is 247",
+    )
+    expect_refused(generate(tamis, *["needle", "--depth", "2"]), 2, "needle: depth must be in 0..1, but is 2")
+    expect_refused(generate(tamis, *["mqrar", "--keys", "0"]), 2, "mqrar: keys must be in 1..")
+    expect_refused(
+        generate(tamis, *["niah_multivalue"]), 2, "(RULER uses Paul Graham's essays); give a text file with --haystack FILE"
+    )
+    expect_refused(
+        generate(tamis, *["niah_multivalue", "--haystack", f"{tmp_path}/no"]), 3, f"{tmp_path}/no: cannot open"
+    )
+    expect_refused(generate(tamis, *["needle", "--haystack", tmp_path]), 3, "expected a file, but it is a directory")
+    expect_refused(generate(tamis, *["needle", "--haystack", empty]), 3, "holds no words")
+    expect_refused(generate(tamis, *["copy", "--out", out]), 30, "cannot write")
+    expect_refused(generate(tamis, *["copy", "--length", 1 << 50]), 1, "use a smaller length")
+    assert os.listdir(tmp_path) == ["empty.txt"]
 
 
-def test_help_has_an_example():
+def test_help_has_an_example(tamis):
     for arguments in ([], *([task] for task in TASKS)):
-        outcome = generate(*arguments, "--help")
-        assert outcome.returncode == 0 and re.search(r"Examples?:\n  tamis data generate", outcome.stdout), outcome.stdout
-
-
-def main():
-    global program
-    if len(sys.argv) != 2:
-        print(__doc__)
-        return 2
-    program = os.path.abspath(sys.argv[1])
-    failed = 0
-    for name, test in list(globals().items()):
-        if not name.startswith("test_"):
-            continue
-        try:
-            test()
-            print(f"ok      {name}")
-        except AssertionError as error:
-            failed += 1
-            print(f"FAILED  {name}: {error}")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        outcome = generate(tamis, *arguments, "--help")
+        assert outcome.returncode == 0 and re.search(r"Examples?:\n  tamis data generate", outcome.stdout), (
+            outcome.stdout
+        )

@@ -1,15 +1,11 @@
-#!/usr/bin/env python3
-"""Holds the order of the layers: every file includes only its own layer and those before it.
+"""The order of the layers: every file includes only its own layer and those before it.
 
-layers_test.py [PROGRAM]: the argument that ctest passes to every script is not needed here.
-Test files, benches and testing.h may include anything. Kernels, the layers below them and every options.h and
+Test files, benchmarks and testing.h may include anything. Kernels, the layers below them and every options.h and
 options.cc never include torch, not even through another header.
 """
 
 import pathlib
 import re
-import sys
-import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAYERS = "base threads kernels ops nn models text data infer eval train report shootout bench cli".split()
@@ -87,7 +83,7 @@ def test_cmake_lists_the_layers_in_order():
     assert folders <= set(order), f"not built by CMakeLists.txt: {folders - set(order)}"
 
 
-def test_a_violation_is_found():
+def test_a_violation_is_found(tmp_path):
     files = {
         "tamis/base/up.h": '#include "tamis/nn/rows.h"\n',
         "tamis/base/fine.h": '#include <vector>\n#include "tamis/base/up.h"\n// #include "tamis/cli/x.h"\n',
@@ -113,12 +109,11 @@ def test_a_violation_is_found():
         "which includes ATen/ATen.h",
         f"tamis/elsewhere/x.h: lies in no layer; expected tamis/LAYER/ with LAYER one of {', '.join(LAYERS)}",
     }
-    with tempfile.TemporaryDirectory() as directory:
-        for path, text in files.items():
-            file = pathlib.Path(directory, path)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-        found, _ = violations(pathlib.Path(directory))
+    for path, text in files.items():
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    found, _ = violations(tmp_path)
     assert set(found) == expected, f"\nmissing: {expected - set(found)}\nunexpected: {set(found) - expected}"
 
 
@@ -126,23 +121,3 @@ def test_a_wrong_cmake_order_is_found():
     text = "tamis_layer(base LINK fmt)\ntamis_operator_layer(ops USES base)\ntamis_kernel_layer(kernels)\n"
     text += "tamis_threads_layer(threads)\ntamis_program(tamis)\n"
     assert order_in_cmake(text) == ["base", "ops", "kernels", "threads", "cli"]
-
-
-def main():
-    passed = failed = 0
-    for name, test in list(globals().items()):
-        if not name.startswith("test_"):
-            continue
-        try:
-            test()
-            passed += 1
-            print(f"ok      {name}")
-        except AssertionError as error:
-            failed += 1
-            print(f"FAILED  {name}: {error}")
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,22 +1,15 @@
-#!/usr/bin/env python3
-"""Runs the commands that read files on forged and damaged files and on pipes: robust_input_test.py PROGRAM
-
-Each test has the name of what it prevents. Exit code 77: skipped.
-"""
+"""The commands that read files, on forged and damaged files and on pipes."""
 
 import hashlib
 import json
 import os
-import pathlib
 import shutil
 import struct
-import subprocess
-import sys
-import tempfile
-import time
+
+import pytest
+from program import Program
 
 STEPS = 4
-HANG_SECONDS = 120  # what takes so long does not end
 RECIPE = """
 [model]
 hidden_size = 16
@@ -42,52 +35,55 @@ sample_tokens = 2
 """
 DEEP = "[" * 100_000 + "]" * 100_000
 
-program = ""
-work = pathlib.Path()
-passed, failed = [], []
+
+class QuickProgram(Program):
+    """A command that reads forged files for two minutes is taken to hang."""
+
+    def __call__(self, *arguments, **options):
+        return super().__call__(*arguments, timeout=120, **options)
 
 
-def check(condition, text):
-    if not condition:
-        raise AssertionError(text)
+@pytest.fixture(scope="module")
+def tamis(program, tmp_path_factory):
+    """The program in a directory with a recipe and a trained run."""
+    tamis = QuickProgram(program, tmp_path_factory.mktemp("tamis"))
+    (tamis.directory / "recipe.toml").write_text(RECIPE.format(steps=STEPS))
+    expect(train(tamis, tamis.directory / "trained"), 0)
+    return tamis
 
 
-def tamis(*arguments):
-    """(exit code, standard output, messages) of the program."""
-    done = subprocess.run([program, *map(os.fsencode, map(str, arguments))], capture_output=True, timeout=HANG_SECONDS)
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
-
-
-def expect(outcome, code, *texts):
-    """The exit code and texts in the messages, none of them a library's; when nothing works: one line."""
-    found, out, messages = outcome
-    check(found == code, f"exit {found} instead of {code}: {messages[:2000]}")
+def expect(done, code, *texts):
+    """The exit code and texts in the messages, which are short UTF-8 without a library's own words or escapes."""
+    messages = done.stderr
+    assert done.returncode == code, f"exit {done.returncode} instead of {code}: {messages[:2000]}"
     for text in texts:
-        check(text in messages, f"'{text}' is missing in: {messages[:2000]}")
+        assert text in messages, f"'{text}' is missing in: {messages[:2000]}"
     for alien in ("json.exception", "terminate called", "\x1b", "std::"):
-        check(alien not in messages, f"{alien!r} in: {messages[:2000]}")
-    check(len(messages) < 6000, f"{len(messages)} bytes of messages: {messages[:2000]}")
-    return out
+        assert alien not in messages, f"{alien!r} in: {messages[:2000]}"
+    (done.stdout + messages).encode()  # fails on bytes that were not UTF-8
+    assert len(messages) < 6000, f"{len(messages)} bytes of messages: {messages[:2000]}"
 
 
-def expect_one_line(outcome, code, *texts):
-    expect(outcome, code, *texts)
-    check(outcome[2].count("\n") == 1, f"expected one line: {outcome[2]}")
+def expect_one_line(done, code, *texts):
+    expect(done, code, *texts)
+    assert done.stderr.count("\n") == 1, f"expected one line: {done.stderr}"
 
 
-def train(run, *settings, steps=STEPS):
-    """Trains to the end as a user would go on with a run."""
+def train(tamis, run, *settings, steps=STEPS):
+    """Trains to the end, resuming what there is."""
     words = [word for setting in settings for word in ("--set", setting)]
-    return tamis("train", work / "recipe.toml", "--set", f"run.dir={run}", "--set", f"train.steps={steps}", *words)
+    return tamis(
+        "train", tamis.directory / "recipe.toml", "--set", f"run.dir={run}", "--set", f"train.steps={steps}", *words
+    )
 
 
 def newest(run):
     return max((run / "checkpoints").iterdir(), key=lambda path: int(path.name.split("-")[1]))
 
 
-def copied(run, model_alone=False):
-    """A copy of the trained run, or of its model without what training knows of it; returns the newest checkpoint."""
-    shutil.copytree(work / "trained", run)
+def copied(tamis, run, model_alone=False):
+    """Copies the trained run, or its model without the files of training; returns the newest checkpoint."""
+    shutil.copytree(tamis.directory / "trained", run)
     if model_alone:
         (newest(run) / "trainer.json").unlink()
     return newest(run)
@@ -114,21 +110,25 @@ def safetensors(header, data=b""):
     return struct.pack("<Q", len(header)) + header + data
 
 
-def readers(directory):
+def readers(tamis, directory):
     """Every command that reads a run, with little work."""
-    (work / "text.txt").write_text("A=12\nA=")
-    return [("score", directory, work / "text.txt"), ("generate", directory, "--prompt", "A=", "--max-new-tokens", "2"),
-            ("inspect", directory), ("eval", "loss", directory, work / "text.txt"),
-            ("eval", "abc_digits", directory, "--lengths", "256", "--instances", "1", "--depths", "0.5")]
+    (tamis.directory / "text.txt").write_text("A=12\nA=")
+    return [
+        ("score", directory, tamis.directory / "text.txt"),
+        ("generate", directory, "--prompt", "A=", "--max-new-tokens", "2"),
+        ("inspect", directory),
+        ("eval", "loss", directory, tamis.directory / "text.txt"),
+        ("eval", "abc_digits", directory, "--lengths", "256", "--instances", "1", "--depths", "0.5"),
+    ]
 
 
-def test_nested_json_does_not_overflow_the_stack(run):
-    checkpoint = copied(run)
+def test_nested_json_does_not_overflow_the_stack(tamis, run):
+    checkpoint = copied(tamis, run)
     for name in ("config.json", "tokenizer.json"):
-        other = copied(work / f"{run.name}-{name}", model_alone=True)
+        other = copied(tamis, tamis.directory / f"{run.name}-{name}", model_alone=True)
         (other / name).write_text('{"model": ' + DEEP + "}")
-        expect_one_line(tamis("score", other, work / "recipe.toml"), 3, name, "levels of nesting")
-    ids = work / "deep_ids.json"
+        expect_one_line(tamis("score", other, tamis.directory / "recipe.toml"), 3, name, "levels of nesting")
+    ids = tamis.directory / "deep_ids.json"
     ids.write_text(DEEP)
     expect_one_line(tamis("score", run, "--ids", ids), 3, "deep_ids.json", "levels of nesting")
     for name in ("run.json", "log.jsonl"):
@@ -139,11 +139,11 @@ def test_nested_json_does_not_overflow_the_stack(run):
     text = (checkpoint / "trainer.json").read_text()
     for other in (run / "checkpoints").iterdir():
         (other / "trainer.json").write_text(text.replace('"recipe": {', '"recipe": {"x": ' + DEEP + ",", 1))
-    expect(train(run, steps=STEPS + 2), 3, "trainer.json: expected at most 64 levels of nesting", "--fresh")
+    expect(train(tamis, run, steps=STEPS + 2), 3, "trainer.json: expected at most 64 levels of nesting", "--fresh")
 
 
-def test_large_safetensors_headers_take_linear_time(run):
-    checkpoint = copied(run, model_alone=True)
+def test_large_safetensors_headers_take_linear_time(tamis, run):
+    checkpoint = copied(tamis, run, model_alone=True)
     entries = []
     size = 0
     while size < 32 * 2**20 - 200:
@@ -153,62 +153,82 @@ def test_large_safetensors_headers_take_linear_time(run):
     expect_one_line(tamis("inspect", checkpoint), 3, "expected at most 100000 tensors")
 
 
-def test_long_names_are_not_compared_by_edit_distance(run):
-    checkpoint = copied(run, model_alone=True)
+def test_long_names_are_not_compared_by_edit_distance(tamis, run):
+    checkpoint = copied(tamis, run, model_alone=True)
     expect_one_line(tamis("inspect", run, "--set-model", "k" * 100_000 + "=1"), 2, 'unknown model key "kkk', "Known: ")
     config = json.loads((checkpoint / "config.json").read_text())
     (checkpoint / "config.json").write_text(json.dumps({**config, "k" * 4_000_000: 1}))
     expect_one_line(tamis("inspect", checkpoint), 3, 'unknown model key "kkk', "Known: ")
 
 
-def test_forged_trainer_json_is_refused_in_one_line(run):
-    checkpoint = copied(run)
+def test_forged_trainer_json_is_refused_in_one_line(tamis, run):
+    checkpoint = copied(tamis, run)
     for other in (run / "checkpoints").iterdir():
         if other != checkpoint:
             shutil.rmtree(other)
     content = json.loads((checkpoint / "trainer.json").read_text())
     recipe = content["recipe"]
-    for changes in ({"step": -1}, {"step": 2**64 - 1}, {"step": 1e300}, {"step": "4"}, {"step": None}, {"step": 3},
-                    {"tokens": -1}, {"tokens": 1e300}, {"seconds": -1}, {"seconds": "x"}, {"seconds": 1e300},
-                    {"recipe": []}, {"recipe": {}}, {"recipe": {**recipe, "model": {"model_type": "\x1b[2J\n"}}},
-                    {"data": []}, {"data": {"digits": 3}}, {"numerics": 3}, {"numerics": {"matmul": ["x"]}}):
+    for changes in (
+        {"step": -1},
+        {"step": 2**64 - 1},
+        {"step": 1e300},
+        {"step": "4"},
+        {"step": None},
+        {"step": 3},
+        {"tokens": -1},
+        {"tokens": 1e300},
+        {"seconds": -1},
+        {"seconds": "x"},
+        {"seconds": 1e300},
+        {"recipe": []},
+        {"recipe": {}},
+        {"recipe": {**recipe, "model": {"model_type": "\x1b[2J\n"}}},
+        {"data": []},
+        {"data": {"digits": 3}},
+        {"numerics": 3},
+        {"numerics": {"matmul": ["x"]}},
+    ):
         (checkpoint / "trainer.json").write_text(with_digest({**content, **changes}))
-        expect_one_line(train(run, steps=STEPS + 2), 3, str(checkpoint / "trainer.json"), f'"{next(iter(changes))}"')
+        expect_one_line(
+            train(tamis, run, steps=STEPS + 2), 3, str(checkpoint / "trainer.json"), f'"{next(iter(changes))}"'
+        )
     for changes in ({"files": []}, {"files": {}}, {"files": {**content["files"], "model.safetensors": 3}}):
         (checkpoint / "trainer.json").write_text(with_digest({**content, **changes}))
-        expect(train(run, steps=STEPS + 2), 3, "trainer.json: does not list", "none of its 1 checkpoints is intact")
+        expect(
+            train(tamis, run, steps=STEPS + 2), 3, "trainer.json: does not list", "none of its 1 checkpoints is intact"
+        )
     for text in ("[]", "3", "", "{", '{"sha256": 5}', '{"checksum": []}'):
         (checkpoint / "trainer.json").write_text(text)
-        expect(train(run, steps=STEPS + 2), 3, "trainer.json: ", "none of its 1 checkpoints is intact")
+        expect(train(tamis, run, steps=STEPS + 2), 3, "trainer.json: ", "none of its 1 checkpoints is intact")
 
 
-def test_checkpoints_before_sha256_resume_exactly(run):
-    checkpoint = copied(run)
+def test_checkpoints_before_sha256_resume_exactly(tamis, run):
+    checkpoint = copied(tamis, run)
     for other in (run / "checkpoints").iterdir():
         content = json.loads((other / "trainer.json").read_text())
         for name, entry in content["files"].items():
-            check(set(entry) == {"bytes", "sha256"}, f"{entry}: expected a SHA-256 digest")
+            assert set(entry) == {"bytes", "sha256"}, f"{entry}: expected a SHA-256 digest"
             data = (other / name).read_bytes()
-            check(entry["sha256"] == hashlib.sha256(data).hexdigest(), f"{name}: another digest")
+            assert entry["sha256"] == hashlib.sha256(data).hexdigest(), f"{name}: another digest"
             content["files"][name] = {"bytes": len(data), "checksum": fnv(data)}
         del content["sha256"]
         content["checksum"] = fnv(canonical(content))
         (other / "trainer.json").write_text(json.dumps(content))
     expect(tamis("inspect", run), 0)
-    expect(train(run, steps=STEPS + 2), 0, f"resuming after step {STEPS}")
-    whole = work / "whole"
-    expect(train(whole, steps=STEPS + 2), 0)
+    expect(train(tamis, run, steps=STEPS + 2), 0, f"resuming after step {STEPS}")
+    whole = tamis.directory / "whole"
+    expect(train(tamis, whole, steps=STEPS + 2), 0)
     for name in ("model.safetensors", "optimizer.safetensors"):
-        check((newest(run) / name).read_bytes() == (newest(whole) / name).read_bytes(), f"{name} differs")
+        assert (newest(run) / name).read_bytes() == (newest(whole) / name).read_bytes(), f"{name} differs"
     data = bytearray((checkpoint / "model.safetensors").read_bytes())
     data[-1] ^= 1
     (checkpoint / "model.safetensors").write_bytes(data)
     expect_one_line(tamis("inspect", checkpoint), 3, "model.safetensors: checksum differs")
 
 
-def test_pipes_are_refused_instead_of_waited_for(run):
-    checkpoint = copied(run)
-    pipe = work / "pipe"
+def test_pipes_are_refused_instead_of_waited_for(tamis, run):
+    checkpoint = copied(tamis, run)
+    pipe = tamis.directory / "pipe"
     os.mkfifo(pipe)
     refused = "expected a file, but it is a pipe"
     expect_one_line(tamis("score", run, pipe), 3, refused)
@@ -216,7 +236,7 @@ def test_pipes_are_refused_instead_of_waited_for(run):
     expect_one_line(tamis("eval", "loss", run, pipe), 3, refused)
     expect_one_line(tamis("train", pipe), 3, refused)
     text = ["data.sources.digits.kind=text", f"data.sources.digits.files={pipe}"]
-    expect_one_line(train(work / "unused", *text), 3, refused)
+    expect_one_line(train(tamis, tamis.directory / "unused", *text), 3, refused)
     for file in (run / "run.json", run / "log.jsonl", run / "config.toml"):
         kept = file.read_bytes()
         file.unlink()
@@ -228,64 +248,81 @@ def test_pipes_are_refused_instead_of_waited_for(run):
         kept = (checkpoint / name).read_bytes()
         (checkpoint / name).unlink()
         os.mkfifo(checkpoint / name)
-        expect_one_line(tamis("score", checkpoint, work / "recipe.toml"), 3, str(checkpoint))
+        expect_one_line(tamis("score", checkpoint, tamis.directory / "recipe.toml"), 3, str(checkpoint))
         (checkpoint / name).unlink()
         (checkpoint / name).write_bytes(kept)
-    expect(tamis("score", checkpoint, work / "recipe.toml"), 0)
+    expect(tamis("score", checkpoint, tamis.directory / "recipe.toml"), 0)
 
 
-def test_names_from_files_are_escaped_and_cut(run):
-    checkpoint = copied(run, model_alone=True)
+def test_names_from_files_are_escaped_and_cut(tamis, run):
+    checkpoint = copied(tamis, run, model_alone=True)
     config = json.loads((checkpoint / "config.json").read_text())
     whole = (checkpoint / "config.json").read_bytes()
     hostile = "\x1b[2J\n\u202e\x9b" + "x" * 1_000_000
-    for changes in ({hostile: 1}, {"model_type": hostile}, {"position": hostile}, {"gate": hostile},
-                    {"hidden_size": [hostile]}, {"model_type": "transformer", "pattern": "\x1b"}):
+    for changes in (
+        {hostile: 1},
+        {"model_type": hostile},
+        {"position": hostile},
+        {"gate": hostile},
+        {"hidden_size": [hostile]},
+        {"model_type": "transformer", "pattern": "\x1b"},
+    ):
         (checkpoint / "config.json").write_text(json.dumps({**config, **changes}))
         expect_one_line(tamis("inspect", checkpoint), 3, str(checkpoint))
     (checkpoint / "config.json").write_bytes(whole)
     header = json.dumps({hostile: {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}).encode()
     (checkpoint / "model.safetensors").write_bytes(safetensors(header))
     expect_one_line(tamis("inspect", checkpoint), 3, "model.safetensors")
-    recipe = work / "hostile.toml"
-    for text in (f'{json.dumps(hostile[:4000])} = 1', f'[data.sources.{json.dumps(hostile[:4000])}]\nkind = "x"',
-                 '[train]\nschedule = "\\u001b[2J\\n"', '[train]\n"\\u001b[2J\\n" = 1'):
+    recipe = tamis.directory / "hostile.toml"
+    for text in (
+        f"{json.dumps(hostile[:4000])} = 1",
+        f'[data.sources.{json.dumps(hostile[:4000])}]\nkind = "x"',
+        '[train]\nschedule = "\\u001b[2J\\n"',
+        '[train]\n"\\u001b[2J\\n" = 1',
+    ):
         recipe.write_text(text)
         expect_one_line(tamis("train", recipe), 2, "hostile.toml")
     for setting in (b"train.sample_prompt=\xff\x1b\n", b"train.\xff=1", b"train.lr=\x1b[2J"):
-        expect_one_line(tamis("train", work / "recipe.toml", "--set", os.fsdecode(setting)), 2, "--set")
-    shutil.copy(work / "recipe.toml", os.fsencode(work) + b"/\xff.toml")
-    expect_one_line(tamis("train", work / os.fsdecode(b"\xff.toml")), 2, "run.dir must be UTF-8")
-    expect_one_line(tamis("inspect", work / "no\nsuch\x1b[2Jrun"), 3, "does not exist")
-    (run / "log.jsonl").write_text('{"type": 3, "step": 1}\n{"type": "validation", "source": [], "step": 1, "loss": 1}\n'
-                                   '{"type": "sample", "step": 1, "prompt": {}, "text": 7}\n')
+        expect_one_line(tamis("train", tamis.directory / "recipe.toml", "--set", os.fsdecode(setting)), 2, "--set")
+    shutil.copy(tamis.directory / "recipe.toml", os.fsencode(tamis.directory) + b"/\xff.toml")
+    expect_one_line(tamis("train", tamis.directory / os.fsdecode(b"\xff.toml")), 2, "run.dir must be UTF-8")
+    expect_one_line(tamis("inspect", tamis.directory / "no\nsuch\x1b[2Jrun"), 3, "does not exist")
+    (run / "log.jsonl").write_text(
+        '{"type": 3, "step": 1}\n{"type": "validation", "source": [], "step": 1, "loss": 1}\n'
+        '{"type": "sample", "step": 1, "prompt": {}, "text": 7}\n'
+    )
     shutil.rmtree(run / "checkpoints")
     expect(tamis("report", run), 0)
 
 
-def test_other_tokenizers_are_not_taken_for_the_byte_tokenizer(run):
-    checkpoint = copied(run, model_alone=True)
+def test_other_tokenizers_are_not_taken_for_the_byte_tokenizer(tamis, run):
+    checkpoint = copied(tamis, run, model_alone=True)
     file = checkpoint / "tokenizer.json"
     whole = file.read_text()
     content = json.loads(whole)
-    for key, value in (("post_processor", {"type": "TemplateProcessing"}), ("truncation", {"max_length": 8}),
-                       ("padding", {"pad_id": 0})):
+    for key, value in (
+        ("post_processor", {"type": "TemplateProcessing"}),
+        ("truncation", {"max_length": 8}),
+        ("padding", {"pad_id": 0}),
+    ):
         file.write_text(json.dumps({**content, key: value}))
-        expect_one_line(tamis("score", checkpoint, work / "recipe.toml"), 3, str(file), key)
+        expect_one_line(tamis("score", checkpoint, tamis.directory / "recipe.toml"), 3, str(file), key)
     file.write_text(whole.replace('"A": 65', '"A": 66,\n      "A": 65', 1))
-    expect_one_line(tamis("score", checkpoint, work / "recipe.toml"), 3, str(file), 'the key "A" comes twice')
+    expect_one_line(
+        tamis("score", checkpoint, tamis.directory / "recipe.toml"), 3, str(file), 'the key "A" comes twice'
+    )
     file.write_text(whole)
-    expect(tamis("score", checkpoint, work / "recipe.toml"), 0)
+    expect(tamis("score", checkpoint, tamis.directory / "recipe.toml"), 0)
 
 
-def test_byte_order_marks_and_nuls_are_refused(run):
-    checkpoint = copied(run, model_alone=True)
-    ids = work / "ids.json"
+def test_byte_order_marks_and_nuls_are_refused(tamis, run):
+    checkpoint = copied(tamis, run, model_alone=True)
+    ids = tamis.directory / "ids.json"
     ids.write_text("[65, 66]")
     expect(tamis("score", checkpoint, "--ids", ids), 0)
     for file in (checkpoint / "config.json", checkpoint / "tokenizer.json", ids):
         whole = file.read_bytes()
-        command = ["score", checkpoint] + (["--ids", ids] if file == ids else [work / "recipe.toml"])
+        command = ["score", checkpoint] + (["--ids", ids] if file == ids else [tamis.directory / "recipe.toml"])
         file.write_bytes(b"\xef\xbb\xbf" + whole)
         expect_one_line(tamis(*command), 3, f"{file}: is not JSON: begins with a byte order mark")
         file.write_bytes(whole + b"\0{}")
@@ -293,73 +330,46 @@ def test_byte_order_marks_and_nuls_are_refused(run):
         file.write_bytes(whole)
 
 
-def test_a_flipped_bit_does_not_score_with_another_result(run):
-    checkpoint = copied(run)
+def test_a_flipped_bit_does_not_score_with_another_result(tamis, run):
+    checkpoint = copied(tamis, run)
     for name, at in (("model.safetensors", -5), ("tokenizer.json", -1), ("trainer.json", -3)):
         whole = (checkpoint / name).read_bytes()
         data = bytearray(whole)
         data[at] ^= 4
         (checkpoint / name).write_bytes(data)
-        for command in readers(run):
+        for command in readers(tamis, run):
             expect_one_line(tamis(*command), 3, str(checkpoint), name)
         expect_one_line(tamis("report", run), 3, str(checkpoint), name)
         (checkpoint / name).write_bytes(whole)
     data = bytearray((checkpoint / "model.safetensors").read_bytes())
     data[-5] ^= 4
     (checkpoint / "model.safetensors").write_bytes(data)
-    expect_one_line(train(work / "started", f"train.start_from={checkpoint}"), 3, "model.safetensors: checksum differs")
+    expect_one_line(
+        train(tamis, tamis.directory / "started", f"train.start_from={checkpoint}"),
+        3,
+        "model.safetensors: checksum differs",
+    )
     (checkpoint / "optimizer.safetensors").unlink()  # only training reads it
     expect_one_line(tamis("inspect", run), 3, "model.safetensors: checksum differs", "remove trainer.json")
     (checkpoint / "trainer.json").unlink()
     expect(tamis("inspect", run), 0)
 
 
-def test_a_run_without_config_toml_goes_on(run):
-    copied(run)
+def test_a_run_without_config_toml_goes_on(tamis, run):
+    copied(tamis, run)
     config = (run / "config.toml").read_text()
     (run / "config.toml").unlink()
-    for command in readers(run):
+    for command in readers(tamis, run):
         expect(tamis(*command), 0)
     expect(tamis("report", run), 0)
-    check("num_attention_heads" in (run / "report.html").read_text(), "the report has no recipe")
-    expect(train(run), 0, f"finished: {STEPS} of {STEPS} steps")
-    expect(train(run, steps=STEPS + 2), 0, f"resuming after step {STEPS}")
+    assert "num_attention_heads" in (run / "report.html").read_text(), "the report has no recipe"
+    expect(train(tamis, run), 0, f"finished: {STEPS} of {STEPS} steps")
+    expect(train(tamis, run, steps=STEPS + 2), 0, f"resuming after step {STEPS}")
     written = (run / "config.toml").read_text()
-    check(written.replace(f"steps = {STEPS + 2}", f"steps = {STEPS}").splitlines()[:5] == config.splitlines()[:5],
-          f"another recipe was written: {written}")
+    assert written.replace(f"steps = {STEPS + 2}", f"steps = {STEPS}").splitlines()[:5] == config.splitlines()[:5], (
+        f"another recipe was written: {written}"
+    )
     (run / "config.toml").unlink()
     shutil.rmtree(run / "checkpoints")
     expect_one_line(tamis("report", run), 3, "holds no checkpoint")
-    expect_one_line(train(run), 2, "contains files, but no run")
-
-
-def main():
-    global program, work
-    if len(sys.argv) < 2:
-        print("SKIPPED: robust_input_test.py needs the program: robust_input_test.py build/release/tamis")
-        return 77
-    program = os.path.abspath(sys.argv[1])
-    tests = [value for name, value in globals().items() if name.startswith("test_")]
-    chosen = sys.argv[2:]
-    with tempfile.TemporaryDirectory(prefix="tamis-robust-") as directory:
-        work = pathlib.Path(directory)
-        (work / "recipe.toml").write_text(RECIPE.format(steps=STEPS))
-        expect(train(work / "trained"), 0)
-        for test in tests:
-            if chosen and test.__name__ not in chosen:
-                continue
-            began = time.monotonic()
-            try:
-                test(work / test.__name__)
-                passed.append(test.__name__)
-                result = "ok"
-            except (AssertionError, OSError, subprocess.SubprocessError, KeyError, ValueError) as error:
-                failed.append(test.__name__)
-                result = f"FAILED: {type(error).__name__}: {error}"
-            print(f"{test.__name__} ({time.monotonic() - began:.1f} s): {result}", flush=True)
-    print(f"{len(passed)} passed, {len(failed)} failed")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    expect_one_line(train(tamis, run), 2, "contains files, but no run")

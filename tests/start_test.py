@@ -1,10 +1,8 @@
-#!/usr/bin/env python3
-"""Help of every command, and the refusal of wrong command lines in one line: start_test.py PROGRAM"""
+"""Help of every command, and the refusal of wrong command lines in one line."""
 
-import os
 import shlex
-import subprocess
-import sys
+
+from program import environment, expect_refused
 
 COMMANDS = (
     "train", "eval", "eval abc_digits", "eval mqrar", "eval loss", "score", "generate", "inspect", "report",
@@ -55,71 +53,42 @@ REFUSED = {
     "bench forward --lengths 0": "whole numbers from 1",
 }
 
-program = ""
+
+def test_help_and_version(tamis):
+    for line in (
+        "",
+        "--help",
+        "--version",
+        "help eval loss",
+        "completion bash",
+        *(f"{each} --help" for each in COMMANDS),
+    ):
+        outcome = tamis(*line.split())
+        assert outcome.returncode == 0 and outcome.stdout and not outcome.stderr, f"{line}: {outcome}"
 
 
-def run(arguments, **environment):
-    command = [program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=300)
-
-
-def test_help_and_version():
-    for arguments in ([], ["--help"], ["--version"], ["help", "eval", "loss"], ["completion", "bash"], *([*command.split(), "--help"] for command in COMMANDS)):
-        outcome = run(arguments)
-        assert outcome.returncode == 0 and outcome.stdout and not outcome.stderr, f"{arguments}: {outcome}"
-
-
-def test_every_command_is_in_the_list():
-    outcome = run(["--help"])
-    listed = outcome.stdout.split("Commands:")[1].split("Options:")[0].splitlines()
+def test_every_command_is_in_the_list(tamis):
+    listed = tamis("--help").stdout.split("Commands:")[1].split("Options:")[0].splitlines()
     names = {line.split()[0] for line in listed if line.startswith("  ") and not line.startswith("   ")}
     assert names and names == {command.split()[0] for command in COMMANDS}, names
 
 
-def test_a_wrong_command_line_is_refused():
+def test_a_wrong_command_line_is_refused(tamis):
     for line, text in REFUSED.items():
-        outcome = run(shlex.split(line))
-        assert outcome.returncode == 2 and not outcome.stdout and text in outcome.stderr, f"{line}: {outcome}"
-        lines = outcome.stderr.splitlines()
-        assert len(lines) == 1 and lines[0].startswith("tamis: "), f"{line}: one line was expected: {outcome.stderr}"
+        expect_refused(tamis(*shlex.split(line)), 2, text)
 
 
-def test_a_wrong_instruction_set_is_refused_by_every_command():
+def test_a_wrong_instruction_set_is_refused_by_every_command(tamis):
     for arguments in (["--help"], ["inspect", "--psi", "2"]):
-        outcome = run(arguments, TAMIS_MAX_ISA="avx9")
+        outcome = tamis(*arguments, env=environment(TAMIS_MAX_ISA="avx9"))
         assert outcome.returncode == 2 and not outcome.stdout, outcome
         assert outcome.stderr == 'tamis: TAMIS_MAX_ISA must be avx2 or avx512, or unset, but is "avx9"\n', outcome
 
 
-def test_errors_of_commands_have_their_exit_codes():
+def test_errors_of_commands_have_their_exit_codes(tamis):
     for line, code, text in (
         ("score /nowhere /nowhere", 3, "/nowhere"),
         ("train /nowhere.toml", 3, "/nowhere.toml"),
         ("inspect --psi 100000", 2, '"psi" must be a whole number'),
     ):
-        outcome = run(shlex.split(line))
-        assert outcome.returncode == code and text in outcome.stderr, f"{line}: {outcome}"
-        assert outcome.stderr.startswith("tamis: ") and outcome.stderr.count("\n") == 1, f"{line}: {outcome.stderr}"
-
-
-def main():
-    global program
-    if len(sys.argv) != 2:
-        print(__doc__)
-        return 2
-    program = os.path.abspath(sys.argv[1])
-    failed = 0
-    for name, test in list(globals().items()):
-        if not name.startswith("test_"):
-            continue
-        try:
-            test()
-            print(f"ok      {name}")
-        except Exception as error:  # noqa: BLE001: a time-out must not end the other tests
-            failed += 1
-            print(f"FAILED  {name}: {type(error).__name__}: {error}")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        expect_refused(tamis(*shlex.split(line)), code, text)

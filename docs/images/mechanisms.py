@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Draws what every mechanism makes of the same keys: .venv/bin/python docs/images/mechanisms.py [DIRECTORY].
+"""Draws the weights that every mechanism gives to the same keys: .venv/bin/python docs/images/mechanisms.py [DIRECTORY].
 
-Wants `make python`. Writes SVG, one file a mechanism and overview.svg, into docs/images/mechanisms unless a directory
-is given, and prints the totals. The same bytes every time.
+`make plots` runs it; it needs torch and matplotlib. Writes one SVG file for each mechanism and overview.svg into
+docs/images/mechanisms, or into another directory, and prints the totals. The bytes are the same every time.
 
-The keys: 64, three of them relevant, with scores 4, 3.5 and 3; the others, and all of them in the second case, are
-noise, N(0, 0.5^2). Weights are those of the operators: they are linear in the values, so values that are rows of the
-identity give the weight of every key for the last query. Queries are SCALE long and keys of unit length, so that
-screening, which looks at directions, sees similarities of score / SCALE; what lowers all scores comes on top.
+There are 64 keys. Three are relevant, with scores 4, 3.5 and 3; the others are noise, N(0, 0.5^2), and in the second
+case all of them are. The weights are those of the operators, which are linear in the values: values that are rows of
+the identity give the weight of every key for the last query. Queries have the length SCALE and keys have length 1, so
+that screening, which looks at directions, sees the similarity score / SCALE; what lowers all scores is added to it.
 """
 
 import math
@@ -15,15 +15,15 @@ import pathlib
 import random
 import sys
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "bench")]
 
+import figure  # noqa: E402
 import tamis  # noqa: E402
 import torch  # noqa: E402
-from peers.results import write_whole  # noqa: E402
-from plot import COLOURS, STYLE, text  # noqa: E402
+from figure import FAINT, GREY, INK, VERMILION, WIDTH  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
 
 KEYS = 64
 MANY = 4096
@@ -36,16 +36,6 @@ WINDOW = 16
 NARROW, WIDE = 20.0, 257.0  # screening windows in tokens; WIDE is the widest of a fresh model
 FORGET = 4.0  # gate of mLSTM: remembers for 1 / (1 - sigmoid(4)) = 56 tokens
 CLOSED = -4.0  # input gate
-
-WIDTH, MARGIN, AXIS = 720, 16, 34
-SMALL = """
-  .small { font-size: 11.5px; }
-  .strong { font-weight: 600; }
-  .relevant { fill: %s; }
-  .noise { fill: #7d8b99; }
-  .beyond { fill: var(--faint); opacity: 0.45; }
-  .axis { stroke: var(--ink); stroke-width: 1; }
-""" % COLOURS[0]
 
 
 # Weights
@@ -149,14 +139,6 @@ STEPS = [
 ]
 
 
-@dataclass
-class Box:
-    left: float
-    top: float
-    width: float
-    height: float
-
-
 def number(x: float) -> str:
     """Two decimals; what would be 0.00 and is not, one digit; a minus sign that is one."""
     if abs(x) < 5e-7:
@@ -187,104 +169,83 @@ def bounds(every: list[Weights]) -> tuple[float, float]:
     return (-next(step for step in STEPS if step >= -low) if low < 0 else 0.0), high
 
 
-def bars(weights: Weights, box: Box, low: float, high: float) -> list[str]:
-    """One bar a key, the oldest left; shaded: what the query does not see."""
-    pitch, unit = box.width / KEYS, box.height / (high - low)
-    zero = box.top + high * unit
-    body = []
+def bars(ax, weights: Weights, low: float, high: float) -> None:
+    """One bar for each key, the oldest left; what the query does not see is shaded."""
     if hidden := KEYS - weights.seen:
-        shade = f'x="{box.left:.1f}" y="{box.top:.1f}" width="{hidden * pitch:.1f}" height="{box.height:.1f}"'
-        body.append(f'<rect class="beyond" {shade}/>')
-    for at, weight in enumerate(weights.shown):
-        tall = abs(weight) * unit
-        if tall >= 0.05:
-            kind = "relevant" if at in weights.relevant else "noise"
-            place = f'x="{box.left + (at + 0.1) * pitch:.1f}" y="{zero - max(weight, 0) * unit:.1f}"'
-            body.append(f'<rect class="{kind}" {place} width="{0.8 * pitch:.1f}" height="{tall:.1f}"/>')
-    end = box.left + box.width
-    body.append(f'<line class="axis" x1="{box.left:.1f}" x2="{end:.1f}" y1="{zero:.1f}" y2="{zero:.1f}"/>')
-    return body
-
-
-def panel(title: str, weights: Weights, box: Box, low: float, high: float) -> list[str]:
-    """Title and totals in two lines above the bars, the scores of the relevant keys below."""
-    pitch, unit = box.width / KEYS, box.height / (high - low)
-    body = [
-        text(box.left, box.top - 28, title, kind="strong"),
-        text(box.left, box.top - 11, said(weights), kind="small"),
-    ]
-    for tick in sorted({low, 0.0, high}):
-        y = box.top + (high - tick) * unit
-        if tick:
-            ends = f'x1="{box.left:.1f}" x2="{box.left + box.width:.1f}"'
-            body.append(f'<line class="grid" {ends} y1="{y:.1f}" y2="{y:.1f}"/>')
-        body.append(text(box.left - 5, y + 4, signed(tick), "end", "small"))
-    body += bars(weights, box, low, high)
-    below = box.top + box.height + 14
-    for at in weights.relevant:
-        body.append(text(box.left + (at + 0.5) * pitch, below, f"{RELEVANT[at]:g}", "middle", "small"))
-    if weights.seen < KEYS:
-        middle = box.left + (KEYS - weights.seen) * pitch / 2
-        body.append(text(middle, box.top + box.height / 2, "outside the window", "middle", "small"))
-    return body
-
-
-def page(title: str, note: str, height: float, body: list[str]) -> str:
-    head = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" viewBox="0 0 {WIDTH} {height:.0f}" role="img">',
-        f"<title>{escape(title)}</title>",
-        f"<style>{STYLE}{SMALL}</style>",
-        f'<rect class="paper" width="{WIDTH}" height="{height:.0f}"/>',
-        text(MARGIN, 26, title, kind="title"),
-        text(MARGIN, 45, note, kind="small"),
-    ]
-    return "\n".join([*head, *body, "</svg>", ""])
+        ax.axvspan(-0.5, hidden - 0.5, color=FAINT, alpha=0.45, linewidth=0)
+    colours = [VERMILION if at in weights.relevant else GREY for at in range(KEYS)]
+    ax.bar(range(KEYS), weights.shown, width=0.8, color=colours)
+    ax.axhline(0, color=INK, linewidth=0.9)
+    ax.set_xlim(-0.5, KEYS - 0.5)
+    ax.set_ylim(low, high)
+    ax.set_yticks(sorted({low, 0.0, high}), [signed(tick) for tick in sorted({low, 0.0, high})])
+    ax.set_xticks([])
+    ax.spines[["left", "bottom"]].set_visible(False)
+    ax.tick_params(length=0, labelsize=8.5)
 
 
 Panel = tuple[str, Weights]
 NOTE = (
-    "Weight that the last query gives each of 64 keys, the oldest left. "
-    "Orange: relevant keys, their score below; grey: noise."
+    "Weight that the last query gives to each of 64 keys, the oldest left. "
+    "Orange: relevant keys, their scores below; grey: noise."
 )
-PLOT, ROW, FIRST = 84, 150, 100  # height of the bars, from panel to panel, the first one's top
 
 
-def picture(title: str, rows: list[list[Panel]], note: str = NOTE, one_axis: bool = True) -> str:
-    """Rows of panels, on one axis or on one a row."""
+def picture(title: str, rows: list[list[Panel]], note: str = NOTE, one_axis: bool = True) -> Figure:
+    """Rows of panels, with one scale for all or one for each row."""
+    left, first, tall, pitch = 0.5, 1.15, 0.95, 1.75
+    drawn = figure.figure(title, first + (len(rows) - 1) * pitch + tall + 0.4, note)
     whole = bounds([weights for row in rows for _, weights in row])
-    body = []
     for at, row in enumerate(rows):
         low, high = whole if one_axis else bounds([weights for _, weights in row])
-        share = (WIDTH - MARGIN) / len(row)
+        wide = (WIDTH - 0.12 - left * len(row)) / len(row)
         for column, (name, weights) in enumerate(row):
-            box = Box(column * share + MARGIN + AXIS, FIRST + at * ROW, share - MARGIN - AXIS, PLOT)
-            body += panel(name, weights, box, low, high)
-    return page(title, note, FIRST + (len(rows) - 1) * ROW + PLOT + 26, body)
+            ax = figure.axes(drawn, left + column * (wide + left), first + at * pitch, wide, tall)
+            bars(ax, weights, low, high)
+            ax.set_title(f"{name}\n", pad=1)
+            ax.text(0, 1.06, said(weights), transform=ax.transAxes, fontsize=8.5)
+            for key in weights.relevant:
+                ax.text(
+                    key,
+                    -0.05,
+                    f"{RELEVANT[key]:g}",
+                    transform=ax.get_xaxis_transform(),
+                    ha="center",
+                    va="top",
+                    fontsize=8.5,
+                )
+            if weights.seen < KEYS:
+                middle = (KEYS - weights.seen) / (2 * KEYS)
+                ax.text(
+                    middle, 0.5, "outside the window", transform=ax.transAxes, ha="center", va="center", fontsize=8.5
+                )
+    return drawn
 
 
-def overview(rows: list[tuple[str, str, Weights, Weights]]) -> str:
-    """A row for each mechanism, with its own axis; with relevant keys left, without right."""
-    left, share, tall, pitch, first = 166, 272, 34, 62, 96
-    body = [
-        text(left, 70, "three relevant keys (orange)", kind="strong"),
-        text(left + share, 70, "nothing relevant", kind="strong"),
-    ]
+def overview(rows: list[tuple[str, str, Weights, Weights]]) -> Figure:
+    """A row for each mechanism, with its own scale; with relevant keys left, without right."""
+    left, first, tall, pitch, gap = 2.05, 1.1, 0.42, 0.78, 0.2
+    wide = (WIDTH - left - gap - 0.12) / 2
+    note = "Weight that the last query gives to each of 64 keys, the oldest left; every row has its own scale."
+    drawn = figure.figure("The same keys, every mechanism", first + len(rows) * pitch, note)
     for at, (name, detail, *cases) in enumerate(rows):
-        top = first + at * pitch
         low, high = bounds(cases)
-        body += [text(MARGIN, top + 14, name, kind="strong"), text(MARGIN, top + 30, detail, kind="small")]
-        for tick, y in ((high, top + 4), (low, top + tall + 4)):
-            if tick:
-                body.append(text(left - 6, y, signed(tick), "end", "small"))
         for column, weights in enumerate(cases):
-            box = Box(left + column * share, top, share - 20, tall)
-            body += bars(weights, box, low, high)
-            body.append(text(box.left + box.width, top - 3, said(weights, keys=False), "end", "small"))
-    note = "Weight that the last query gives each of 64 keys, the oldest left; every row has its own scale."
-    return page("The same keys, every mechanism", note, first + len(rows) * pitch, body)
+            ax = figure.axes(drawn, left + column * (wide + gap), first + at * pitch, wide, tall)
+            bars(ax, weights, low, high)
+            ax.text(1, 1.05, said(weights, keys=False), transform=ax.transAxes, ha="right", fontsize=8.5)
+            if at == 0:
+                heading = ("Three relevant keys (orange)", "Nothing relevant")[column]
+                ax.text(0, 1.5, heading, transform=ax.transAxes, fontweight="bold")
+            if column == 0:
+                ax.text(-(left - 0.12) / wide, 0.75, name, transform=ax.transAxes, fontweight="bold")
+                ax.text(-(left - 0.12) / wide, 0.32, detail, transform=ax.transAxes, fontsize=8.5)
+            else:
+                ax.set_yticklabels([])
+    return drawn
 
 
-def pictures() -> dict[str, str]:
+def pictures() -> dict[str, Figure]:
     found, nothing, low = "Three relevant keys", "Nothing relevant", "scores 4 lower"
     few, many = f"{KEYS} keys", f"{MANY:,} keys"
     s = 1 / math.log(KEYS)  # leaves the scores of 64 keys as they are
@@ -381,8 +342,7 @@ def main(arguments: list[str]) -> int:
     directory = pathlib.Path(arguments[0]) if arguments else ROOT / "docs" / "images" / "mechanisms"
     torch.set_num_threads(1)
     for name, drawing in pictures().items():
-        write_whole(directory / f"{name}.svg", drawing)
-        print(directory / f"{name}.svg")
+        figure.save(drawing, directory / f"{name}.svg")
     return 0
 
 

@@ -1,6 +1,6 @@
 """The operators inside PyTorch: registration (torch.library.opcheck), gradients, the example of docs/python.md.
 
-Run: make python. Prints one line per check and `N passed, N failed`; exits nonzero on failure.
+`make python` runs them, with the operators in build/release or those that TAMIS_OPS_LIBRARY names.
 """
 
 import functools
@@ -9,29 +9,19 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
-import traceback
 from pathlib import Path
-from typing import Callable
 
 PYTHON = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PYTHON))
 
+import pytest  # noqa: E402
 import torch  # noqa: E402
 from torch.autograd import gradcheck  # noqa: E402
 from torch.library import opcheck  # noqa: E402
 
 import tamis  # noqa: E402
 
-CHECKS: dict[str, Callable[[], None]] = {}
-
-
-def check(function: Callable[[], None]) -> Callable[[], None]:
-    CHECKS[function.__name__] = function
-    return function
-
-
-# ---- inputs
+# Inputs.
 
 
 def head_inputs(*leading: int, words: int = 11, width: int = 5, dtype: torch.dtype = torch.float32, grad: bool = True,
@@ -68,19 +58,17 @@ SCREENING_OPTIONS = [
 ]
 
 
-# ---- torch.library.opcheck: schema, autograd registration, fake tensors, ahead-of-time dispatch with dynamic shapes
+# Torch.library.opcheck: schema, autograd registration, fake tensors, ahead-of-time dispatch with dynamic shapes.
 
 
-@check
-def opcheck_linear_cross_entropy():
+def test_opcheck_linear_cross_entropy():
     for reduction, dtype in itertools.product(["mean", "sum", "none"], [torch.float32, torch.bfloat16, torch.float64]):
         opcheck(torch.ops.tamis.linear_cross_entropy, head_inputs(2, 3, dtype=dtype), {"reduction": reduction})
     opcheck(torch.ops.tamis.linear_cross_entropy, head_inputs(7, grad=False, ignored=3), {"ignore_index": 3})
     opcheck(torch.ops.tamis.linear_cross_entropy, head_inputs(0))
 
 
-@check
-def opcheck_linear_cross_entropy_backward():
+def test_opcheck_linear_cross_entropy_backward():
     x, weight, target = head_inputs(2, 3, grad=False)
     for reduction, grad in {"mean": torch.tensor(2.0), "sum": torch.tensor(2.0), "none": torch.randn(2, 3)}.items():
         opcheck(torch.ops.tamis.linear_cross_entropy_backward, (grad, x, weight, target), {"reduction": reduction})
@@ -90,8 +78,7 @@ def opcheck_linear_cross_entropy_backward():
         opcheck(torch.ops.tamis._linear_cross_entropy_with_gradients, (x, weight, target), options)
 
 
-@check
-def opcheck_screening():
+def test_opcheck_screening():
     for options in SCREENING_OPTIONS:
         inputs, gate = screening_inputs()
         opcheck(torch.ops.tamis.screening, inputs, options)
@@ -101,8 +88,7 @@ def opcheck_screening():
         opcheck(torch.ops.tamis.screening, inputs, {"gate": gate})
 
 
-@check
-def opcheck_screening_backward():
+def test_opcheck_screening_backward():
     for options in SCREENING_OPTIONS:
         inputs, gate = screening_inputs(grad=False)
         opcheck(torch.ops.tamis.screening_backward, (torch.randn_like(gate), *inputs), {"gate": gate, **options})
@@ -110,7 +96,7 @@ def opcheck_screening_backward():
     opcheck(torch.ops.tamis.screening_backward, (torch.randn_like(gate), *inputs))
 
 
-# ---- gradients against finite differences, values against plain torch
+# Gradients against finite differences, values against plain torch.
 
 
 def attention_inputs(queries: int = 6, dtype: torch.dtype = torch.float32):
@@ -131,8 +117,7 @@ ATTENTIONS = {
 }
 
 
-@check
-def opcheck_attentions():
+def test_opcheck_attentions():
     for name, all_options in ATTENTIONS.items():
         operator = getattr(torch.ops.tamis, name).default
         for options, queries in itertools.product(all_options, (6, 4)):
@@ -145,15 +130,13 @@ def mlstm_inputs(dtype: torch.dtype = torch.float32):
     return tuple(torch.randn(*shape, dtype=dtype, requires_grad=True) for shape in shapes)
 
 
-@check
-def opcheck_mlstm():
+def test_opcheck_mlstm():
     state = (torch.randn(2, 2, 4, 3), torch.randn(2, 2, 4), torch.randn(2, 2))
     for options in ({}, {"chunk": 2}, {"document": DOCUMENT}, {"state": list(state)}):
         opcheck(torch.ops.tamis.mlstm.default, mlstm_inputs(), options)
 
 
-@check
-def gradients_of_attentions():
+def test_gradients_of_attentions():
     for name in ATTENTIONS:
         assert gradcheck(getattr(tamis, name), attention_inputs(dtype=torch.float64)), name
     scaled = functools.partial(tamis.softmax_attention, **scalable_softmax_options(torch.float64))
@@ -161,22 +144,19 @@ def gradients_of_attentions():
     assert gradcheck(lambda *x: tamis.mlstm(*x)[0], mlstm_inputs(torch.float64))
 
 
-@check
-def gradients_of_linear_cross_entropy():
+def test_gradients_of_linear_cross_entropy():
     for reduction in ["mean", "sum", "none"]:
         x, weight, target = head_inputs(2, 3, dtype=torch.float64)
         assert gradcheck(lambda x, w: tamis.linear_cross_entropy(x, w, target, reduction=reduction), (x, weight))
 
 
-@check
-def gradients_of_screening():
+def test_gradients_of_screening():
     for options in SCREENING_OPTIONS:
         inputs, gate = screening_inputs(dtype=torch.float64)
         assert gradcheck(lambda *x: tamis.screening(*x[:5], gate=x[5], **options), (*inputs, gate))
 
 
-@check
-def linear_cross_entropy_equals_torch():
+def test_linear_cross_entropy_equals_torch():
     x, weight, target = head_inputs(3, 50, words=1000, width=16)
     ours = tamis.linear_cross_entropy(x, weight, target)
     plain = torch.nn.functional.cross_entropy((x @ weight.t()).flatten(0, 1), target.flatten())
@@ -185,8 +165,7 @@ def linear_cross_entropy_equals_torch():
         torch.testing.assert_close(found, expected)
 
 
-@check
-def kept_graph_gives_the_same_gradient_twice():
+def test_kept_graph_gives_the_same_gradient_twice():
     x, weight, target = head_inputs(4)
     loss = tamis.linear_cross_entropy(x, weight, target) * 3
     first = torch.autograd.grad(loss, (x, weight), retain_graph=True)
@@ -194,8 +173,7 @@ def kept_graph_gives_the_same_gradient_twice():
     assert all(torch.equal(a, b) for a, b in zip(first, again))
 
 
-@check
-def graph_capture_is_whole():
+def test_graph_capture_is_whole():
     for reduction in ["mean", "none"]:
         x, weight, target = head_inputs(6)
 
@@ -209,34 +187,24 @@ def graph_capture_is_whole():
         torch.testing.assert_close((x.grad, weight.grad), tuple(2 * gradient for gradient in eager))
 
 
-@check
-def second_derivative_is_refused():
+def test_second_derivative_is_refused():
     x, weight, target = head_inputs(4)
     for reduction in ["mean", "none"]:
         loss = tamis.linear_cross_entropy(x, weight, target, reduction=reduction).sum()
-        try:
+        with pytest.raises(RuntimeError, match="linear_cross_entropy"):
             (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
             gradient.sum().backward()
-        except RuntimeError as error:
-            assert "linear_cross_entropy" in str(error), error
-        else:
-            raise AssertionError("a second derivative came out")
     q = torch.randn(1, 5, 2, 4, requires_grad=True)
     loss = tamis.screening(q, q, q, torch.ones(2), torch.zeros(2)).sum()
-    try:
+    with pytest.raises(RuntimeError, match="screening"):
         (gradient,) = torch.autograd.grad(loss, q, create_graph=True)
         gradient.sum().backward()
-    except RuntimeError as error:
-        assert "screening" in str(error), error
-    else:
-        raise AssertionError("a second derivative came out")
 
 
-# ---- the package
+# The package.
 
 
-@check
-def example_of_the_documentation():
+def test_example_of_the_documentation():
     text = (PYTHON.parent / "docs" / "python.md").read_text()
     example = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert example, "docs/python.md holds no example"
@@ -257,31 +225,26 @@ def import_error(library: Path) -> str:
     return done.stdout.strip()
 
 
-@check
-def missing_library_is_one_clear_line():
+def test_missing_library_is_one_clear_line():
     message = import_error(Path("/nowhere/libtamis_ops.so"))
     assert message.count("\n") == 0 and "/nowhere/libtamis_ops.so" in message and "make python" in message, message
 
 
-@check
-def foreign_library_is_one_clear_line():
+def test_foreign_library_is_one_clear_line():
     message = import_error(Path(__file__))
     assert message.count("\n") == 0 and "does not load" in message and "make python" in message, message
 
 
-@check
-def library_for_another_torch_is_one_clear_line():
+def test_library_for_another_torch_is_one_clear_line(tmp_path):
     ours = torch.__version__.split("+")[0].encode()
     other = re.sub(rb"\d", b"1", ours)
-    with tempfile.TemporaryDirectory() as directory:
-        library = Path(directory) / "libtamis_ops.so"
-        library.write_bytes(tamis._find_library().read_bytes().replace(ours + b"\0", other + b"\0"))
-        message = import_error(library)
+    library = tmp_path / "libtamis_ops.so"
+    library.write_bytes(tamis._find_library().read_bytes().replace(ours + b"\0", other + b"\0"))
+    message = import_error(library)
     assert message.count("\n") == 0 and f"was built for torch {other.decode()}" in message, message
 
 
-@check
-def library_is_loaded_once():
+def test_library_is_loaded_once():
     code = (
         "import torch\n"
         "import tamis\n"
@@ -293,20 +256,3 @@ def library_is_loaded_once():
     )
     done = run_python(code)
     assert done.stdout.strip() == "fine", done.stderr
-
-
-def main() -> int:
-    failed = 0
-    for name, function in CHECKS.items():
-        try:
-            function()
-            print(f"passed {name}", flush=True)
-        except Exception:
-            failed += 1
-            print(f"FAILED {name}\n{traceback.format_exc()}", flush=True)
-    print(f"{len(CHECKS) - failed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,4 @@
-#!/usr/bin/env python3
-"""The logic of bench/peers.py: pairs, ratios, tables, kept rows, bad input; with torch, also small runs of real jobs.
-
-peers_test.py [PROGRAM]: `tamis`, which small runs need. Exit code 77 when torch is missing: the rest was tested then.
-"""
+"""The logic of bench/peers.py: pairs, ratios, tables, kept rows, bad input; with torch, also small runs of real jobs."""
 
 import copy
 import json
@@ -10,61 +6,14 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
-import xml.dom.minidom
 
-BENCH = pathlib.Path(__file__).resolve().parent
-ROOT = BENCH.parent
-sys.path.insert(0, str(BENCH))
-sys.dont_write_bytecode = True
+import pytest
+from bench_rows import BENCH, ROOT, failed, row
 
-import plot  # noqa: E402
-import readme  # noqa: E402
-from peers import llama, plan, process, table, worker  # noqa: E402
-from peers.plan import Job, Measure  # noqa: E402
-from peers.results import Results, file_name, processor  # noqa: E402
-
-SKIPPED = 77
-PROGRAM = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT / "build/release/tamis"
-
-
-def row(peer, what, rate, section="train", dtype="float32", tokens=512, per_call=1000.0, **more):
-    """A row whose quartiles lie 10% below and above the median."""
-    seconds = per_call / rate
-    quartiles = {
-        "median": seconds,
-        "lower_quartile": seconds / 1.1,
-        "upper_quartile": seconds * 1.1,
-        "minimum": seconds / 2,
-        "maximum": seconds * 2,
-    }
-    return {
-        "peer": peer,
-        "section": section,
-        "what": what,
-        "dtype": dtype,
-        "tokens": tokens,
-        "batch": 1,
-        "status": "ok",
-        "settings": "2 threads",
-        "date": "2026-01-31T00:00:00Z",
-        "others_cores": 0.0,
-        "seconds": quartiles,
-        "calls": 5,
-        "tokens_per_second": rate,
-        "page_faults": 0,
-        "peak_bytes": 2**30,
-        "check": "fine",
-        **more,
-    }
-
-
-def failed(peer, what, why):
-    kept = {
-        name: value for name, value in row(peer, what, 1).items() if name in Measure.of(row("x", what, 1)).as_dict()
-    }
-    return {"peer": peer, **kept, "batch": 1, "status": "skipped", "why": why, "settings": "2 threads", "date": "x"}
-
+import readme
+from peers import llama, plan, process, table, worker
+from peers.plan import Job, Measure
+from peers.results import Results, file_name, processor
 
 ABOUT = {"date": "2026-01-31", "processor": "Some CPU @ 2 GHz", "cores": 2, "threads": 2, "quick": False, "format": 1}
 
@@ -74,7 +23,7 @@ def settings(**changes):
     return process.Settings(**chosen)
 
 
-# ---- which rows stand beside each other, and their ratios
+# Which rows stand beside each other, and their ratios.
 
 
 def test_peers_stand_beside_what_they_can_do():
@@ -137,7 +86,7 @@ def test_tables_have_equally_many_columns():
         assert len({line.count("|") for line in lines if line}) == 1, lines
 
 
-# ---- plans
+# Plans.
 
 
 def test_every_peer_of_a_full_run_stands_beside_tamis():
@@ -161,7 +110,7 @@ def test_a_full_run_takes_what_its_page_says():
     assert 45 <= sum(job.minutes for job in plan.full() if job.kind != "llama") <= 70
 
 
-# ---- what the programs print
+# What the programs print.
 
 
 def test_rows_of_tamis_are_understood():
@@ -288,16 +237,13 @@ def test_bfloat16_peers_are_skipped_where_torch_has_no_units_for_it():
     assert "0.3 GFLOP/s" in plan.why_skipped(skipped[0], without_units)
 
 
-def test_a_process_that_hangs_is_ended():
-    process.TIMEOUT_SECONDS, kept = 0.3, process.TIMEOUT_SECONDS
-    try:
-        code, _, errors = process.finished(["sleep", "60"], dict(os.environ))
-    finally:
-        process.TIMEOUT_SECONDS = kept
+def test_a_process_that_hangs_is_ended(monkeypatch):
+    monkeypatch.setattr(process, "TIMEOUT_SECONDS", 0.3)
+    code, _, errors = process.finished(["sleep", "60"], dict(os.environ))
     assert code != 0 and "not done after" in errors
 
 
-# ---- the file of a day
+# The file of a day.
 
 
 def test_a_processor_without_a_number_is_told_by_its_generation():
@@ -309,128 +255,84 @@ def test_a_processor_without_a_number_is_told_by_its_generation():
     assert processor().startswith(name)
 
 
-def test_rows_are_kept_while_their_settings_are():
+def test_rows_are_kept_while_their_settings_are(tmp_path):
     job = Job("peer", "llama", {}, [Measure("train", "step", "float32", 512)], 1)
-    with tempfile.TemporaryDirectory() as directory:
-        path = pathlib.Path(directory, file_name("2026-01-31", "Some CPU @ 2 GHz") + ".json")
-        assert path.name == "2026-01-31-some-cpu-2-ghz.json"
-        results = Results(path, copy.deepcopy(ABOUT))
-        results.add([row("peer", "step", 10, settings=settings().of(job))])
-        assert list(pathlib.Path(directory).iterdir()) == [path]
-        again = Results.read(path)
-        assert again.about == ABOUT and list(again.rows.values()) == list(results.rows.values())
-        assert again.has(job, settings()) and not again.has(job, settings(threads=1))
-        again.add([{**failed("peer", "step", "it broke"), "status": "error"}])
-        assert len(again.rows) == 1 and not again.has(job, settings())
-        again.add([failed("peer", "step", "out of memory") | {"settings": settings().of(job)}])
-        assert again.has(job, settings()), "what does not fit does not fit an hour later either"
+    path = tmp_path / (file_name("2026-01-31", "Some CPU @ 2 GHz") + ".json")
+    assert path.name == "2026-01-31-some-cpu-2-ghz.json"
+    results = Results(path, copy.deepcopy(ABOUT))
+    results.add([row("peer", "step", 10, settings=settings().of(job))])
+    assert list(tmp_path.iterdir()) == [path]
+    again = Results.read(path)
+    assert again.about == ABOUT and list(again.rows.values()) == list(results.rows.values())
+    assert again.has(job, settings()) and not again.has(job, settings(threads=1))
+    again.add([{**failed("peer", "step", "it broke"), "status": "error"}])
+    assert len(again.rows) == 1 and not again.has(job, settings())
+    again.add([failed("peer", "step", "out of memory") | {"settings": settings().of(job)}])
+    assert again.has(job, settings()), "what does not fit does not fit an hour later either"
 
 
-def test_foreign_files_are_refused():
-    with tempfile.TemporaryDirectory() as directory:
-        path = pathlib.Path(directory, "x.json")
-        for text in ("", "[]", '{"rows": []}', '{"format": 99, "rows": []}', '{"format": 1, "rows": [{}]}'):
-            path.write_text(text)
-            try:
-                Results.read(path)
-            except ValueError as error:
-                assert str(path) in str(error) and "\n" not in str(error), error
-            else:
-                raise AssertionError(f"{text!r} was read")
+def test_foreign_files_are_refused(tmp_path):
+    path = tmp_path / "x.json"
+    for text in ("", "[]", '{"rows": []}', '{"format": 99, "rows": []}', '{"format": 1, "rows": [{}]}'):
+        path.write_text(text)
+        with pytest.raises(ValueError) as error:
+            Results.read(path)
+        assert str(path) in str(error.value) and "\n" not in str(error.value), error
 
 
-def test_plots_are_whole_xml():
-    rows = [
-        row(peer, "step", 100.0 * at, tokens=tokens)
-        for at, peer in enumerate(["Tamis", "a <peer>"], 1)
-        for tokens in (512, 4096)
-    ]
-    rows += [row("Tamis", "token", 50, section="decode", tokens=0), row("SDPA", "forward", 70, section="ops")]
-    rows += [row("Tamis", "batch 8, token", 7777, section="decode", tokens=0)]
-    for share, speed in ((0.1, 90), (2, 80), (50, 60)):
-        rows += [row("Tamis", f"forward, infinite windows, {share:g}% survive", speed, section="ops")]
-    drawn = plot.charts(rows + [failed("broken", "step", "why")])
-    assert set(drawn) == {"train", "decode", "ops", "survive"}, set(drawn)
-    assert "0.1% survive" not in drawn["ops"] and "50% survive" in drawn["ops"]
-    assert "SDPA, forward" in drawn["survive"] and ">0.1%<" in drawn["survive"]
-    for chart in drawn.values():
-        xml.dom.minidom.parseString(chart)
-        assert "prefers-color-scheme: dark" in chart
-    assert "a &lt;peer&gt;" in drawn["train"]
+# The command.
 
 
-def test_a_line_has_one_point_at_a_length():
-    whats = ("token", "token, initial windows", "token, infinite windows", "batch 8, token, initial windows")
-    rows = [
-        row("Tamis" if "windows" in what else "llama.cpp", what, 100, section="decode", tokens=tokens)
-        for what in whats
-        for tokens in (0, 1024)
-    ]
-    lines = plot.series(rows, "decode")
-    assert [line.name for line in lines] == ["Tamis", "Tamis, infinite windows", "llama.cpp"], lines
-    for line in lines:
-        assert [tokens for tokens, _ in line.points] == [0, 1024], line
-
-
-# ---- the command
-
-
-def python_with_torch():
-    """The interpreter that can import torch, or None."""
-    for python in (sys.executable, str(ROOT / ".venv/bin/python")):
-        if (
-            pathlib.Path(python).exists()
-            and subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0
-        ):
-            return python
-    return None
-
-
-def sanitized(library):
-    return library.is_file() and any(name in library.read_bytes() for name in (b"__asan_init", b"__tsan_init"))
+@pytest.fixture(scope="module")
+def python(program):
+    """An interpreter that can import torch and load the operators of this build."""
+    library = program.with_name("libtamis_ops.so")
+    if library.is_file() and any(name in library.read_bytes() for name in (b"__asan_init", b"__tsan_init")):
+        pytest.skip("this Python cannot load operators that are built with a sanitizer")
+    if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode != 0:
+        pytest.skip("torch cannot be imported; `make python` installs it")
+    return sys.executable
 
 
 def peers(*arguments, python=sys.executable):
     return subprocess.run([python, BENCH / "peers.py", *map(str, arguments)], capture_output=True, text=True)
 
 
-def test_bad_input_is_one_line_and_exit_2():
-    with tempfile.TemporaryDirectory() as directory:
-        build, here = pathlib.Path(directory, "tamis"), pathlib.Path(directory, "llama-bench")
-        build.write_text("#!/bin/sh\n")
-        build.chmod(0o755)
-        here.write_text("")
-        cases = {
-            ("--tamis", "/nowhere/tamis"): "/nowhere/tamis is missing; build it with `make build`",
-            ("--only", "train,opps"): 'unknown section "opps"; known: peaks, start',
-            ("--threads", "0"): "--threads must be at least 1",
-            ("--tamis", build): "libtamis_ops.so is missing",
-        }
-        for arguments, expected in cases.items():
-            done = peers(*arguments)
-            assert done.returncode == 2 and expected in done.stderr, (arguments, done)
-            assert done.stderr.count("\n") == 1 and not done.stdout, done
-        pathlib.Path(directory, "libtamis_ops.so").write_text("")
-        for program, expected in ((here, "cannot be executed"), ("/nowhere/llama-bench", "is missing")):
-            done = peers("--tamis", build, "--llama-bench", program)
-            assert done.returncode == 2 and expected in done.stderr and done.stderr.count("\n") == 1, done
+def test_bad_input_is_one_line_and_exit_2(tmp_path):
+    build, here = tmp_path / "tamis", tmp_path / "llama-bench"
+    build.write_text("#!/bin/sh\n")
+    build.chmod(0o755)
+    here.write_text("")
+    cases = {
+        ("--tamis", "/nowhere/tamis"): "/nowhere/tamis is missing; build it with `make build`",
+        ("--only", "train,opps"): 'unknown section "opps"; known: peaks, start',
+        ("--threads", "0"): "--threads must be at least 1",
+        ("--tamis", build): "libtamis_ops.so is missing",
+    }
+    for arguments, expected in cases.items():
+        done = peers(*arguments)
+        assert done.returncode == 2 and expected in done.stderr, (arguments, done)
+        assert done.stderr.count("\n") == 1 and not done.stdout, done
+    (tmp_path / "libtamis_ops.so").write_text("")
+    for program, expected in ((here, "cannot be executed"), ("/nowhere/llama-bench", "is missing")):
+        done = peers("--tamis", build, "--llama-bench", program)
+        assert done.returncode == 2 and expected in done.stderr and done.stderr.count("\n") == 1, done
 
 
-def test_with_torch_small_jobs_are_measured(python):
+def test_with_torch_small_jobs_are_measured(python, program, tmp_path):
     """Two peers of one section with the real program beside them, twice: the second time nothing is left to do."""
-    with tempfile.TemporaryDirectory() as directory:
-        arguments = ("--quick", "--only", "start,head", "--tamis", PROGRAM, "--results", directory)
-        done = peers(*arguments, python=python)
-        assert done.returncode == 0, done.stderr
-        assert "linear, cross_entropy" in done.stdout and "one token" in done.stdout, done.stdout
-        (path,) = pathlib.Path(directory).glob("*.json")
-        assert {found["status"] for found in json.loads(path.read_text())["rows"]} == {"ok"}
-        assert path.with_suffix(".md").is_file()
-        done = peers(*arguments, python=python)
-        assert done.returncode == 0 and "0 processes to run, 4 kept of today" in done.stderr, done.stderr
+    arguments = ("--quick", "--only", "start,head", "--tamis", program, "--results", tmp_path)
+    done = peers(*arguments, python=python)
+    assert done.returncode == 0, done.stderr
+    assert "linear, cross_entropy" in done.stdout and "one token" in done.stdout, done.stdout
+    (path,) = tmp_path.glob("*.json")
+    assert {found["status"] for found in json.loads(path.read_text())["rows"]} == {"ok"}
+    assert path.with_suffix(".md").is_file()
+    done = peers(*arguments, python=python)
+    assert done.returncode == 0 and "0 processes to run, 4 kept of today" in done.stderr, done.stderr
 
 
-def test_with_torch_a_wrong_peer_gives_no_number(python):
+def test_with_torch_a_wrong_peer_gives_no_number(python, program):
     """A screening that forgets Trim's square must be caught by the check before it is timed."""
     code = (
         "import torch, sys\n"
@@ -441,7 +343,10 @@ def test_with_torch_a_wrong_peer_gives_no_number(python):
         "except checks.CheckFailed as error:\n"
         "    print(error)\n"
     )
-    places = {"PYTHONPATH": f"{BENCH}:{ROOT / 'python'}", "TAMIS_OPS_LIBRARY": str(PROGRAM.parent / "libtamis_ops.so")}
+    places = {
+        "PYTHONPATH": f"{BENCH}:{ROOT / 'python'}",
+        "TAMIS_OPS_LIBRARY": str(program.with_name("libtamis_ops.so")),
+    }
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, env={**os.environ, **places})
     assert "tamis.screening: differs by" in done.stdout, done.stdout + done.stderr
 
@@ -451,29 +356,3 @@ def test_readme_has_the_table_of_the_file_that_it_names():
     name = readme.named_in(text)
     assert name is not None, "README.md has no table of speeds"
     assert readme.replaced(text, ROOT / name) == text, f"run bench/readme.py {name}"
-
-
-def main():
-    passed = bad = skipped = 0
-    python, reason = python_with_torch(), "torch cannot be imported; `make python` installs it"
-    if sanitized(PROGRAM.parent / "libtamis_ops.so"):
-        python, reason = None, "this Python cannot load operators that are built with a sanitizer"
-    for name, test in [item for item in globals().items() if item[0].startswith("test_")]:
-        arguments = [python] if name.startswith("test_with_torch") else []
-        if arguments == [None]:
-            skipped += 1
-            print(f"SKIPPED {name}: {reason}")
-            continue
-        try:
-            test(*arguments)
-            passed += 1
-            print(f"ok      {name}", flush=True)
-        except AssertionError as error:
-            bad += 1
-            print(f"FAILED  {name}: {error}", flush=True)
-    print(f"{passed} passed, {bad} failed" + (f", {skipped} SKIPPED" if skipped else ""))
-    return 1 if bad else SKIPPED if skipped else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

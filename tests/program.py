@@ -1,0 +1,82 @@
+"""Runs the program under test and checks how it ends."""
+
+import os
+import pathlib
+import resource
+import shutil
+import subprocess
+import time
+
+import pytest
+
+
+class Program:
+    """The program under test, run in a directory of the test's own."""
+
+    def __init__(self, path: pathlib.Path, directory: pathlib.Path):
+        self.path, self.directory = path, directory
+
+    def __call__(self, *arguments, **options) -> subprocess.CompletedProcess:
+        """Runs to the end. Options as for subprocess.run; output is captured as text, standard input is empty."""
+        if not options.keys() & {"input", "stdin"}:
+            options["stdin"] = subprocess.DEVNULL
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 600, **self._common(), **options}
+        return subprocess.run([self.path, *map(str, arguments)], **options)
+
+    def out(self, *arguments, code: int = 0, **options) -> str:
+        """What it prints when it ends with this exit code: results, or messages of a failure."""
+        done = self(*arguments, **options)
+        assert done.returncode == code, done
+        return done.stderr if code else done.stdout
+
+    def start(self, *arguments, **options) -> subprocess.Popen:
+        options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **self._common(), **options}
+        return subprocess.Popen([self.path, *map(str, arguments)], **options)
+
+    def _common(self) -> dict:
+        return {"cwd": self.directory, "encoding": "utf-8", "errors": "surrogateescape"}
+
+
+def finished(process: subprocess.Popen) -> subprocess.CompletedProcess:
+    """Waits until a started process ends."""
+    out, messages = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, messages)
+
+
+def one_line(messages: str) -> bool:
+    """True when the messages are one line of error."""
+    return messages.startswith("tamis: ") and messages.count("\n") == 1 and messages.endswith("\n")
+
+
+def expect_refused(done: subprocess.CompletedProcess, code: int, *texts: str) -> None:
+    """One line of error with these texts, nothing on standard output."""
+    assert done.returncode == code and not done.stdout and one_line(done.stderr), done
+    for text in texts:
+        assert text in done.stderr, done
+
+
+def wait_until(condition, process: subprocess.Popen, what: str, seconds: float = 60) -> None:
+    """Waits for `condition()` while the process runs."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, f"the process ended with {process.returncode} before there was {what}"
+        assert time.monotonic() < deadline, f"after {seconds} s there is no {what}"
+        time.sleep(0.0002)  # a save takes a few milliseconds
+
+
+def limited(kind: int, value: int):
+    """A preexec_fn that limits a resource of the process, such as resource.RLIMIT_AS."""
+    return lambda: resource.setrlimit(kind, (value, value))
+
+
+def need(name: str) -> str:
+    """The path of an installed program; skips the test without it."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def environment(without=(), **variables: str) -> dict[str, str]:
+    """The environment of this process with variables set or left out."""
+    return {**{key: value for key, value in os.environ.items() if key not in without}, **variables}
