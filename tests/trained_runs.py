@@ -25,13 +25,13 @@ sample_prompt = {json.dumps(HOSTILE)}
 sample_tokens = 8
 """
 
-# Four mechanisms on a text with carriage returns: attention maps without ABCDigits.
+# Five mechanisms on a text with carriage returns: attention maps without ABCDigits.
 STACK = """
 [model]
 model_type = "swax"
-pattern = "awem"
+pattern = "awems"
 hidden_size = 32
-num_hidden_layers = 4
+num_hidden_layers = 5
 num_attention_heads = 2
 window = 24
 [data.sources.letter]

@@ -80,7 +80,9 @@ function tileTraces(history, key, layers) {
   const traces = [];
   for (let layer = 0; layer < layers; ++layer) {
     const x = [], y = [], text = [];
-    for (let head = 0; head < history[key][0][layer].length; ++head) {
+    const heads = history[key][0][layer]?.length ?? 0;  // none in layers without screening
+    if (!heads) continue;
+    for (let head = 0; head < heads; ++head) {
       history.step.forEach((step, at) => {
         const value = history[key][at][layer][head];
         x.push(step);

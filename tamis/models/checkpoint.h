@@ -18,21 +18,21 @@ namespace tamis::models {
 void save_model(const Model& model, const std::filesystem::path& directory);
 
 /// Reads what save_model wrote; every shape is checked against the configuration. Throws ExitCode::kInput.
-/// `changes` replace keys of config.json that no tensor depends on: a window, a factor of positions, what mixes.
+/// `changes` replaces keys of config.json on which no tensor depends, such as a window or a factor of positions.
 std::unique_ptr<Model> load_model(const std::filesystem::path& directory,
                                   const nlohmann::json& changes = nlohmann::json::object());
 
-/// Fills a model's parameters from a checkpoint of another configuration: every tensor that it has must be one of the
-/// model's, in its shape. Returns the names of those that it has not, which stay as they are. Throws ExitCode::kInput,
-/// also where check_manifest (manifest.h) does.
+/// Fills a model's parameters from a checkpoint of another configuration. Every tensor of the checkpoint must be one of
+/// the model's and have its shape. Returns the names of the model's other tensors, which are unchanged. Throws
+/// ExitCode::kInput, also where check_manifest (manifest.h) does.
 std::vector<std::string> copy_parameters(const Model& model, const std::filesystem::path& directory);
 
-/// `{"rope_factor", "4"}` from `rope_factor=4`, many of them; a value is JSON where it can be, else a text. Throws
+/// Parses `rope_factor=4` and the like into an object: each value is JSON if it parses, else a string. Throws
 /// ExitCode::kUsage.
 nlohmann::json read_changes(std::span<const std::string> assignments);
 
 /// The checkpoint directory that a path means: the directory itself when it holds config.json and model.safetensors,
-/// or, for a run directory, its newest checkpoints/step-N. Throws ExitCode::kInput and says what was looked for.
+/// or, for a run directory, its newest checkpoints/step-N. Throws ExitCode::kInput.
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 
 /// N of a path whose last part is step-N.

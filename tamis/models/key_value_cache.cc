@@ -28,7 +28,7 @@ KeyValueCache::KeyValueCache(int64_t heads, int64_t key_dim, int64_t value_dim, 
       k_(rows(0, key_dim, at::TensorOptions(device).dtype(dtype))),
       v_(rows(0, value_dim, at::TensorOptions(device).dtype(dtype))) {}
 
-/// Room for so many rows of every head: [1, count, H, dim].
+/// A buffer of `count` rows for every head: [1, count, H, dim].
 Tensor KeyValueCache::rows(int64_t count, int64_t dim, const at::TensorOptions& options) const {
   const int64_t width = kernels::padded(dim);
   const Tensor all = at::empty({1, heads_, count, width}, options);
@@ -36,20 +36,20 @@ Tensor KeyValueCache::rows(int64_t count, int64_t dim, const at::TensorOptions& 
   return all.narrow(3, 0, dim).transpose(1, 2);
 }
 
-/// Keys that are still wanted before `tokens` more come: the newest of those sees window - 1 keys before its own.
+/// Keys to keep when `tokens` more are added: the oldest of the new queries sees window - 1 keys before its own.
 int64_t KeyValueCache::kept_after(int64_t tokens) const {
   const int64_t kept = end_ - first_;
   return (window_ ? std::min(kept, *window_ - 1) : kept) + tokens;
 }
 
-/// Room that is made for so many keys: of a window twice as much, so that what it keeps is moved seldom; else an eighth
-/// more, so that growing a token at a time stays cheap and wastes little.
+/// Rows to allocate for so many keys. With a window twice as many, so that the kept keys are moved rarely; otherwise an
+/// eighth more, so that growing one token at a time stays cheap and wastes little.
 int64_t KeyValueCache::rows_for(int64_t keys) const {
   if (!window_) return keys + std::max(keys / 8, kLeastRows);
   return std::min(std::max(2 * keys, kLeastRows), std::max(2 * *window_, kLeastRows));
 }
 
-/// More tokens than the room that a window is given.
+/// Whether a chunk is longer than the buffer of a window.
 bool KeyValueCache::exceeds_window(int64_t tokens) const {
   return window_ && kept_after(tokens) > rows_for(kept_after(tokens));
 }
@@ -58,7 +58,7 @@ void KeyValueCache::make_room(int64_t tokens) {
   if (window_) first_ = std::max(first_, end_ - (*window_ - 1));
   const int64_t capacity = k_.size(1), kept = end_ - first_;
   if (end_ + tokens <= capacity) return;
-  if (kept + tokens <= capacity && first_ >= kept) {  // the two stretches do not overlap
+  if (kept + tokens <= capacity && first_ >= kept) {  // source and destination do not overlap
     move_down(k_);
     move_down(v_);
     first_ = 0;
@@ -68,7 +68,7 @@ void KeyValueCache::make_room(int64_t tokens) {
   }
 }
 
-/// What is kept to the front of every head's rows.
+/// Moves the kept rows of every head to the front.
 void KeyValueCache::move_down(const Tensor& x) const {
   const int64_t kept = end_ - first_;
   if (!x.is_cpu()) {
@@ -82,7 +82,7 @@ void KeyValueCache::move_down(const Tensor& x) const {
   }
 }
 
-/// Into buffers of so many rows.
+/// Moves the kept rows into new buffers of `rows` rows.
 void KeyValueCache::move_to(int64_t rows) {
   const auto bytes = static_cast<double>(rows * bytes_of_key());
   if (bytes > kWorthAsking) {
@@ -101,7 +101,7 @@ void KeyValueCache::move_to(int64_t rows) {
   end_ = kept;
 }
 
-/// A window's keys go round in the room that it has: more is never needed.
+/// With a window the buffer is reused and never grows beyond this.
 int64_t KeyValueCache::rows_reserved(int64_t tokens) const {
   const int64_t rows = std::max(kept_after(tokens), kLeastRows);
   return window_ ? std::min(rows, rows_for(*window_)) : rows;
@@ -139,7 +139,7 @@ void KeyValueCache::end_token() {
   ++position_;
 }
 
-/// Of a chunk that exceeds the window's room: it is seen whole once, and its end is kept.
+/// Appends a chunk that is longer than the window's buffer: its queries see all of it, and only its end is kept.
 KeyValueCache::Seen KeyValueCache::append_long(const Tensor& k, const Tensor& v) {
   const int64_t kept = kept_after(0), last = std::min(kept + k.size(1), *window_ - 1);
   const auto whole = [&](const Tensor& old, const Tensor& added) {
@@ -197,7 +197,7 @@ void KeyValueCache::load(std::istream& in, int64_t expected_position) {
          expected_position);
   }
   const auto read = [&](const Tensor& like) {
-    // In pieces: memory is made for what is there, not for what a damaged number says.
+    // In pieces: a damaged count must not allocate more memory than the file has bytes.
     constexpr int64_t kPiece = 4096;
     std::vector<Tensor> pieces;
     for (int64_t first = 0; first < kept; first += kPiece) {

@@ -8,9 +8,9 @@
 
 namespace tamis::models {
 
-/// Keys and values of one sequence that later queries can still see, position-encoded already: head by head, rows
-/// padded with zeros to whole vectors (kernels::padded), as the kernels read them. With a window it has room for at
-/// most twice the window (at least kLeastRows), and moves what it keeps together when that is full.
+/// Keys and values of one sequence that later queries can still see, after position encoding: head by head, in rows
+/// padded with zeros to whole vectors (kernels::padded), as the kernels read them. With a window the buffer holds at
+/// most twice the window (at least kLeastRows); when it is full, the rows that are still visible move to its front.
 class KeyValueCache {
  public:
   /// H heads of `key_dim` and `value_dim` numbers in `dtype`; `window`: how many keys a query sees, its own included.
@@ -27,13 +27,13 @@ class KeyValueCache {
   /// Adds the keys and values of the next tokens, [1, C, H, key_dim] and [1, C, H, value_dim].
   Seen append(const at::Tensor& k_1CHK, const at::Tensor& v_1CHV);
 
-  /// Room for the next tokens, with some to spare; append makes it too. Throws ExitCode::kRuntime, the cache as it was,
-  /// when memory cannot hold it.
+  /// Makes room for the next tokens, with some to spare; append() does so too. Throws ExitCode::kRuntime when memory is
+  /// short, and leaves the cache unchanged.
   void begin(int64_t tokens);
-  /// One token, head by head: after begin(1) the heads write their rows, end_token counts them. On the CPU in float32.
+  /// One token, head by head: after begin(1) every head writes its rows, then end_token() counts the token. CPU, float32.
   struct Head {
     float *k, *v;                // of the new token, to be written
-    const float *keys, *values;  // of what it sees, oldest first, the new ones last
+    const float *keys, *values;  // all that it sees, oldest first, its own last
     int64_t before;              // keys without the new one
   };
   Head head(int64_t head) const;
@@ -41,13 +41,13 @@ class KeyValueCache {
 
   int64_t position() const { return position_; }  // tokens seen
   int64_t bytes() const;
-  int64_t bytes_after(int64_t tokens) const;  // with room for so many more made at once
-  /// Room for that many more tokens, no more: begin makes room for an eighth beyond what it needs.
+  int64_t bytes_after(int64_t tokens) const;  // after reserve(tokens)
+  /// Makes room for exactly so many more tokens; begin() makes room for an eighth more than it needs.
   void reserve(int64_t tokens);
 
   KeyValueCache fork() const;
   void save(std::ostream& out) const;
-  /// What was saved after so many tokens; throws ExitCode::kInput when the bytes do not fit.
+  /// Reads what was saved after `position` tokens; throws ExitCode::kInput when the bytes do not fit.
   void load(std::istream& in, int64_t position);
 
  private:

@@ -20,7 +20,7 @@ using nlohmann::json;
 
 constexpr const char* kMultiscreen = "multiscreen";
 
-/// What a model_type stands for.
+/// The settings that a model_type fixes as defaults.
 struct Preset {
   std::string name;
   std::string pattern, norm, mlp, embedding;  // as in ModelConfig
@@ -108,7 +108,7 @@ std::string read_pattern(const ConfigReader& reader, const std::string& fallback
   return pattern;
 }
 
-/// What `psi` stands for, where it is given.
+/// The sizes that `psi` sets, if it is given.
 struct PsiSizes {
   std::optional<int64_t> psi, squared;
 };

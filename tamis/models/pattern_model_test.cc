@@ -54,7 +54,7 @@ TEST(PatternModel, HasScalableSoftmaxsParameterCounts) {
 }
 
 /// "SWAX", table 1, 1.4B parameters. What the paper does not give is as its figures come out right: MLPs 8 D / 3 wide,
-/// 2^17 tokens, four heads of mLSTM. Its columns of xLSTM and of pure windows stand in each other's place.
+/// 2^17 tokens, four heads of mLSTM. Its columns for xLSTM and for pure windows are interchanged.
 TEST(PatternModel, CostsWhatThePaperOfSwaxSays) {
   const auto flops = [](const std::string& pattern, int64_t window, int64_t length) {
     const json config = complete_config({{"model_type", "swax"},

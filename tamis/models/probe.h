@@ -7,15 +7,14 @@
 
 namespace tamis::models {
 
-/// What a mixer does with values between its projections, on the path that computes, for one sequence. Values of unit
-/// length go in, and what comes out is linear in them; heads do not see each other.
+/// How a mixer combines values, on the path that forward() executes, for one sequence: linear in values of unit length,
+/// and for each head separately.
 struct ValuePath {
-  at::Tensor v_1THV;                                             // its own values: T, H, dtype and device are theirs
+  at::Tensor v_1THV;                                             // the mixer's values; they give T, H, dtype and device
   std::function<at::Tensor(const at::Tensor& values_1THC)> mix;  // any values -> [1, T, H, C]
 };
 
-/// What each query multiplies each key's value by, without the sign, [H, T, T]: the mix of values that are 1 in one
-/// place each.
+/// The magnitude of the weight that each query gives to each key's value, [H, T, T], from unit vectors as values.
 at::Tensor relevance_map(const ValuePath& path);
 
 /// The last row of each head's relevance map, [H, T], in memory O(T): a gradient of the mix.

@@ -17,7 +17,7 @@
 
 namespace tamis::models::testing {
 
-/// A complete configuration of three layers and four heads, trained at 32 tokens, with `change` on top.
+/// A complete Multiscreen configuration of three layers and four heads, training length 32, with `change` applied.
 inline nlohmann::json small_config(const nlohmann::json& change = nlohmann::json::object()) {
   nlohmann::json config = {
       {"vocab_size", 37}, {"hidden_size", 24}, {"num_hidden_layers", 3},       {"num_attention_heads", 4},
@@ -26,7 +26,7 @@ inline nlohmann::json small_config(const nlohmann::json& change = nlohmann::json
   return complete_config(config);
 }
 
-/// The same for a stack: three layers of the transformer, with `change` on top.
+/// The same for a Transformer.
 inline nlohmann::json small_stack(const nlohmann::json& change = nlohmann::json::object()) {
   nlohmann::json config = {{"model_type", "transformer"},
                            {"vocab_size", 37},
@@ -67,7 +67,7 @@ inline void disturb(const Model& model) {
   }
 }
 
-/// By how much attention_mass differs from the last rows of the relevance maps, at most, for spans at the beginning,
+/// The largest difference between attention_mass and the last rows of the relevance maps, for spans at the beginning,
 /// inside and at the end.
 inline double mass_error(const Model& model, const at::Tensor& tokens_1T, const ForwardOptions& options = {}) {
   const int64_t T = tokens_1T.size(1);

@@ -18,7 +18,7 @@ struct RotaryOptions {
 /// x_BTHD    rows at the positions first, first + 1, ...; D even
 at::Tensor rotated(const at::Tensor& x_BTHD, int64_t first, const RotaryOptions& options);
 
-/// The same in plain memory, for rows that stand at one position: its cosines and sines are made once.
+/// The same in plain memory for rows at one position, whose cosines and sines are computed once.
 class Rotation {
  public:
   Rotation(int64_t dim, const RotaryOptions& options);

@@ -8,20 +8,20 @@
 
 namespace tamis::nn {
 
-/// A weight matrix as decoding keeps it: in its dtype, or as int8 with one scale per row (output channel),
+/// A weight matrix for decoding, in its own dtype or as int8 with one scale per row (output channel),
 ///
 ///   W[row][column] = scale[row] q[row][column],   scale = max |W[row]| / 127,   q in -127 .. 127
 ///
-/// so that a product with one vector or a few reads each weight once from memory, and no more bytes than it must.
+/// A product with one vector or a few reads each weight once from memory.
 class StreamedMatrix {
  public:
   /// weight_RC [rows, columns], shared, not copied, unless `int8`.
   StreamedMatrix(const at::Tensor& weight_RC, bool int8);
 
-  /// The matrix in `dtype`, for products with many vectors: shared where it has that dtype.
+  /// The matrix in `dtype`, for products with many vectors; shared if it has that dtype already.
   at::Tensor dense(at::ScalarType dtype) const;
 
-  /// For kernels::multiply_rows, as long as this lives; nothing where that knows neither device nor dtype.
+  /// For kernels::multiply_rows, valid as long as this object; none for devices and dtypes without a kernel.
   std::optional<kernels::WeightRows> rows() const;
 
   int64_t row_count() const { return weight_RC_.size(0); }

@@ -6,15 +6,15 @@
 namespace tamis::nn {
 
 /// From now on tensors of 64 KiB or more in this process's main memory come from one Arena (tamis/base/arena.h), which
-/// keeps what they release, and malloc keeps what libraries release to it: a steady loop asks the kernel for nothing.
+/// keeps released memory for reuse, and malloc keeps what libraries release: a steady loop has no page faults.
 /// For programs, in main, before the first tensor; a library must leave its host's memory alone. Does nothing in
 /// builds with a sanitizer, which watches the blocks of malloc, and where address space is limited (RLIMIT_AS).
 void keep_tensor_memory();
 
-/// Bytes that released tensors left behind for the next ones; require_memory gives them back before it refuses.
+/// Bytes of released tensors that are kept for reuse; require_memory returns them to the system before it fails.
 int64_t cached_tensor_bytes();
 
-/// Times that the process touched a page that the kernel first had to provide. The difference over a steady step is 0.
+/// Page faults of the process so far. A steady step adds none.
 int64_t page_faults();
 
 }  // namespace tamis::nn

@@ -224,7 +224,7 @@ class ScreeningMixer final : public Mixer {
     return nn::rotated(x_BTHK, first, {.theta = config_.rope_theta, .factor = config_.rope_factor});
   }
 
-  /// Row b stands after what states[b] has seen.
+  /// Row b at the positions that follow states[b].
   Tensor rotated_rows(const Tensor& x_BCHK, std::span<ops::ScreeningState* const> states) const {
     if (config_.screening_position != "rope") return x_BCHK;
     std::vector<Tensor> rows;
