@@ -24,7 +24,7 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-using Gradients = std::tuple<Tensor, Tensor>;                 // of x and weight; empty [0] where not asked for
+using Gradients = std::tuple<Tensor, Tensor>;                 // of x and weight; empty [0] if not requested
 using LossAndGradients = std::tuple<Tensor, Tensor, Tensor>;  // loss, then the same
 
 // ---- checks
@@ -52,7 +52,7 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& target, c10::str
                     "\"");
 }
 
-/// The gradients that the forward pass forms are those of one number.
+/// The forward pass computes gradients of a single number only.
 void check_reduces(c10::string_view reduction) {
   TORCH_CHECK_VALUE(reduction != "none",
                     "linear_cross_entropy: gradients are formed in the forward pass for the "
@@ -142,7 +142,7 @@ HeadPass head_pass(const Tensor& x, const Tensor& weight, const Tensor& target, 
           .ignore_index = ignore_index};
 }
 
-/// What one token's loss counts in the result: 1, or 1 / (number of counted tokens) for the mean.
+/// The weight of a token's loss in the result: 1, or 1 / (number of counted tokens) for the mean.
 double token_share(const Tensor& target, c10::string_view reduction, int64_t ignore_index) {
   if (reduction != "mean") return 1;
   const Tensor flat = target.contiguous();
@@ -225,12 +225,12 @@ Gradients call_backward(const Tensor& grad, const variable_list& in, c10::string
   return op.call(grad, in[0], in[1], in[2], reduction, ignore_index, in[0].requires_grad(), in[1].requires_grad());
 }
 
-/// An empty tensor stands for a gradient that nobody asked for.
+/// An empty tensor stands for a gradient that is not needed.
 Tensor if_wanted(const Tensor& gradient, bool wanted) {
   return wanted ? gradient : Tensor();
 }
 
-/// Reductions "mean" and "sum": the forward pass forms the gradients, the backward pass scales them.
+/// Reductions "mean" and "sum": the forward pass computes the gradients, the backward pass scales them.
 struct ReducedLoss : torch::autograd::Function<ReducedLoss> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, const Tensor& target,
                         std::string reduction, int64_t ignore_index) {
@@ -243,7 +243,7 @@ struct ReducedLoss : torch::autograd::Function<ReducedLoss> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     TORCH_CHECK(!at::GradMode::is_enabled(),
                 "linear_cross_entropy: has a first derivative only; call backward without create_graph");
-    // When the graph is not kept nobody needs the unscaled gradients again: no second copy of [N, D].
+    // If the graph is not kept the unscaled gradients are not needed again: no second copy of [N, D].
     const bool keep = torch::autograd::get_current_graph_task_keep_graph();
     const auto scaled = [&](const Tensor& gradient) {
       if (!gradient.defined()) return gradient;

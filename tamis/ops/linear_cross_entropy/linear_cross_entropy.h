@@ -8,7 +8,7 @@ namespace tamis::ops {
 
 struct LinearCrossEntropyOptions {
   std::string reduction = "mean";  // "mean" over counted targets, "sum", or "none"
-  int64_t ignore_index = -100;     // targets with this value count nothing and get no gradient
+  int64_t ignore_index = -100;     // tokens with this target are left out
 };
 
 /// Vocabulary head and loss in one: loss_t = logsumexp_n(x_t . weight_n) - x_t . weight_{target_t}, natural logarithm,
@@ -21,8 +21,8 @@ struct LinearCrossEntropyOptions {
 ///
 /// Gradient  x, weight; once.
 /// Memory    beyond the inputs and their gradients at most 64 MB, a tile of logits and, in bfloat16, N D bytes of sums
-///           (where N D > 32 M those alone are more; see README.md). For "mean" and "sum" the gradients are formed in
-///           the forward pass while the tile is at hand.
+///           (where N D > 32 M those alone are more; see README.md). For "mean" and "sum" the gradients are
+///           computed in the forward pass, tile by tile.
 /// Bits      the same for any number of threads.
 /// Throws    c10::ValueError when shapes or dtypes disagree, c10::IndexError when a target is out of range.
 at::Tensor linear_cross_entropy(const at::Tensor& x_TD, const at::Tensor& weight_ND, const at::Tensor& target_T,

@@ -1,5 +1,5 @@
-// The vocabulary head beside the three bare GEMMs it cannot do without (one when no gradient is wanted), in one
-// process: the ratio is what counts. Arguments: T, N, D.
+// The vocabulary head beside its three matrix products alone (one without gradients) in one process, to be compared as
+// a ratio. Arguments: T, N, D.
 
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>

@@ -1,6 +1,6 @@
 // The fused vocabulary head in bfloat16: products of bfloat16 numbers summed in float32, as the loss needs them, from
-// oneDNN's batch-reduced GEMM as LibTorch hands it out. Its right operand comes in pairs of rows interleaved (`pairs`
-// below); that, and softmax statistics without sums across lanes, is why logits stand transposed, words by tokens:
+// oneDNN's batch-reduced GEMM, as LibTorch exposes it. Its right operand has pairs of rows interleaved (`pairs` below).
+// For this, and for softmax statistics without sums across lanes, logits are transposed, words by tokens:
 //
 //   for every tile   for every group    of the tile before, as soon as its losses are known:
 //                                         P_CR = E times the row's factor, target replaced
@@ -9,8 +9,8 @@
 //                    for every row      logsumexp, loss, scale
 //                    dx_RD of the tile before = sum over groups, in order
 //
-// E and P are bfloat16, Z lives for one block only. Letters: T tokens, D width, N vocabulary, R rows of a tile, C words
-// of a block, G groups.
+// E and P are bfloat16; Z exists for one block only. Letters: T tokens, D width, N vocabulary, R rows of a tile, C
+// words of a block, G groups.
 
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy_bfloat16.h"
 
@@ -79,14 +79,14 @@ int64_t rows_of_tile(int64_t tokens, const WordBlocks& blocks, int64_t width, bo
   return round_up(divide_up(tokens, tiles), kernels::kTokenMultiple);
 }
 
-/// Rows of x and what becomes of them.
+/// Rows of x and their statistics.
 struct Tile {
   TileRows<float> rows;
   int64_t padded = 0;                             // rows with those of zeros
   Tensor pairs_of_x_DR = {}, pairs_of_x_RD = {};  // x as the right operand of logits and of dW
 };
 
-/// Memory that one group's work needs besides the tiles.
+/// Memory of one group besides the tiles.
 struct Scratch {
   Tensor logits_CR, p_CR, pairs_of_p_CR, weight_DC, sum_CD;
 };
@@ -131,7 +131,7 @@ class BFloat16Head {
 
   /// Words of a block as the inner dimension of a product: whole pairs.
   int64_t padded_words(int64_t block) const { return round_up(blocks_.size(block), 2); }
-  /// A block's E, at the same place for every tile.
+  /// The E of a block, in the same memory for every tile.
   uint16_t* exp_CR(int64_t block) const { return bits(exp_NR_) + blocks_.first_word(block) * capacity_; }
   float* partial_DR(int64_t group) const { return partial_GDR_.data_ptr<float>() + group * width_ * capacity_; }
 
@@ -146,7 +146,7 @@ class BFloat16Head {
   }
 
   /// The gradients of the tile `done`, if any, and the logits of the tile `next`, if any: a block of W is read once for
-  /// both, and the next tile's E takes the place of the one that is done with.
+  /// both, and the E of the next tile overwrites that of the tile `done`.
   void pass_over_words(Tile* done, Tile* next) {
     parallel_gemms(blocks_.groups, [&](int64_t group) {
       const Scratch scratch = make_scratch(done, next);
@@ -211,7 +211,7 @@ class BFloat16Head {
     });
   }
 
-  /// dW of a block is summed over the tiles in 24 bits, whose upper 16 stand where the result will be.
+  /// dW of a block is summed over the tiles in 24 bits, the upper 16 of them in the memory of the result.
   void add_to_weight_gradient(const Tile& tile, int64_t block, const Scratch& scratch) const {
     const bool first = tile.rows.first_tile();
     const int64_t size = blocks_.size(block) * width_, offset = blocks_.first_word(block) * width_;
@@ -248,7 +248,7 @@ class BFloat16Head {
   HeadPassResult result_;
 };
 
-/// A small product says whether LibTorch was built with these products and the machine has what they need.
+/// A small product shows whether LibTorch has these products and the machine supports them.
 bool multiplies_bfloat16() {
   if (instruction_set() < InstructionSet::kAvx512Bf16) return false;  // elsewhere they would be emulated
   try {

@@ -33,12 +33,12 @@ constexpr int64_t kTileBytes = 58'000'000;      // of everything below
 constexpr int64_t kWeightBlockBytes = 1 << 20;  // a block of W stays in the second-level cache
 constexpr int64_t kRowMultiple = 16;
 
-/// How the work is cut: a function of the shapes, and of who multiplies.
+/// How the work is cut: a function of the shapes and the matmul backend.
 struct Tiling {
   WordBlocks blocks;
   int64_t rows;  // R of every tile but the last
 
-  /// `apart`: products are made apart, one by every group at a time, and then written to their places: smaller blocks.
+  /// `apart`: products are computed apart, one in every group at a time, and then copied: smaller blocks.
   Tiling(int64_t tokens, int64_t vocabulary, int64_t width, int64_t element_bytes, bool apart)
       : blocks(vocabulary, std::min<int64_t>(kWeightBlockBytes / (element_bytes * std::max<int64_t>(width, 1)),
                                              apart ? 512 : 1024)) {
@@ -111,7 +111,7 @@ class Head {
     return matrix_ND.narrow(0, blocks_.first_word(block), blocks_.size(block));
   }
   Tensor weight(int64_t block) const { return words_of(pass_.weight_ND, block).to(real_); }
-  /// Blocks of logits stand one after the other, each a dense matrix.
+  /// Blocks of logits are stored one after the other, each a dense matrix.
   Tensor logits(int64_t block) const { return dense(logits_, blocks_.first_word(block) * rows_.rows(), block); }
   Tensor dense(const Tensor& memory, int64_t offset, int64_t block) const {
     return memory.narrow(0, offset, rows_.rows() * blocks_.size(block)).view({rows_.rows(), blocks_.size(block)});
@@ -167,7 +167,7 @@ class Head {
   TileRows<Real> rows_;
 
   Tensor logits_, partial_GRD_, weight_gradient_ND_;
-  Tensor x_RD_;  // of the tile at hand
+  Tensor x_RD_;  // of the current tile
 };
 
 CountedTokens counted_tokens(const HeadPass& pass) {

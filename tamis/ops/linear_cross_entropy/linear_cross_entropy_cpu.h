@@ -11,7 +11,7 @@ struct HeadPass {
   at::Tensor x_TD;              // any strides
   at::Tensor weight_ND;         // the dtype of x: float32, float64 or bfloat16
   at::Tensor target_T;          // int64
-  int64_t ignore_index = -100;  // these tokens are not touched: loss and gradient 0
+  int64_t ignore_index = -100;  // tokens with this target are not read: loss and gradient 0
   at::Tensor loss_gradient_T;   // float64: gradient of each token's loss; undefined: losses only
   bool x_gradient = false;
   bool weight_gradient = false;
@@ -19,7 +19,7 @@ struct HeadPass {
 
 struct HeadPassResult {
   at::Tensor loss_T;  // float64
-  at::Tensor x_TD;    // gradients, in the dtype of x; undefined where not asked for
+  at::Tensor x_TD;    // gradients, in the dtype of x; undefined if not requested
   at::Tensor weight_ND;
 };
 

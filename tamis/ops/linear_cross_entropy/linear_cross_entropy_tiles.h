@@ -1,6 +1,6 @@
 #pragma once
 
-// What the forms of the fused vocabulary head share: how the work is cut, and what is known of each row of a tile.
+// Shared by the forms of the fused vocabulary head: how the work is cut, and the statistics of the rows of a tile.
 // Letters: T tokens, D width, N vocabulary, R rows (tokens) of a tile, C words of a block, B blocks.
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -23,8 +23,8 @@ constexpr int64_t round_up(int64_t a, int64_t multiple) {
   return divide_up(a, multiple) * multiple;
 }
 
-/// Runs `work(item)` on ATen's threads, and every GEMM in it on the thread that calls it. ATen would run a single item
-/// outside of a parallel region, where the BLAS takes all threads and its bits depend on their number: hence two.
+/// Runs `work(item)` on ATen's threads, and every product in it on the thread that calls it. ATen would run a single
+/// item outside of a parallel region, where the BLAS uses all threads and its bits depend on their number: hence two.
 template <typename Work>
 void parallel_gemms(int64_t items, const Work& work) {
   parallel_items(std::max<int64_t>(items, 2), [&](int64_t item) {
@@ -34,7 +34,7 @@ void parallel_gemms(int64_t items, const Work& work) {
   });
 }
 
-/// The vocabulary cut into blocks of C words, and runs of blocks into groups, the units of work of the threads: a
+/// The vocabulary cut into blocks of C words, and runs of blocks into groups, the work items of the threads: a
 /// function of the shapes only.
 struct WordBlocks {
   static constexpr int64_t kMinWords = 64, kMaxGroups = 16;
@@ -65,7 +65,7 @@ struct CountedTokens {
   int64_t size() const { return static_cast<int64_t>(target_T.size()); }
 };
 
-/// The rows of the tile at hand: what the blocks found out about them, and what follows for the gradient.
+/// The rows of the current tile: the statistics of their blocks, and what follows for the gradient.
 template <typename Real>
 class TileRows {
  public:
@@ -103,7 +103,7 @@ class TileRows {
     }
   }
 
-  /// Everything the blocks found out, put together.
+  /// Combines the statistics of all blocks.
   void finish(const at::Tensor& loss_T) {
     constexpr int64_t kRowsOfItem = 32;
     double* loss = loss_T.data_ptr<double>();

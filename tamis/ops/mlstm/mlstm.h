@@ -8,14 +8,14 @@
 
 namespace tamis::ops {
 
-/// What a sequence has been reduced to. exp(m) C and exp(m) n are what counts; m keeps them in range.
+/// The state of a sequence. Only exp(m) C and exp(m) n matter; m keeps them in range.
 struct MlstmState {
   at::Tensor C_BHKV, n_BHK, m_BH;
 };
 
 struct MlstmOptions {
   std::optional<MlstmState> state;     // before the first token; unset: C = 0, n = 0, m = 0
-  int64_t chunk = 64;                  // tokens that are worked on at once: speed, not results
+  int64_t chunk = 64;                  // tokens that are processed together: affects speed, not results
   std::optional<at::Tensor> document;  // int [B, T]: the state is reset before a token that begins another document
 };
 
@@ -34,7 +34,7 @@ struct MlstmOptions {
 ///
 /// Dtype     float32, bfloat16 (gates, state and all arithmetic in float32); others through the definition.
 /// Gradient  of q, k, v, i, f and the given state, from h and the returned state, m included; once.
-/// Memory    O(T) and, backward, one state for each chunk of the sequences that are worked on.
+/// Memory    O(T) and, backward, one state for each chunk of the heads in progress.
 /// Time      O(K V + chunk (K + V)) per token and head; one token reads, decays, adds to and writes the state.
 /// Bits      the same for any number of threads.
 /// Throws    c10::ValueError when shapes, dtypes or devices disagree; the text names the argument and both values.
@@ -43,8 +43,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> mlstm(const at::Tenso
                                                                  const at::Tensor& f_BTH,
                                                                  const MlstmOptions& options = {});
 
-/// One token of one head, for decoding: plain memory, no tensors, no threads; nothing is allocated but the calling
-/// thread's scratch memory, once.
+/// One token of one head, for decoding: plain memory, no tensors, no threads. Only the scratch memory of the calling
+/// thread is allocated, once.
 struct MlstmToken {
   int64_t key_dim = 0, value_dim = 0;
   float *q = nullptr, *k = nullptr, *v = nullptr;  // [K], [K], [V]

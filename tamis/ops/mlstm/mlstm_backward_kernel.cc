@@ -1,5 +1,5 @@
-// The mLSTM backward: the states before every chunk once more, then chunk by chunk from the last to the first. The
-// derivation is in README.md.
+// The backward pass of the mLSTM: the states before every chunk are computed again, then the chunks are processed from
+// the last to the first. The derivation is in README.md.
 
 #include "tamis/ops/mlstm/mlstm_kernel.h"
 
@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 namespace {
 
-/// Values have one column more that is 1: the column V of C is n, and that of d_numerator the gradient of n . q.
+/// Values have an additional column of ones, so that column V of C is n, and that of d_numerator the gradient of n . q.
 HWY_INLINE MlstmWidths WidthsWithN(const MlstmHead& in) {
   return MlstmWidths(in, in.value_dim + 1);
 }
@@ -41,7 +41,7 @@ struct BackwardMemory {
   float *dq, *dk, *dv, *through_state;
   float *state_transposed, *d_state;
   float* states;    // before every chunk that continues, and the last one of all
-  double *m, *n;    // m before every chunk and behind the last; n as it goes
+  double *m, *n;    // m before every chunk and after the last; the current n
   double* n_dot_q;  // of every token
 
   BackwardMemory(const MlstmHead& in, MlstmScratch& scratch) {
@@ -69,7 +69,7 @@ struct BackwardMemory {
   }
 };
 
-/// What the tokens of a chunk hand to their gates, and what they need of the denominator.
+/// Gradients of a chunk's weights that go to the gates, and what follows from the denominators.
 struct TokenGradients {
   HWY_ALIGN float inverse[kMlstmMostTokens];  // 1 / denominator
   HWY_ALIGN float sign[kMlstmMostTokens];     // of n . q where it is the denominator, else 0
@@ -94,8 +94,8 @@ void DivideByDenominators(const MlstmBackward& work, const MlstmChunk& chunk, co
   ScaleRows(tokens.inverse, chunk.count, width.value, memory.d_numerator);
 }
 
-/// (13), (14): the denominator's part of d_numerator (column V) and of d_weights, whose triangle holds
-/// d_numerator . v so far; then d_weights -> gradients of scores, and sums of P dP for the gates.
+/// (13), (14): the denominator's part of d_numerator (column V) and of d_weights, whose triangle is
+/// d_numerator . v before; then d_weights -> gradients of scores, and sums of P dP for the gates.
 void ScoreGradients(const MlstmHead& in, const MlstmGates& gates, int64_t count, const float* n,
                     const BackwardMemory& memory, TokenGradients& tokens) {
   const LaneTag<float> d;
@@ -141,8 +141,8 @@ void ScoreGradients(const MlstmHead& in, const MlstmGates& gates, int64_t count,
   for (int64_t s = 0; s < count; ++s) tokens.di[s] = later[s];
 }
 
-/// (15)-(17): gradients of q, k and v from the chunk's own pairs and, where they exist, from the state before the chunk
-/// (through_state) and the gradient of the state behind it.
+/// (15)-(17): gradients of q, k and v from the pairs of the chunk and, where they exist, from the state before the
+/// chunk (through_state) and the gradient of the state after it.
 void RowGradients(const MlstmBackward& work, const MlstmChunk& chunk, const MlstmGates& gates, bool has_state,
                   bool has_d_state, const BackwardMemory& memory, TokenGradients& tokens) {
   const MlstmHead& in = work.in;
@@ -179,7 +179,7 @@ void RowGradients(const MlstmBackward& work, const MlstmChunk& chunk, const Mlst
   }
 }
 
-/// (18): the gradient of the state before a chunk from the gradient of the one behind it.
+/// (18): the gradient of the state before a chunk from that of the state after it.
 void RetreatState(const MlstmHead& in, const MlstmGates& gates, int64_t count, bool has_d_state,
                   const BackwardMemory& memory) {
   const MlstmWidths width = WidthsWithN(in);
@@ -194,8 +194,8 @@ void RetreatState(const MlstmHead& in, const MlstmGates& gates, int64_t count, b
   }
 }
 
-/// (19), (20): gradients of the gates. `whole` is that of the whole chunk's decay; dm that of m behind the chunk,
-/// before it on return.
+/// (19), (20): gradients of the gates. `whole` is that of the decay over the whole chunk; dm is that of m after the
+/// chunk, and on return that of m before it.
 void GateGradients(const MlstmBackward& work, const MlstmChunk& chunk, const MlstmGates& gates, double whole,
                    TokenGradients& tokens, double& dm) {
   double later_rows = 0, earlier_columns = 0;
@@ -263,7 +263,7 @@ bool HasState(const MlstmHead& in, int64_t c) {
   return !in.chunks[c].fresh && (c > 0 || in.start.C != nullptr);
 }
 
-/// The states before every chunk that has one and, where it is asked for, behind the last; n . q of every token.
+/// The states before every chunk that has one and, if needed, after the last; n . q of every token.
 /// Returns the number of states.
 int64_t MakeStates(const MlstmBackward& work, const BackwardMemory& memory, MlstmGates& gates) {
   const MlstmHead& in = work.in;
@@ -289,7 +289,7 @@ int64_t MakeStates(const MlstmBackward& work, const BackwardMemory& memory, Mlst
     if (!has_state) std::fill_n(memory.n, width.key, 0.0);
     AdvanceNormaliser(gates, chunk.count, width.key, memory.q, memory.k, memory.n, memory.n_dot_q + chunk.first);
     const bool last = c + 1 == in.chunk_count;
-    if (last ? work.d_end.C == nullptr : !HasState(in, c + 1)) continue;  // nobody asks for the state behind it
+    if (last ? work.d_end.C == nullptr : !HasState(in, c + 1)) continue;  // the state after it is not needed
     LoadValues<Next::kLater>(in, chunk, width.value, memory.v);
     float* after = memory.states + states * size;
     AdvanceState(in, gates, chunk.count, width, has_state ? after - size : nullptr, memory.k, memory.v, after);
@@ -307,7 +307,7 @@ void Backward(const MlstmBackward& work) {
   MlstmGates gates;
   int64_t states = MakeStates(work, memory, gates);
 
-  // What is invariant is exp(m) C: a gradient of C at a fixed m is one of m too.
+  // exp(m) C is invariant, so a gradient of C at a fixed m is also one of m.
   bool has_d_state = work.d_end.C != nullptr;
   double dm = 0;
   if (has_d_state) {

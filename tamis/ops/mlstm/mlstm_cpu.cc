@@ -44,7 +44,7 @@ kernels::Series series_of(const Tensor& x_BTH, int64_t batch, int64_t head) {
   return {x_BTH.mutable_data_ptr<float>() + batch * x_BTH.stride(0) + head * x_BTH.stride(2), x_BTH.stride(1)};
 }
 
-/// What both passes read, and the walk over sequences and heads.
+/// What both passes read, and the loop over sequences and heads.
 class MlstmProblem {
  public:
   MlstmProblem(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i, const Tensor& f,
@@ -98,7 +98,7 @@ class MlstmProblem {
             state.m_BH.mutable_data_ptr<float>() + at};
   }
 
-  /// Calls work(batch, head, memory) for every head of every sequence, on ATen's threads where that pays.
+  /// Calls work(batch, head, memory) for every head of every sequence, on ATen's threads if that is faster.
   template <typename Work>
   void for_each_head(const Work& work) const {
     constexpr int64_t kWorthThreads = 1 << 18;  // multiply-adds with the state, some ten microseconds
@@ -112,7 +112,7 @@ class MlstmProblem {
   std::vector<std::vector<kernels::MlstmChunk>> chunks_;
 };
 
-/// Gradients of the state after the last token; nothing when none is given.
+/// Gradients of the state after the last token; empty if none is given.
 std::optional<MlstmState> state_gradients(const MlstmOutputGradients& grad, const MlstmProblem& problem,
                                           const at::TensorOptions& options) {
   if (!grad.C && !grad.n && !grad.m) return std::nullopt;
@@ -163,7 +163,7 @@ void mlstm_token(const MlstmToken& token) {
                               .start = state};
   kernels::mlstm_forward({.in = in,
                           .h = row(token.h, token.value_dim),
-                          .end = state,  // written once everything is read
+                          .end = state,  // written when everything has been read
                           .scratch = thread_memory<float>().take(kernels::mlstm_forward_scratch(in))});
 }
 

@@ -1,4 +1,4 @@
-// What the forward and the backward pass of the mLSTM share. Included once per instruction set.
+// Shared by the forward and the backward pass of the mLSTM. Included once per instruction set.
 
 #include "tamis/ops/mlstm/mlstm_kernel.h"
 
@@ -25,12 +25,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 struct MlstmWidths {
   int64_t key, value, tokens;
 
-  /// value_columns: V and whatever a pass keeps behind the values.
+  /// value_columns: V and the columns that a pass adds to the values.
   MlstmWidths(const MlstmHead& in, int64_t value_columns)
       : key(padded(in.key_dim)), value(padded(value_columns)), tokens(padded(in.longest)) {}
 };
 
-/// Cuts scratch memory into matrices; without memory it only counts.
+/// Divides scratch memory into matrices; with null it only counts the numbers.
 struct MlstmScratch {
   float* memory;
   int64_t used = 0;
@@ -52,7 +52,7 @@ HWY_INLINE void ScaleRow(float factor, float* HWY_RESTRICT row, int64_t width) {
 }
 
 /// The gates of a chunk's tokens, relative to the chunk's beginning: F_t = sum of log f up to t, b_s = i_s - F_s,
-/// M_t = max(m_in, b_0 .. b_t), so that m_t = F_t + M_t. In float64: F may be large and differences decide.
+/// M_t = max(m_in, b_0 .. b_t), so that m_t = F_t + M_t. In float64, as F may be large and differences count.
 struct MlstmGates {
   double log_f[kMlstmMostTokens], b[kMlstmMostTokens], M[kMlstmMostTokens];
   HWY_ALIGN float b_high[kMlstmMostTokens], b_low[kMlstmMostTokens];  // b as two float32
@@ -69,7 +69,7 @@ HWY_INLINE void ExpInPlace(float* x, int64_t count) {
   for (int64_t i = 0; i < count; i += hn::MaxLanes(d)) hn::Store(ExpOfNonPositive(d, hn::Load(d, x + i)), d, x + i);
 }
 
-/// Exact to 1e-16, absolute: it is a summand of exponents.
+/// With an absolute error of 1e-16, as it is added to exponents.
 HWY_INLINE double LogSigmoid(double x) {
   return std::min(x, 0.0) - std::log(1 + std::exp(-std::fabs(x)));
 }
@@ -113,9 +113,9 @@ HWY_INLINE void ScaleRows(const float* factor, int64_t rows, int64_t width, floa
   for (int64_t t = 0; t < rows; ++t) ScaleRow(factor[t], matrix + t * width, width);
 }
 
-enum class Next { kLater, kEarlier };  // which chunk follows in a walk
+enum class Next { kLater, kEarlier };  // which chunk a pass processes next
 
-/// The rows of a chunk, and meanwhile those of the next one into the cache.
+/// Loads the rows of a chunk and prefetches those of the next one.
 template <Next kNext>
 HWY_INLINE void LoadRows(const Rows& rows, const MlstmChunk& chunk, int64_t dim, int64_t width, float* out) {
   const int64_t ahead = kNext == Next::kLater ? chunk.count : -chunk.count;
@@ -128,7 +128,7 @@ HWY_INLINE void LoadRows(const Rows& rows, const MlstmChunk& chunk, int64_t dim,
   }
 }
 
-/// out[c][r] = in[r][c] for whole groups of four columns: out has room for them. Zeros follow the last row's number up
+/// out[c][r] = in[r][c] for whole groups of four columns, for which out has room. The rows of out are padded with zeros
 /// to a multiple of kLanes.
 HWY_INLINE void Transpose(const float* HWY_RESTRICT in, int64_t rows, int64_t columns, int64_t stride,
                           float* HWY_RESTRICT out, int64_t out_stride) {
@@ -159,11 +159,11 @@ constexpr int64_t whole_fours(int64_t count) {
   return (count + 3) / 4 * 4;
 }
 
-// Products with square matrices of a chunk whose row t has columns 0 .. t. In steps of rows: what is 0 is left out
+// Products with triangular matrices of a chunk, whose row t has columns 0 .. t, in steps of rows: zeros are left out
 // where that is cheap.
 inline constexpr int64_t kTriangleStep = 24;
 
-/// C = A B for a long depth, in steps: sums of sums lose fewer digits than one long sum.
+/// C = A B for a long depth, in steps: sums of short sums have a smaller rounding error than one long sum.
 HWY_INLINE void MultiplyInSteps(int64_t rows, int64_t columns, int64_t depth, const LeftMatrix& a, const RightMatrix& b,
                                 const Product& c) {
   constexpr int64_t kStep = 32;
@@ -204,8 +204,8 @@ HWY_INLINE void MultiplyTransposedTriangle(int64_t tokens, int64_t columns, cons
   }
 }
 
-/// Scores -> weights P = score * D, D_ts = exp(b_s - M_t) / sqrt(K) for s <= t; beyond the triangle zeros. D null: not
-/// kept.
+/// Scores -> weights P = score * D, D_ts = exp(b_s - M_t) / sqrt(K) for s <= t, zeros beyond the triangle. D null: D is
+/// not stored.
 HWY_INLINE void MakeWeights(const MlstmGates& gates, int64_t tokens, int64_t stride, float* weights, float* D) {
   const LaneTag<float> d;
   const hn::RebindToSigned<LaneTag<float>> integers;
@@ -245,8 +245,8 @@ HWY_INLINE void StoreMatrix(const float* state, const MlstmHead& head, int64_t w
   }
 }
 
-/// (3) token by token, and n_t . q_t / sqrt(K) of each. Where it nearly vanishes it decides the denominator and every
-/// gradient: in float64. n: padded(K) numbers.
+/// (3) token by token, and n_t . q_t / sqrt(K) of each, in float64: the denominator and every gradient depend on it,
+/// and it may nearly vanish. n: padded(K) numbers.
 HWY_INLINE void AdvanceNormaliser(const MlstmGates& gates, int64_t tokens, int64_t width, const float* q,
                                   const float* k, double* n, double* n_dot_q) {
   const WideTag d;

@@ -4,13 +4,13 @@
 
 #include "tamis/kernels/rows.h"
 
-// The mLSTM of one head on raw pointers: no torch, no allocation, no threads. Tokens come chunk by chunk: products of
-// matrices inside a chunk, one state between two of them. Symbols as in README.md.
+// The mLSTM of one head on raw pointers: no torch, no allocation, no threads. Tokens are processed chunk by chunk, with
+// products of matrices inside a chunk and a state between two chunks. Symbols as in README.md.
 
 namespace tamis::kernels {
 
 inline constexpr double kMlstmEpsilon = 1e-6;     // of the denominator
-inline constexpr double kLargestNegativeM = 80;   // exp(-m) is infinite in float32 above 88; h is 0 long before
+inline constexpr double kLargestNegativeM = 80;   // exp(-m) is infinite in float32 above 88, where h is 0
 inline constexpr int64_t kMlstmMostTokens = 256;  // of a chunk
 
 /// One number for each token, `stride` apart.
@@ -21,10 +21,10 @@ struct Series {
   float& at(int64_t token) const { return data[token * stride]; }
 };
 
-/// Tokens that are worked on at once.
+/// Tokens that are processed together.
 struct MlstmChunk {
   int64_t first = 0, count = 0;
-  bool fresh = false;  // the first token begins a document: there is no state before it
+  bool fresh = false;  // the first token begins a document: no state before it
 };
 
 struct MlstmHeadState {
@@ -62,7 +62,7 @@ struct MlstmBackward {
   MlstmHeadState d_end;  // C null: zero
   Rows dq, dk, dv;
   Series di, df;
-  MlstmHeadState d_start;    // C null: not wanted
+  MlstmHeadState d_start;    // C null: not written
   float* scratch = nullptr;  // mlstm_backward_scratch(in) numbers
 };
 

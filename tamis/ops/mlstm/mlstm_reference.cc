@@ -31,7 +31,7 @@ struct Inputs {
   }
 };
 
-/// max(|n . q|, exp(-m)) + 1e-6. The exponential stays below infinity in float32: h is 0 there in any case.
+/// max(|n . q|, exp(-m)) + 1e-6. The exponential is limited to a finite float32; h is 0 there in any case.
 Tensor denominator(const Tensor& n_dot_q, const Tensor& m) {
   return at::maximum(n_dot_q.abs(), m.neg().clamp_max(kLargestNegativeM).exp()) + kMlstmEpsilon;
 }
@@ -78,7 +78,7 @@ Result mlstm_parallel(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tensor& 
   const Inputs in(q_BTHK, k_BTHK, v_BTHV, i_BTH, f_BTH, options);
   const int64_t T = in.q.size(1);
   if (T == 0) return {at::empty_like(v_BTHV), in.start.C_BHKV, in.start.n_BHK, in.start.m_BH};
-  // Sums of many logarithms: in float64, or their differences would lose their digits.
+  // Sums of many logarithms, in float64 as their differences would cancel.
   const Tensor i = in.i.to(at::kDouble).transpose(1, 2);                 // [B, H, T]
   const Tensor F = in.log_f.to(at::kDouble).transpose(1, 2).cumsum(-1);  // (5)
   const Tensor m_0 = in.start.m_BH.to(at::kDouble).unsqueeze(-1);

@@ -90,7 +90,7 @@ TEST(ScreeningLayer, IsScreeningOfTheParts) {
 TEST(ScreeningLayer, IsScreeningOfThePartsInEveryShape) {
   expect_screening_of_the_parts({.B = 1, .T = 2500, .widest = 5});    // several chunks share keys
   expect_screening_of_the_parts({.B = 1, .T = 2500, .widest = 7.5});  // a window of 1,809 tokens
-  expect_screening_of_the_parts({.widest = 95});                      // endless
+  expect_screening_of_the_parts({.widest = 95});                      // infinite
   expect_screening_of_the_parts({.B = 0});
   expect_screening_of_the_parts({.T = 0});
   expect_screening_of_the_parts({.T = 1});
