@@ -5,6 +5,7 @@ pages go through man and mandoc; where one of these is not installed its test is
 """
 
 import fcntl
+import functools
 import os
 import pty
 import re
@@ -25,6 +26,7 @@ def terminal_settings_of_nobody(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 
+@functools.cache
 def help_of(tamis, path, columns=120):
     return tamis("help", *path, env=environment(COLUMNS=str(columns))).stdout
 
