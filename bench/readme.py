@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Puts the table of a file of results into the README: bench/readme.py bench/results/DATE-CPU.json.
+"""Writes the speed table of a result file into the README: bench/readme.py bench/results/DATE-CPU.json.
 
-The README says between two comments which file its table is of; bench/peers_test.py holds that it still is.
+A comment around the table names the file; tests/peers_test.py checks that the table is still that of the file.
 """
 
 import pathlib
@@ -14,7 +14,7 @@ from peers.table import figure, markdown, number, pairs, ratio
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 REGION = re.compile(r"<!-- speed: (\S+) -->\n.*?<!-- /speed -->\n", re.DOTALL)
-# Section, what, dtype, tokens: the rows that the README shows, where the file has them; the others stand in the file.
+# Section, what, dtype, tokens of the rows that the README shows, if the file has them.
 SHOWN = (
     ("train", "step, initial windows", "float32", 4096),
     ("train", "step, initial windows", "bfloat16", 4096),
@@ -28,7 +28,7 @@ SHOWN = (
 
 
 def table(rows: list[dict]) -> str:
-    """What Tamis did, the fastest peer that did the same, and how many times faster Tamis is."""
+    """Rows of Tamis with the fastest peer that does the same work, and their ratio."""
     lines = []
     for tamis, peers in pairs(rows):
         if not peers or tuple(tamis[key] for key in ("section", "what", "dtype", "tokens")) not in SHOWN:
