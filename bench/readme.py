@@ -33,7 +33,7 @@ def table(rows: list[dict]) -> str:
     for tamis, peers in pairs(rows):
         if not peers or tuple(tamis[key] for key in ("section", "what", "dtype", "tokens")) not in SHOWN:
             continue
-        what = f"{tamis['section']}: {tamis['what']}"
+        what = f"{tamis['section']}: {tamis['what'].replace('% survive', '% accepted')}"
         best = peers[0]
         faster = f"{number(ratio(tamis, best).value)}x"
         lines.append([what, tamis["dtype"], f"{tamis['tokens']:,}", figure(tamis), best["peer"], figure(best), faster])
