@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tamis/base/error.h"
+#include "tamis/models/model.h"
 #include "tamis/report/base64.h"
 #include "tamis/report/inspect.h"
 #include "tamis/report/map_picture.h"
