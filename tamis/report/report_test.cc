@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tamis/base/error.h"
+#include "tamis/models/model.h"
 #include "tamis/report/base64.h"
 #include "tamis/report/inspect.h"
 #include "tamis/report/map_picture.h"
@@ -117,13 +118,17 @@ TEST(EncodeMap, CountsTheEffectiveKeys) {
   EXPECT_NEAR(encode_map(map, 0, kSoftmax)["keys"].get<double>(), 4.5, 1e-6);  // 1 to 8 keys
 }
 
-TEST(Mechanism, FollowsThePatternOfAStackAndIsScreeningWithoutOne) {
-  const json stack = {{"model_type", "swax"}, {"pattern", "wm"}};
-  EXPECT_EQ(mechanism_of(stack, 0).name, "sliding-window attention");
-  EXPECT_EQ(mechanism_of(stack, 3).name, "mLSTM");
-  EXPECT_EQ(mechanism_of(stack, 3).support, models::Support::kWindow);
-  EXPECT_EQ(mechanism_of({{"pattern", "e"}}, 5).support, models::Support::kSelected);
-  EXPECT_EQ(mechanism_of({{"model_type", "multiscreen"}}, 1).name, "screening");
+TEST(Mechanism, IsTheMixerOfTheLayer) {
+  const auto of = [](json config, int64_t layer) {
+    config.update({{"vocab_size", 64}, {"hidden_size", 16}, {"num_hidden_layers", 6}, {"num_attention_heads", 2}});
+    return mechanism_of(models::complete_config(config), layer);
+  };
+  const json swax = {{"model_type", "swax"}, {"pattern", "wm"}};
+  EXPECT_EQ(of(swax, 0).name, "sliding-window attention");
+  EXPECT_EQ(of(swax, 3).name, "mLSTM");
+  EXPECT_EQ(of(swax, 3).support, models::Support::kWindow);
+  EXPECT_EQ(of({{"model_type", "transformer"}, {"pattern", "e"}}, 5).support, models::Support::kSelected);
+  EXPECT_EQ(of({{"model_type", "multiscreen"}}, 1).name, "screening");
 }
 
 TEST(MapPicture, ShadesGrowWithTheWeightOnEveryScale) {

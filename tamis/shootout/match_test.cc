@@ -31,8 +31,8 @@ int64_t size_of(const json& config) {
 }
 
 TEST(SizeDifference, IsRelativeToTheSmallerSize) {
-  EXPECT_DOUBLE_EQ(size_difference(100, 102), 0.02);
-  EXPECT_DOUBLE_EQ(size_difference(102, 100), 0.02);
+  EXPECT_DOUBLE_EQ(size_difference(100, 150), 0.5);
+  EXPECT_DOUBLE_EQ(size_difference(150, 100), 0.5);
   EXPECT_DOUBLE_EQ(size_difference(7, 7), 0);
 }
 

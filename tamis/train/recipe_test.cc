@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"[data.sources.b]\nkind = \"passkey\"\npairs = 3\n", "", "tiny.toml:20: unknown key"},
         BadRecipe{"[data.sources.b]\nkind = \"mqar\"\npairs = 0\n", "",
                   "tiny.toml:20: data.sources.b.pairs must be a whole number from 1 to 1048576, but is 0"},
-        BadRecipe{"[data.sources.b]\nkind = \"text\"\n", "", "data.sources.b: no text"},
+        BadRecipe{"[data.sources.b]\nkind = \"text\"\n", "", "data.sources.b: files is missing"},
         BadRecipe{"[data.sources.b]\nkind = \"text\"\nletters_min = 3\n", "", "tiny.toml:20: unknown key"},
         BadRecipe{"", "train.stesp=3", "--set train.stesp=3: unknown key of [train] \"stesp\""},
         BadRecipe{"", "train.lr=fast", "--set train.lr=fast: train.lr must be a number"},
