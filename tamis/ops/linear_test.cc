@@ -158,6 +158,7 @@ TEST(Linear, BothGradientsTogetherHaveTheBitsOfEach) {
 TEST(Linear, AsksOneDnnForFloat32Only) {
   if (matmul_backends(at::kFloat).back() != MatmulBackend::kOneDnn) GTEST_SKIP() << kNoOneDnn;
   const testing::Backend set(at::kFloat, MatmulBackend::kOneDnn);
+  const testing::Backend aten(at::kBFloat16, MatmulBackend::kAten);  // kWidened multiplies in float32
   const auto calls_of = [](at::ScalarType dtype) {
     const OneDnnCalls calls;
     testing::outputs_and_gradients(by_tamis, inputs_of(20, 12, 16, dtype));
