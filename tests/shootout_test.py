@@ -42,6 +42,7 @@ length = 32
 batch_tokens = 128
 warmup_steps = 2
 validate_tokens = 128
+precision = "float32"
 log_every = 1
 
 [[mixers]]
