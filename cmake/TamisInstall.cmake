@@ -15,7 +15,7 @@ install(TARGETS tamis_ops LIBRARY)
 # The public header of each operator, and the headers that these include.
 file(GLOB tamis_operator_folders LIST_DIRECTORIES true RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tamis/ops/*)
 set(tamis_headers tamis/ops/attention_token.h tamis/ops/linear.h tamis/ops/screening/screening_state.h
-    tamis/ops/screening/screening_tiles.h tamis/kernels/attention.h tamis/kernels/rows.h)
+    tamis/ops/screening/screening_layer.h tamis/kernels/attention.h tamis/kernels/rows.h)
 foreach(folder ${tamis_operator_folders})
   get_filename_component(name ${folder} NAME)
   if(EXISTS ${PROJECT_SOURCE_DIR}/${folder}/${name}.h)

@@ -1,4 +1,4 @@
-"""`tamis inspect`: counts, tables, maps in pages and in files, and the maps in reports of stacks."""
+"""`tamis inspect`: counts, tables, maps in pages and in files, and the maps in reports of mixtures."""
 
 import base64
 import json
@@ -103,7 +103,8 @@ def test_accepted_is_said_only_where_a_mechanism_accepts(letters, page):
         )
         text = page.js('document.querySelector(".detail").textContent + document.getElementById("map").ariaLabel')
         said.setdefault(tile["mechanism"], []).append("accept" in text or "reject" in text)
-    assert all(said.pop("entmax attention")), said
+    for selects in ("entmax attention", "screening"):
+        assert all(said.pop(selects)), said
     assert not any(word for words in said.values() for word in words), said
     assert set(said) == {"softmax attention", "sliding-window attention", "mLSTM"}, said
 
@@ -166,12 +167,12 @@ def test_static_maps_are_an_svg_too(tamis, letters, page):
     svg = tamis.directory / "maps.svg"
     tamis.out("inspect", letters, "--text", "-", "--map", svg, input="Dear <b>reader</b>\r\n")
     page.open_file(svg)
-    page.wait('document.querySelectorAll("svg image").length === 8')
+    page.wait('document.querySelectorAll("svg image").length === 10')
     text = page.js("document.documentElement.textContent")
-    for wanted in ("queries", "mLSTM", "logarithm", "3.1"):
+    for wanted in ("queries", "mLSTM", "screening", "logarithm", "4.1"):
         assert wanted in text, (wanted, text)
-    refused = tamis.out("inspect", letters, "--text", "-", "--map", svg, "--tile", "4.0", code=2, input="Dear")
-    assert "the last one is 3.1" in refused, refused
+    refused = tamis.out("inspect", letters, "--text", "-", "--map", svg, "--tile", "5.0", code=2, input="Dear")
+    assert "the last one is 4.1" in refused, refused
     tamis.out("inspect", letters, "--text", "-", "--map", svg, "--tile", "2.1", input="Dear <b>\r")
     page.open_file(svg)
     page.wait('document.querySelectorAll("svg image").length === 1')

@@ -67,7 +67,7 @@ def train_digits(tamis):
 
 
 def train_letters(tamis):
-    """A stack of four mechanisms on a letter."""
+    """A mixture of five mechanisms on a letter."""
     recipe, letter, run = (tamis.directory / name for name in ("stack.toml", "letter.txt", "stack"))
     letter.write_bytes(b"".join(b"Dear reader, line %d of this letter.\r\n" % i for i in range(400)))
     recipe.write_text(STACK.replace("letter.txt", str(letter)))
