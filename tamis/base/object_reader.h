@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tamis/base/error.h"
+
 namespace tamis {
 
 /// The values that a key accepts. Numbers, also those in lists, lie in [least, most], or in (least, most] if
@@ -64,6 +66,8 @@ class ObjectReader {
   void read(const std::string& key, const nlohmann::json& from, std::vector<std::string>& value,
             const Allowed& allowed) const;
 
+  /// Throws error_at(key, text).
+  [[noreturn]] void fail_at(const std::string& key, const std::string& text) const { throw error_at(key, text); }
   /// Throws `KEY must be EXPECTED, but is VALUE`.
   [[noreturn]] void refuse(const std::string& key, const std::string& expected, const nlohmann::json& value) const;
 
@@ -74,8 +78,8 @@ class ObjectReader {
   virtual std::string kind_of_choice(const std::string& key) const = 0;
   /// What keys are called in `unknown key of [train] "stesp"`.
   virtual std::string kind_of_key() const = 0;
-  /// Throws the error, with the position of the key in its file if that is known. `key` is empty for the whole object.
-  [[noreturn]] virtual void fail_at(const std::string& key, const std::string& text) const = 0;
+  /// The error, with the position of the key in its file if that is known. `key` is empty for the whole object.
+  virtual Error error_at(const std::string& key, const std::string& text) const = 0;
 
   template <typename T>
   void read_list(const std::string& key, const nlohmann::json& from, std::vector<T>& list,

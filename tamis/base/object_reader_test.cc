@@ -18,9 +18,7 @@ class TestReader : public ObjectReader {
   std::string name_of(const std::string& key) const override { return "table." + key; }
   std::string kind_of_choice(const std::string& key) const override { return key; }
   std::string kind_of_key() const override { return "key"; }
-  [[noreturn]] void fail_at(const std::string&, const std::string& text) const override {
-    throw Error(ExitCode::kUsage, text);
-  }
+  Error error_at(const std::string&, const std::string& text) const override { return Error(ExitCode::kUsage, text); }
 };
 
 template <typename T>

@@ -22,8 +22,8 @@ std::string ConfigReader::kind_of_key() const {
   return "model key";
 }
 
-void ConfigReader::fail_at(const std::string&, const std::string& text) const {
-  throw Error(ExitCode::kUsage, text);
+Error ConfigReader::error_at(const std::string&, const std::string& text) const {
+  return Error(ExitCode::kUsage, text);
 }
 
 bool ConfigReader::has(const std::string& key) const {

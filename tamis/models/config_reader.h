@@ -29,7 +29,7 @@ class ConfigReader : public ObjectReader {
   std::string name_of(const std::string& key) const override;
   std::string kind_of_choice(const std::string& key) const override;
   std::string kind_of_key() const override;
-  [[noreturn]] void fail_at(const std::string& key, const std::string& text) const override;
+  Error error_at(const std::string& key, const std::string& text) const override;
 
   template <typename T>
   T value(const std::string& key, const std::optional<T>& fallback, const Allowed& allowed) const;

@@ -23,8 +23,8 @@ std::string TableReader::kind_of_key() const {
   return "key of [" + path_ + "]";
 }
 
-void TableReader::fail_at(const std::string& key, const std::string& text) const {
-  throw Error(ExitCode::kUsage, document_.position(key.empty() ? path_ : name_of(key)) + ": " + text);
+Error TableReader::error_at(const std::string& key, const std::string& text) const {
+  return Error(ExitCode::kUsage, document_.position(key.empty() ? path_ : name_of(key)) + ": " + text);
 }
 
 }  // namespace tamis::train

@@ -19,7 +19,7 @@ class TableReader : public ObjectReader {
   std::string name_of(const std::string& key) const override;
   std::string kind_of_choice(const std::string& key) const override;
   std::string kind_of_key() const override;
-  [[noreturn]] void fail_at(const std::string& key, const std::string& text) const override;
+  Error error_at(const std::string& key, const std::string& text) const override;
 
   const TomlDocument& document_;
   const std::string path_;

@@ -107,8 +107,8 @@ class StateReader : public ObjectReader {
   std::string name_of(const std::string& key) const override { return fmt::format("{}: \"{}\"", file_, key); }
   std::string kind_of_choice(const std::string& key) const override { return key; }
   std::string kind_of_key() const override { return "key"; }
-  [[noreturn]] void fail_at(const std::string&, const std::string& text) const override {
-    fail(ExitCode::kInput, "{}; restore the file, or begin a new run with --fresh", text);
+  Error error_at(const std::string&, const std::string& text) const override {
+    return Error(ExitCode::kInput, text + "; restore the file, or begin a new run with --fresh");
   }
 
   const std::string file_;
