@@ -108,7 +108,7 @@ def test_a_trained_model_reads_a_text(tamis, tmp_path):
     refused(tamis, [*small, "--text", str(text)], "is empty; expected a text", code=3)
     refused(tamis, [*small, "--text", str(text) + "x"], "text.txtx", code=3)
     refused(tamis, ["forward", "--checkpoint", tmp_path], str(tmp_path), code=3)
-    refused(tamis, ["forward", "--text", "README.md"], "--text: wants a model that can read; give --checkpoint, too")
+    refused(tamis, ["forward", "--text", "README.md"], "--text: needs a trained model; give --checkpoint, too")
 
 
 def test_a_trained_transformer_is_refused(tamis, tmp_path):

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "tamis/base/error.h"
+#include "tamis/base/names.h"
 
 namespace tamis {
 namespace {
@@ -57,7 +58,7 @@ std::optional<InstructionSet> max_instruction_set() {
   for (const InstructionSet set : {InstructionSet::kAvx2, InstructionSet::kAvx512}) {
     if (name == to_string(set)) return set;
   }
-  fail(ExitCode::kUsage, "TAMIS_MAX_ISA must be avx2 or avx512, or unset, but is \"{}\"", name.substr(0, 40));
+  fail(ExitCode::kUsage, "TAMIS_MAX_ISA must be avx2 or avx512, or unset, but is {}", quoted_name(name));
 }
 
 InstructionSet instruction_set() {

@@ -36,7 +36,7 @@ void check_model(const ModelBench& bench) {
   static const std::array<std::string, 2> kTrained = {"trained", "expanded"};
   if (!bench.checkpoint.empty()) return check_names("window", bench.windows, kTrained);
   check_windows(bench.windows);
-  if (!bench.text.empty()) fail(ExitCode::kUsage, "--text: wants a model that can read; give --checkpoint, too");
+  if (!bench.text.empty()) fail(ExitCode::kUsage, "--text: needs a trained model; give --checkpoint, too");
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ void check_tensors(const fs::path& directory, const StoredTensors& file, const s
   for (const auto& [name, tensor] : expected) {
     if (!file.contains(name)) {
       if (!all) continue;
-      fail(ExitCode::kInput, "{}: {} has no tensor \"{}\", which config.json asks for", directory.string(), kTensors,
+      fail(ExitCode::kInput, "{}: {} has no tensor \"{}\", which config.json requires", directory.string(), kTensors,
            name);
     }
     if (!fits(file.shape(name), tensor.sizes())) {

@@ -30,7 +30,8 @@ class KeyValueCache {
   /// Makes room for the next tokens, with some to spare; append() does so too. Throws ExitCode::kRuntime when memory is
   /// short, and leaves the cache unchanged.
   void begin(int64_t tokens);
-  /// One token, head by head: after begin(1) every head writes its rows, then end_token() counts the token. CPU, float32.
+  /// One token, head by head: after begin(1) every head writes its rows, then end_token() counts the token. CPU,
+  /// float32.
   struct Head {
     float *k, *v;                // of the new token, to be written
     const float *keys, *values;  // all that it sees, oldest first, its own last

@@ -31,7 +31,7 @@ std::vector<SequenceState*> sequences_of(const Model& model, const Tensor& token
       fail(ExitCode::kRuntime, "decode: state {} belongs to another model than the one that decodes", sequences.size());
     }
     if (std::find(sequences.begin(), sequences.end(), own) != sequences.end()) {
-      fail(ExitCode::kRuntime, "decode: a state may stand only once in a call, but state {} came before",
+      fail(ExitCode::kRuntime, "decode: a state may occur only once in a call, but state {} came before",
            sequences.size());
     }
     sequences.push_back(own);

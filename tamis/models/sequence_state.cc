@@ -135,11 +135,16 @@ float* SequenceState::scratch(int64_t numbers) {
   return scratch_.data_ptr<float>();
 }
 
+SequenceState::SequenceState(const SequenceState& other)
+    : config_(other.config_),
+      expand_beyond_(other.expand_beyond_),
+      weights_(other.weights_),
+      position_(other.position_) {
+  for (const auto& layer : other.layers_) layers_.push_back(layer->fork());
+}
+
 std::unique_ptr<DecodingState> SequenceState::fork() const {
-  auto copy = std::make_unique<SequenceState>(config_, expand_beyond_, weights_);
-  for (size_t l = 0; l < layers_.size(); ++l) copy->layers_[l] = layers_[l]->fork();
-  copy->position_ = position_;
-  return copy;
+  return std::unique_ptr<DecodingState>(new SequenceState(*this));
 }
 
 std::string SequenceState::header() const {

@@ -73,6 +73,7 @@ class SequenceState final : public DecodingState {
   float* scratch(int64_t numbers);
 
  private:
+  SequenceState(const SequenceState& other);  // for fork()
   std::vector<std::unique_ptr<MixerState>> new_layers() const;
   std::string header() const;
 

@@ -9,6 +9,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/terminal.h"
 #include "tamis/models/model_config.h"
+#include "tamis/ops/window.h"
 #include "tamis/report/base64.h"
 #include "tamis/text/utf8.h"
 
@@ -87,7 +88,7 @@ std::string escaped(std::string_view bytes) {
 }  // namespace
 
 int64_t keys_in_window(int64_t query, double window) {
-  return window > static_cast<double>(query) ? query + 1 : static_cast<int64_t>(std::ceil(window));
+  return ops::visible_span(window, query + 1);
 }
 
 Mechanism mechanism_of(const nlohmann::json& config, int64_t layer) {

@@ -201,6 +201,13 @@ json to_json(const Recipe& recipe) {
   return values;
 }
 
+void keep_stored_defaults(Recipe& recipe, const json& stored) {
+  const char* const key = "output_scale";  // the only such key; see models::complete_stored_config
+  if (stored.contains(key) || !recipe.model.contains(key)) return;
+  const json before = models::complete_stored_config(stored);
+  if (before.contains(key)) recipe.model[key] = before[key];
+}
+
 std::string first_difference(const json& before, const json& now) {
   static const std::vector<std::string> kIgnored = {"/run/dir",
                                                     "/train/threads",

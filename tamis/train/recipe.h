@@ -92,6 +92,10 @@ Recipe read_recipe(const TomlDocument& document);
 /// All keys and values in the structure of the TOML file; reading them back gives the same recipe.
 nlohmann::json to_json(const Recipe& recipe);
 
+/// Gives the recipe of a run that an earlier version started that version's defaults where this version has others.
+/// `stored` is the complete [model] table that the run saved.
+void keep_stored_defaults(Recipe& recipe, const nlohmann::json& stored);
+
 /// The first key that would change the results of a run that was started with `before` (both from to_json), such as
 /// `train.lr was 0.03, is 0.05`; empty when the run can be resumed. Keys without influence on results may change
 /// (saving, logging, threads), and train.steps may while the schedule does not depend on it.

@@ -162,6 +162,11 @@ TEST(RunDirectory, ATrainingCheckpointOfAnEarlierVersionIsRestored) {
   const auto model = models::load_model(checkpoint);
   EXPECT_EQ(model->config()["output_scale"], false);
   EXPECT_EQ(first_difference(state.recipe, {{"model", model->config()}}).find("model."), std::string::npos);
+  Recipe recipe = read_recipe({.name = "stored", .values = state.recipe, .positions = {}});
+  EXPECT_EQ(recipe.model["output_scale"], true) << "a new recipe has the scale";
+  keep_stored_defaults(recipe, state.recipe["model"]);
+  EXPECT_EQ(recipe.model, model->config());
+  EXPECT_EQ(first_difference(state.recipe, to_json(recipe)), "") << "the run can be resumed";
   AdamW optimizer(model->parameters(), TrainRecipe{});
   restore_optimizer(checkpoint, *model, optimizer);
   const nn::SafetensorsFile stored(checkpoint / "optimizer.safetensors");

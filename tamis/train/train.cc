@@ -133,6 +133,7 @@ class Run {
     if (recipe_.train.precision == "auto") {
       recipe_.train.precision = state_.recipe.value(json::json_pointer("/train/precision"), std::string("float32"));
     }
+    keep_stored_defaults(recipe_, state_.recipe.at("model"));
     const std::string difference = first_difference(state_.recipe, to_json(recipe_));
     if (!difference.empty()) {
       fail(ExitCode::kUsage,

@@ -154,12 +154,18 @@ TrainingState read_training_state(const fs::path& directory) {
 
 Recipe load_run_recipe(const fs::path& run) {
   const fs::path config = run / "config.toml";
-  if (fs::exists(config)) return load_recipe(config);
+  if (fs::exists(config)) {
+    Recipe recipe = load_recipe(config);
+    keep_stored_defaults(recipe, read_toml(config).values.at("model"));
+    return recipe;
+  }
   const fs::path checkpoint = models::resolve_checkpoint(run);
   const TomlDocument document{.name = (checkpoint / models::kManifestFile).string(),
                               .values = read_training_state(checkpoint).recipe};
   try {
-    return read_recipe(document);
+    Recipe recipe = read_recipe(document);
+    keep_stored_defaults(recipe, document.values.at("model"));
+    return recipe;
   } catch (const Error& error) {  // a usage error in a recipe, but a damaged file here
     throw Error(ExitCode::kInput, error.what());
   }

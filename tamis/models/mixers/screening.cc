@@ -101,7 +101,7 @@ class ScreeningMixer final : public Mixer {
     }
     // Captures by value: recomputation runs after this function has returned.
     const auto in_parts = [*this, options, observe = call.observe](const std::vector<Tensor>& in) {
-      const ops::ScreeningWeights own = named({in[1], in[2], in[3], in[4]});
+      const ops::ScreeningWeights own = named({in.begin() + 1, in.end()});
       const ops::ScreeningProjections p = project(in[0], own);
       const Tensor u_BTHV = ops::screening(p, own.s_w, own.s_r, options);
       if (observe) show(observe, p, u_BTHV);
