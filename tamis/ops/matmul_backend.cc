@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -21,18 +22,25 @@ constexpr std::array<std::pair<MatmulBackend, std::string_view>, 3> kNames = {{
     {MatmulBackend::kWidened, "widened"},
 }};
 
-/// Seconds of a product, the least of several calls.
-template <typename Product>
-double seconds_of(const Product& product) {
+double seconds_of(const std::function<void()>& product) {
   using Clock = std::chrono::steady_clock;
-  product();  // oneDNN compiles a kernel at its first call
-  double least = 1e30;
-  for (int call = 0; call < 5; ++call) {
-    const auto start = Clock::now();
-    product();
-    least = std::min(least, std::chrono::duration<double>(Clock::now() - start).count());
+  const auto start = Clock::now();
+  product();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// How many times faster `b` is than `a`: the median of interleaved pairs, which other work on the cores slows alike.
+double speedup(const std::function<void()>& a, const std::function<void()>& b) {
+  a();
+  b();  // oneDNN compiles a kernel at its first call
+  std::array<double, 15> ratios{};
+  for (double& ratio : ratios) {
+    const double seconds = seconds_of(a);
+    ratio = seconds / seconds_of(b);
   }
-  return least;
+  const auto median = ratios.begin() + ratios.size() / 2;
+  std::nth_element(ratios.begin(), median, ratios.end());
+  return *median;
 }
 
 constexpr double kClearly = 1.5;  // a difference that is not noise
@@ -40,18 +48,16 @@ constexpr double kClearly = 1.5;  // a difference that is not noise
 MatmulBackend measured_float32() {
   const at::NoGradGuard no_grad;
   const at::Tensor x = at::ones({512, 256}), weight = at::ones({1024, 256});
-  const double aten = seconds_of([&] { at::linear(x, weight); });
-  const double onednn = seconds_of([&] { onednn_linear(x, weight); });
-  return aten > kClearly * onednn ? MatmulBackend::kOneDnn : MatmulBackend::kAten;
+  const double onednn = speedup([&] { at::linear(x, weight); }, [&] { onednn_linear(x, weight); });
+  return onednn > kClearly ? MatmulBackend::kOneDnn : MatmulBackend::kAten;
 }
 
 MatmulBackend measured_bfloat16() {
   const at::NoGradGuard no_grad;
   const at::Tensor x = at::ones({512, 256}), weight = at::ones({1024, 256});
   const at::Tensor x_bfloat16 = x.to(at::kBFloat16), weight_bfloat16 = weight.to(at::kBFloat16);
-  const double aten = seconds_of([&] { at::linear(x_bfloat16, weight_bfloat16); });
-  const double widened = seconds_of([&] { at::linear(x, weight); });
-  return widened > kClearly * aten ? MatmulBackend::kAten : MatmulBackend::kWidened;
+  const double aten = speedup([&] { at::linear(x, weight); }, [&] { at::linear(x_bfloat16, weight_bfloat16); });
+  return aten > kClearly ? MatmulBackend::kAten : MatmulBackend::kWidened;
 }
 
 bool is_x86() {
