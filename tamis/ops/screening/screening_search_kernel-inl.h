@@ -109,7 +109,8 @@ HWY_INLINE void SearchSegment(const ScreeningPass<Real>& pass, const Real* HWY_R
     accepted += ScreenIndexTile<kKeepShortfall>(pass, query, tile, s);
   });
   constexpr double kVisitCost = 1.3, kAcceptedCost = 0.7;  // in tiles of a pass without the index, as measured
-  index.replaced += static_cast<double>((end - segment) / kTileKeys);
+  const int64_t whole_tiles = (end - segment) / kTileKeys;
+  index.replaced += static_cast<double>(whole_tiles);
   index.cost += kVisitCost * static_cast<double>(bounds + count) + kAcceptedCost * static_cast<double>(accepted);
   if (pass.counts != nullptr) {
     pass.counts->bounds += static_cast<double>(bounds * kIndexFan);
