@@ -114,6 +114,13 @@ class StateReader : public ObjectReader {
   const std::string file_;
 };
 
+/// A recipe that a run saved, perhaps by an earlier version.
+Recipe read_stored_recipe(const TomlDocument& document) {
+  Recipe recipe = read_recipe(document);
+  keep_stored_defaults(recipe, document.values.value("model", json::object()));
+  return recipe;
+}
+
 }  // namespace
 
 void save_training_checkpoint(const fs::path& directory, const models::Model& model, const AdamW& optimizer,
@@ -154,18 +161,12 @@ TrainingState read_training_state(const fs::path& directory) {
 
 Recipe load_run_recipe(const fs::path& run) {
   const fs::path config = run / "config.toml";
-  if (fs::exists(config)) {
-    Recipe recipe = load_recipe(config);
-    keep_stored_defaults(recipe, read_toml(config).values.at("model"));
-    return recipe;
-  }
+  if (fs::exists(config)) return read_stored_recipe(read_toml(config));
   const fs::path checkpoint = models::resolve_checkpoint(run);
   const TomlDocument document{.name = (checkpoint / models::kManifestFile).string(),
                               .values = read_training_state(checkpoint).recipe};
   try {
-    Recipe recipe = read_recipe(document);
-    keep_stored_defaults(recipe, document.values.at("model"));
-    return recipe;
+    return read_stored_recipe(document);
   } catch (const Error& error) {  // a usage error in a recipe, but a damaged file here
     throw Error(ExitCode::kInput, error.what());
   }
