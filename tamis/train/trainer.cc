@@ -55,11 +55,13 @@ std::optional<int64_t> stochastic_window(const TrainRecipe& recipe, int64_t step
 }
 
 at::Tensor Trainer::loss_sum(const Batch& batch, std::optional<int64_t> window, const models::Observer& observe) const {
-  const models::ForwardOptions options{.compute_dtype = recipe_.precision == "bfloat16" ? at::kBFloat16 : at::kFloat,
-                                       .recompute = recipe_.recompute,
-                                       .window = window,
-                                       .observe = observe};
   const at::Device device = optimizer_.parameters().front().tensor.device();
+  const models::ForwardOptions options{
+      .compute_dtype = recipe_.precision == "bfloat16" ? at::kBFloat16 : at::kFloat,
+      .recompute = recipe_.recompute,
+      .window = window,
+      .document_BT = batch.document_BT.defined() ? batch.document_BT.to(device) : batch.document_BT,
+      .observe = observe};
   const at::Tensor x_BTD = model_.hidden(batch.tokens_BT.to(device), options).to(options.compute_dtype);
   const at::Tensor head_ND = model_.head_weight().to(options.compute_dtype);
   return ops::linear_cross_entropy(x_BTD, head_ND, batch.targets_BT.to(device),
