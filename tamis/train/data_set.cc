@@ -142,18 +142,30 @@ std::unique_ptr<text::Tokenizer> open_tokenizer(const std::string& name) {
   return name == "byte" ? text::make_byte_tokenizer() : text::load_tokenizer(name);
 }
 
+void check_vocab_size(const Recipe& recipe, const text::Tokenizer& tokenizer) {
+  const int64_t most = recipe.model.value("vocab_size", tokenizer.vocab_size());
+  if (most >= tokenizer.vocab_size()) return;
+  fail(ExitCode::kUsage, "model.vocab_size is {}, but the {} tokenizer has {} tokens; give at least as many", most,
+       tokenizer.name(), tokenizer.vocab_size());
+}
+
 Batch make_batch(const std::vector<data::Example>& examples) {
   const auto rows = static_cast<int64_t>(examples.size());
   const auto length = static_cast<int64_t>(examples.front().tokens.size());
-  Batch batch{at::empty({rows, length}, at::kLong), at::empty({rows, length}, at::kLong)};
+  Batch batch{at::empty({rows, length}, at::kLong), at::empty({rows, length}, at::kLong), {}};
+  const auto has_documents = [](const data::Example& example) { return !example.document.empty(); };
+  if (std::ranges::any_of(examples, has_documents)) batch.document_BT = at::zeros({rows, length}, at::kInt);
   for (int64_t row = 0; row < rows; ++row) {
     std::copy_n(examples[row].tokens.data(), length, batch.tokens_BT.mutable_data_ptr<int64_t>() + row * length);
     std::copy_n(examples[row].targets.data(), length, batch.targets_BT.mutable_data_ptr<int64_t>() + row * length);
+    if (!has_documents(examples[row])) continue;
+    std::copy_n(examples[row].document.data(), length, batch.document_BT.mutable_data_ptr<int32_t>() + row * length);
   }
   return batch;
 }
 
 DataSet open_data(const Recipe& recipe, const text::Tokenizer& tokenizer) {
+  check_vocab_size(recipe, tokenizer);
   return Opener(recipe, tokenizer).open();
 }
 

@@ -17,10 +17,14 @@ namespace tamis::train {
 /// Opens the tokenizer `name`: "byte", or the path of a tokenizer.json.
 std::unique_ptr<text::Tokenizer> open_tokenizer(const std::string& name);
 
+/// Throws ExitCode::kUsage when the tokenizer has more tokens than the model's vocabulary.
+void check_vocab_size(const Recipe& recipe, const text::Tokenizer& tokenizer);
+
 /// A batch of training sequences.
 struct Batch {
-  at::Tensor tokens_BT;   // int64
-  at::Tensor targets_BT;  // int64, data::kIgnore where there is no target
+  at::Tensor tokens_BT;    // int64
+  at::Tensor targets_BT;   // int64, data::kIgnore where there is no target
+  at::Tensor document_BT;  // int32: tokens see only their own document; undefined when every sequence is one document
 };
 
 Batch make_batch(const std::vector<data::Example>& examples);

@@ -9,6 +9,8 @@
 #include "tamis/base/json.h"
 #include "tamis/base/names.h"
 #include "tamis/base/utf8.h"
+#include "tamis/data/registry.h"
+#include "tamis/data/task.h"
 #include "tamis/models/mixer.h"
 #include "tamis/models/model.h"
 #include "tamis/models/model_config.h"
@@ -124,8 +126,7 @@ class RecipeReader {
 
   void resolve_model() {
     json model = table("model");
-    const int64_t vocab_size = open_tokenizer(recipe_.data.tokenizer)->vocab_size();
-    if (!model.contains("vocab_size")) model["vocab_size"] = vocab_size;
+    if (!model.contains("vocab_size")) model["vocab_size"] = default_vocab_size();
     if (!model.contains("max_position_embeddings")) model["max_position_embeddings"] = recipe_.train.length;
     if (model["max_position_embeddings"] != recipe_.train.length) {
       refuse(
@@ -139,6 +140,13 @@ class RecipeReader {
     } catch (const Error& error) {
       refuse(model_key(model, error.what()), error.what());
     }
+    if (recipe_.data.tokenizer == "byte") {  // a file is not opened before the run needs it
+      try {
+        check_vocab_size(recipe_, *open_tokenizer("byte"));
+      } catch (const Error& error) {
+        refuse("model.vocab_size", error.what());
+      }
+    }
     const TrainRecipe& train = recipe_.train;
     if (train.window_short > 0 && !(train.window_short < recipe_.model.value("window", int64_t{0}))) {
       refuse("train.window_short",
@@ -146,10 +154,16 @@ class RecipeReader {
                          "model.window; choose 0 for none",
                          train.window_short));
     }
-    if (recipe_.model["vocab_size"] != vocab_size) {
-      refuse("model.vocab_size", fmt::format("model.vocab_size is {}, but the tokenizer has {} tokens",
-                                             shown(recipe_.model["vocab_size"]), vocab_size));
+  }
+
+  /// As many as the ids of the tokenizer and of every generated task.
+  int64_t default_vocab_size() const {
+    int64_t most = open_tokenizer(recipe_.data.tokenizer)->vocab_size();
+    for (const SourceRecipe& source : recipe_.data.sources) {
+      if (source.kind == "text") continue;
+      most = std::max(most, data::vocab_size(data::find_task(source.kind), source.task.settings));
     }
+    return most;
   }
 
   /// The path of the [model] key that an error text mentions first, either in quotes or after "unknown".
