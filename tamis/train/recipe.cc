@@ -227,6 +227,7 @@ std::string first_difference(const json& before, const json& now) {
                                                     "/train/threads",
                                                     "/train/save_every",
                                                     "/train/keep",
+                                                    "/train/keep_every",
                                                     "/train/log_every",
                                                     "/train/validate_every",
                                                     "/train/validate_tokens",

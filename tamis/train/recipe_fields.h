@@ -87,10 +87,13 @@ void visit_fields(TrainRecipe& train, Visitor&& visit) {
   visit("window_short_share", train.window_short_share, Allowed{.least = 0.0, .most = 1.0});
   visit("window_long_last", train.window_long_last, Allowed{.least = 0.0, .most = 1.0});
   visit("start_from", train.start_from, Allowed{});
+  visit("start_state", train.start_state, Allowed{.choices = {"weights", "all"}});
+  visit("non_finite", train.non_finite, Allowed{.choices = {"recover", "stop"}});
   visit("seed", train.seed, Allowed{.least = 0});
   visit("threads", train.threads, Allowed{.least = 0, .most = 4096});
   visit("save_every", train.save_every, Allowed{.least = 1, .most = kMostSteps});
   visit("keep", train.keep, Allowed{.least = 0, .most = kMostSteps});
+  visit("keep_every", train.keep_every, Allowed{.least = 0, .most = kMostSteps});
   visit("log_every", train.log_every, Allowed{.least = 1, .most = kMostSteps});
   visit("validate_every", train.validate_every, Allowed{.least = 0, .most = kMostSteps});
   visit("validate_tokens", train.validate_tokens, Allowed{.least = 0, .most = kMostTokens});
