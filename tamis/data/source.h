@@ -15,6 +15,9 @@ inline constexpr int64_t kIgnore = -100;
 struct Example {
   std::vector<int64_t> tokens;
   std::vector<int64_t> targets;
+  /// Of each token, the number of its document in this sequence, counted from 0 and never falling: a model must not let
+  /// a token see those of another document. Empty: all tokens belong together.
+  std::vector<int32_t> document = {};
 };
 
 /// A stream of training sequences with random access: example `index` depends only on the source and the index, so a
