@@ -16,13 +16,22 @@ namespace tamis::train {
 
 /// [data.sources.NAME]: where training sequences come from.
 struct SourceRecipe {
-  std::string name;                        // NAME
-  std::string kind;                        // "text", or a task of tamis/data/registry.h; required
-  double weight = 1.0;                     // sampling weight relative to the other sources
-  std::vector<std::string> files = {};     // text: plain text files, concatenated
-  double validation_fraction = 0.1;        // text: fraction at the end that is held out for validation
+  std::string name;                     // NAME
+  std::string kind;                     // "text", "corpus", or a task of tamis/data/registry.h; required
+  double weight = 1.0;                  // sampling weight relative to the other sources
+  std::vector<std::string> files = {};  // text: plain text files, concatenated
+  std::vector<std::string> path = {};   // corpus: prepared corpora, or token files (.bin of llm.c, .npy)
+  std::string sampling = "";            // text, corpus: "random" (the default for text), "sequential" (for corpus)
+  bool documents = false;               // text, corpus: documents of a sequence do not see each other
+  double validation_fraction = 0.1;     // text, corpus: fraction at the end that is held out for validation; a corpus
+                                        // with held-out documents uses these instead
+  std::vector<std::string> validation_files = {};  // text: files to validate with instead of a fraction
+  std::vector<std::string> validation_path = {};   // corpus: data to validate with instead, like `path`
   data::AbcDigitsOptions abc_digits = {};  // abc_digits: keys have the names of the fields; the seed is train.seed
   data::TaskSourceOptions task = {};       // other tasks: the same, plus a key for each of the task's settings
+
+  /// False for texts and corpora, which are read from files.
+  bool is_task() const { return kind != "text" && kind != "corpus"; }
 };
 
 /// [data]
