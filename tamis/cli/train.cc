@@ -8,6 +8,7 @@
 #include "tamis/base/message.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
+#include "tamis/cli/values.h"
 
 namespace tamis::cli {
 namespace {
@@ -42,9 +43,15 @@ void add_train(CLI::App& app) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   sub->add_flag("--fresh", options.fresh, "Begin anew; an existing run is kept under another name");
+  sub->add_option("--trace", options.trace,
+                  "Write a trace of some steps here, for chrome://tracing and ui.perfetto.dev")
+      ->type_name("FILE");
+  add_number(*sub, "--trace-steps", options.trace_steps, "Steps of --trace, after the first three", whole(1));
   add_json_option(*sub, command->json);
   add_run_options(*sub, command->run);
-  sub->footer("tamis train recipes/demo.toml --set train.steps=500 --set run.dir=runs/short");
+  sub->footer(
+      "tamis train recipes/demo.toml --set train.steps=500 --set run.dir=runs/short\n"
+      "tamis train recipes/demo.toml --trace trace.json");
   sub->callback([command] { run(*command); });
 }
 

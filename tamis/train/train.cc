@@ -22,6 +22,7 @@
 #include "tamis/train/run_directory.h"
 #include "tamis/train/step_statistics.h"
 #include "tamis/train/stop_signals.h"
+#include "tamis/train/trace.h"
 #include "tamis/train/trainer.h"
 #include "tamis/train/training_checkpoint.h"
 
@@ -48,6 +49,9 @@ class Run {
     }
     directory_.emplace(recipe_.run.dir);
   }
+
+  /// Traces some steps (trace.h).
+  void trace(const std::filesystem::path& file, int64_t steps) { trace_.emplace(file, steps); }
 
   json go() {
     open();
@@ -86,6 +90,7 @@ class Run {
       if (save_now) save();
       if (stopping && !last) stop(signals.received());
     }
+    if (trace_ && trace_->finish()) say_traced();
   }
 
   template <typename... Args>
@@ -183,14 +188,21 @@ class Run {
   }
 
   void one_step() {
+    if (trace_) trace_->begin_step();
     const double before = now_seconds();
     const StepResult result = trainer_->step(state_.step);
     const double seconds = now_seconds() - before;
+    if (trace_ && trace_->end_step()) say_traced();
     state_.step += 1;
     state_.tokens += result.tokens;
     state_.seconds += seconds;
     statistics_->add(result, seconds);
     progress_.update(statistics_->progress(state_));
+  }
+
+  void say_traced() {
+    say("{}: {} traced steps; open it in chrome://tracing or https://ui.perfetto.dev", trace_->file().string(),
+        trace_->traced());
   }
 
   /// Calls `work`; if it throws, adds the last good checkpoint to the error text.
@@ -263,6 +275,7 @@ class Run {
   DataSet data_;
   std::optional<RunDirectory> directory_;
   std::optional<Trainer> trainer_;
+  std::optional<StepTrace> trace_;
   std::optional<Log> log_;
   TrainingState state_;
   std::optional<StepStatistics> statistics_;
@@ -272,7 +285,9 @@ class Run {
 }  // namespace
 
 json train(const TrainOptions& options, at::Device device, std::FILE* messages) {
-  return Run(load_recipe(options.recipe, options.overrides), options.fresh, device, messages).go();
+  Run run(load_recipe(options.recipe, options.overrides), options.fresh, device, messages);
+  if (!options.trace.empty()) run.trace(options.trace, options.trace_steps);
+  return run.go();
 }
 
 json train(const Recipe& recipe, at::Device device, std::FILE* messages) {

@@ -8,6 +8,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/random.h"
+#include "tamis/nn/trace_scope.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
 
 namespace tamis::train {
@@ -69,6 +70,7 @@ at::Tensor Trainer::loss_sum(const Batch& batch, std::optional<int64_t> window, 
 }
 
 StepResult Trainer::step(int64_t step) {
+  const nn::TraceScope traced(fmt::format("step {}", step + 1));
   std::vector<data::Example> examples;
   for (int64_t row = 0; row < recipe_.batch_size; ++row) {
     examples.push_back(source_.example(step * recipe_.batch_size + row, recipe_.length));
@@ -82,7 +84,10 @@ StepResult Trainer::step(int64_t step) {
   for (auto first = examples.begin(); first != examples.end(); first += rows) {
     const Batch batch = make_batch({first, first + rows});
     const at::Tensor loss = loss_sum(batch, result.window) / counted;
-    loss.backward();
+    {
+      const nn::TraceScope backward("backward");
+      loss.backward();
+    }
     result.loss += loss.item<double>();
     if (!std::isfinite(result.loss)) fail_diverged(step + 1, result.loss, first_non_finite_of(batch, result.window));
   }
@@ -95,6 +100,7 @@ StepResult Trainer::step(int64_t step) {
     fail_diverged(step + 1, result.loss,
                   parameter.empty() ? first_non_finite_gradient(optimizer_.parameters()) : parameter);
   }
+  const nn::TraceScope update("optimizer");
   optimizer_.step(step, result.lr, clip_scale(step + 1, result.gradient_norm, recipe_.clip));
   return result;
 }
