@@ -229,6 +229,7 @@ std::string first_difference(const json& before, const json& now) {
                                                     "/train/save_every",
                                                     "/train/keep",
                                                     "/train/log_every",
+                                                    "/train/tensorboard",
                                                     "/train/validate_every",
                                                     "/train/validate_tokens",
                                                     "/train/sample_every",

@@ -60,6 +60,7 @@ struct TrainRecipe {
   int64_t save_every = 500;         // steps between checkpoints
   int64_t keep = 3;                 // number of newest checkpoints to keep; 0: all
   int64_t log_every = 10;           // steps between records of log.jsonl
+  bool tensorboard = true;          // also write TensorBoard's event files, to run.dir/tensorboard
   int64_t validate_every = 500;     // steps between validations; 0: only at the end
   int64_t validate_tokens = 65536;  // maximum number of tokens per source and validation; 0: no validation
   int64_t sample_every = 500;       // steps between samples; 0: only at the end

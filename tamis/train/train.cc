@@ -184,6 +184,7 @@ class Run {
     }
     const double matmul_flops = directory_->describe(recipe_, device_, state_.step, parameters);
     log_.emplace(directory_->log(), state_.step);
+    if (train.tensorboard) log_->add_events(directory_->path() / "tensorboard", state_.step);
     statistics_.emplace(recipe_.train, *loaded_.model, state_, matmul_flops);
   }
 
