@@ -75,7 +75,7 @@ def test_a_plan_is_what_the_run_takes(tamis, run, model, tokens, accumulation):
 def test_models_too_large_for_the_machine_are_estimated_from_sizes(tamis):
     """Two thousand layers: nothing of this size is allocated."""
     (tamis.directory / "recipe.toml").write_text(RECIPE.format(model="transformer", tokens=256, accumulation=1))
-    wide = ("--set", "model.hidden_size=4096", "--set", "model.num_hidden_layers=2000")
+    wide = ("--set", "model.hidden_size=1024", "--set", "model.num_hidden_layers=2000")
     planned = plan(tamis, "recipe.toml", *wide)
     assert planned["measured"] is False and planned["memory_bytes"] > planned["available_memory_bytes"], planned
     assert planned["memory_bytes"] > 16 * planned["parameters"] and planned["seconds"] > 1, planned

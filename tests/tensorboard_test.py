@@ -58,6 +58,10 @@ def log(run, kind):
     return [record for record in records if record["type"] == kind]
 
 
+def saved(run):
+    return sorted((run / "checkpoints").glob("step-*"))
+
+
 def event_files(run):
     return sorted((run / "tensorboard").iterdir())
 
@@ -85,7 +89,8 @@ def expect_equal_to_the_log(run):
         assert [(event.step, event.value) for event in found] == expected, key
     for source in ("digits", "copies"):
         found = events.Scalars(f"validation/{source}")
-        expected = [(r["step"], pytest.approx(r["loss"], rel=1e-6)) for r in log(run, "validation") if r["source"] == source]
+        records = [record for record in log(run, "validation") if record["source"] == source]
+        expected = [(record["step"], pytest.approx(record["loss"], rel=1e-6)) for record in records]
         assert expected and [(event.step, event.value) for event in found] == expected, source
     assert samples_of(run) == [(record["step"], record["prompt"] + record["text"]) for record in log(run, "sample")]
 
@@ -105,9 +110,9 @@ def test_a_resumed_run_continues_its_curves(tamis, recipe, run):
 
 def test_a_killed_run_leaves_readable_files_and_resumes_to_the_same_curves(tamis, recipe, run):
     for _ in range(3):
-        before = sorted((run / "checkpoints").glob("step-*"))
+        before = saved(run)
         process = tamis.start("train", recipe, "--set", f"run.dir={run}", "--set", "train.steps=4000")
-        wait_until(lambda: sorted((run / "checkpoints").glob("step-*")) != before and log(run, "train"), process, "save")
+        wait_until(lambda: saved(run) != before and log(run, "train"), process, "save")
         process.kill()
         process.communicate()
         if event_files(run):

@@ -61,10 +61,12 @@ def test_a_trace_has_the_steps_the_layers_and_the_operators(tamis, recipe, run):
     trace = json.loads(trace_file.read_text())
     steps = [name for name, _, _ in spans(trace) if re.fullmatch(r"step \d+", name)]
     assert steps == ["step 4", "step 5"], "two steps after the first three"
-    for name, times in (("layers.0", 4), ("layers.1", 4), ("screening", 4), ("MLP", 4), ("backward", 4), ("optimizer", 2)):
+    wanted = {"layers.0": 4, "layers.1": 4, "screening": 4, "MLP": 4, "backward": 4, "optimizer": 2}
+    traced = [span for step in steps for span in named(trace, step)]
+    for name, times in wanted.items():
         found = named(trace, name)
         assert len(found) >= times, f"{name} occurs {len(found)} times, expected {times}"
-        assert all(any(is_within(span, step) for s in ("step 4", "step 5") for step in named(trace, s)) for span in found)
+        assert all(any(is_within(span, step) for step in traced) for span in found), name
     names = {name for name, _, _ in spans(trace)}
     operators = {name for name in names if name.startswith(("tamis::", "aten::"))}
     assert {"tamis::softmax_attention", "tamis::linear_cross_entropy"} <= operators, sorted(operators)
@@ -90,5 +92,7 @@ def test_a_run_with_fewer_steps_writes_what_there_is(tamis, recipe, run, tmp_pat
 
 
 def test_a_trace_that_cannot_be_written_is_one_line(tamis, recipe, run, tmp_path):
-    expect_refused(tamis("train", recipe, "--set", f"run.dir={run}", "--trace", tmp_path / "none/trace.json"), 30, "none")
+    nowhere = tmp_path / "none/trace.json"
+    expect_refused(tamis("train", recipe, "--set", f"run.dir={run}", "--trace", nowhere), 30, "none")
+    assert not run.exists(), "nothing is trained before the refusal"
     expect_refused(tamis("train", recipe, "--trace", tmp_path / "t.json", "--trace-steps", 0), 2, "--trace-steps")

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "tamis/base/message.h"
+#include "tamis/base/output_file.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
 #include "tamis/cli/values.h"
@@ -23,6 +24,7 @@ void run(const TrainCommand& command) {
   check_options(command.run);
   train::check_options(command.options);
   train::TrainOptions options = command.options;
+  if (!options.trace.empty()) check_output_file(options.trace);
   if (command.run.threads > 0) options.overrides.push_back(fmt::format("train.threads={}", command.run.threads));
   const nlohmann::json summary = train::train(options, start(command.run), stderr);
   print_message(stderr, fmt::format("checkpoint: {}\nnext:\n", summary["checkpoint"].get<std::string>()));

@@ -1,6 +1,7 @@
 #include "tamis/train/step_measurement.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>

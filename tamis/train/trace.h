@@ -18,7 +18,6 @@ class StepTrace {
  public:
   static constexpr int64_t kWarmSteps = 3;
 
-  /// Throws ExitCode::kStorage when `file` cannot be written.
   StepTrace(std::filesystem::path file, int64_t steps);
   ~StepTrace();  // stops the profiler; writes nothing
   StepTrace(const StepTrace&) = delete;

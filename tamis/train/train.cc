@@ -255,6 +255,7 @@ class Run {
   }
 
   [[noreturn]] void stop(int signal) {
+    if (trace_ && trace_->finish()) say_traced();
     progress_.clear();
     fail(exit_code_of(signal), "{}: stopped by {} and saved after step {} of {}; run the same command to resume",
          recipe_.run.dir, name_of_signal(signal), state_.step, recipe_.train.steps);
