@@ -10,6 +10,7 @@ void add_generate(CLI::App& app);
 void add_help(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_man(CLI::App& app);
+void add_plan(CLI::App& app);
 void add_report(CLI::App& app);
 void add_score(CLI::App& app);
 void add_shootout(CLI::App& app);
@@ -24,6 +25,7 @@ void add_commands(CLI::App& app) {
   add_help(app);
   add_inspect(app);
   add_man(app);
+  add_plan(app);
   add_report(app);
   add_score(app);
   add_shootout(app);

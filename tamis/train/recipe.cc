@@ -27,7 +27,7 @@ using nlohmann::json;
 /// Reads a recipe from a document and checks it; errors give the position in the document.
 class RecipeReader {
  public:
-  explicit RecipeReader(const TomlDocument& document) : document_(document) {}
+  RecipeReader(const TomlDocument& document, RecipeUse use) : document_(document), use_(use) {}
 
   Recipe read() {
     const std::vector<std::string> tables = {"model", "data", "train", "run"};
@@ -90,10 +90,10 @@ class RecipeReader {
     source.name = name;
     visit_fields(source, reader);
     reader.refuse_other_keys();
-    if ((source.kind == "text" || source.kind == "prompts") && source.files.empty()) {
+    if ((source.kind == "text" || source.kind == "prompts") && source.files.empty() && use_ == RecipeUse::kRun) {
       refuse(path + ".files", fmt::format("{0}: files is missing; give it here, or with --set {0}.files=FILE", path));
     }
-    if (source.kind == "corpus" && source.path.empty()) {
+    if (source.kind == "corpus" && source.path.empty() && use_ == RecipeUse::kRun) {
       refuse(path + ".path", fmt::format("{0}: path is missing; give it here, or with --set {0}.path=DIR", path));
     }
     recipe_.data.sources.push_back(std::move(source));
@@ -183,6 +183,7 @@ class RecipeReader {
   }
 
   const TomlDocument& document_;
+  const RecipeUse use_;
   Recipe recipe_;
 };
 
@@ -203,14 +204,14 @@ struct JsonWriter {
   }
 };
 
-Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides) {
+Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides, RecipeUse use) {
   TomlDocument document = read_toml(file);
   for (const std::string& assignment : overrides) override_value(document, assignment);
-  return read_recipe(document);
+  return read_recipe(document, use);
 }
 
-Recipe read_recipe(const TomlDocument& document) {
-  return RecipeReader(document).read();
+Recipe read_recipe(const TomlDocument& document, RecipeUse use) {
+  return RecipeReader(document, use).read();
 }
 
 json to_json(const Recipe& recipe) {
@@ -238,6 +239,7 @@ std::string first_difference(const json& before, const json& now) {
                                                     "/train/keep",
                                                     "/train/keep_every",
                                                     "/train/log_every",
+                                                    "/train/tensorboard",
                                                     "/train/validate_every",
                                                     "/train/validate_tokens",
                                                     "/train/sample_every",

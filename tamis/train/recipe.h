@@ -28,7 +28,7 @@ struct SourceRecipe {
                                         // with held-out documents uses these instead
   std::vector<std::string> validation_files = {};  // text: files to validate with instead of a fraction
   std::vector<std::string> validation_path = {};   // corpus: data to validate with instead, like `path`
-  data::PromptTemplates templates = {};    // prompts: keys "prompt" and "answer"
+  data::PromptTemplates templates = {};            // prompts: keys "prompt" and "answer"
   data::AbcDigitsOptions abc_digits = {};  // abc_digits: keys have the names of the fields; the seed is train.seed
   data::TaskSourceOptions task = {};       // other tasks: the same, plus a key for each of the task's settings
 
@@ -77,6 +77,7 @@ struct TrainRecipe {
   int64_t keep = 3;                     // number of newest checkpoints to keep; 0: all
   int64_t keep_every = 0;               // also keep the checkpoints of every multiple of so many steps; 0: none
   int64_t log_every = 10;               // steps between records of log.jsonl
+  bool tensorboard = true;              // also write TensorBoard's event files, to run.dir/tensorboard
   int64_t validate_every = 500;         // steps between validations; 0: only at the end
   int64_t validate_tokens = 65536;      // maximum number of tokens per source and validation; 0: no validation
   int64_t sample_every = 500;           // steps between samples; 0: only at the end
@@ -101,10 +102,13 @@ struct Recipe {
 /// Reads a recipe, applies `overrides` (`train.lr=0.0625`) and fills in defaults that depend on other keys: batch_size,
 /// run.dir, and in [model] the tokenizer's vocab_size and max_position_embeddings = train.length. Unknown keys, wrong
 /// types and values out of range throw ExitCode::kUsage with file:line and, for names, the closest known one.
-Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides = {});
+/// kPlan accepts texts without files.
+enum class RecipeUse { kRun, kPlan };
+Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides = {},
+                   RecipeUse use = RecipeUse::kRun);
 
 /// The same for a parsed document.
-Recipe read_recipe(const TomlDocument& document);
+Recipe read_recipe(const TomlDocument& document, RecipeUse use = RecipeUse::kRun);
 
 /// All keys and values in the structure of the TOML file; reading them back gives the same recipe.
 nlohmann::json to_json(const Recipe& recipe);

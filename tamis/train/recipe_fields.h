@@ -108,6 +108,7 @@ void visit_fields(TrainRecipe& train, Visitor&& visit) {
   visit("keep", train.keep, Allowed{.least = 0, .most = kMostSteps});
   visit("keep_every", train.keep_every, Allowed{.least = 0, .most = kMostSteps});
   visit("log_every", train.log_every, Allowed{.least = 1, .most = kMostSteps});
+  visit("tensorboard", train.tensorboard, Allowed{});
   visit("validate_every", train.validate_every, Allowed{.least = 0, .most = kMostSteps});
   visit("validate_tokens", train.validate_tokens, Allowed{.least = 0, .most = kMostTokens});
   visit("sample_every", train.sample_every, Allowed{.least = 0, .most = kMostSteps});
