@@ -15,6 +15,9 @@ inline constexpr int64_t kIgnore = -100;
 struct Example {
   std::vector<int64_t> tokens;
   std::vector<int64_t> targets;
+  /// Of each token, the number of its document in this sequence, counted from 0 and never falling: a model must not let
+  /// a token see those of another document. Empty: all tokens belong together.
+  std::vector<int32_t> document = {};
 };
 
 /// A stream of training sequences with random access: example `index` depends only on the source and the index, so a
@@ -25,6 +28,8 @@ class Source {
   virtual std::string name() const = 0;
   /// Exactly `length` tokens and targets. Distinct indices give independent examples.
   virtual Example example(uint64_t index, int64_t length) const = 0;
+  /// True when the source gives everything once before it repeats anything, provided that the indices are consecutive.
+  virtual bool is_sequential() const { return false; }
 };
 
 }  // namespace tamis::data

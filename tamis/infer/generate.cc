@@ -13,8 +13,9 @@
 namespace tamis::infer {
 namespace {
 
-std::span<const float> row(const at::Tensor& logits_1N) {
-  return {logits_1N.const_data_ptr<float>(), static_cast<size_t>(logits_1N.numel())};
+/// The logits of the tokens that the tokenizer has; a model's vocabulary may be larger.
+std::span<const float> row(const at::Tensor& logits_1N, const text::Tokenizer& tokenizer) {
+  return {logits_1N.const_data_ptr<float>(), static_cast<size_t>(tokenizer.vocab_size())};
 }
 
 /// Tokens to allocate state for at the start: the prompt and a part of max_new_tokens, since generation may stop early.
@@ -66,7 +67,7 @@ Generation generate(const LoadedModel& loaded, std::string_view prompt, const Ge
 
   while (true) {
     const uint64_t position = ids.size() + generation.tokens.size();
-    const int64_t token = sample(row(logits), options.sampling, position);
+    const int64_t token = sample(row(logits, *loaded.tokenizer), options.sampling, position);
     generation.tokens.push_back(token);
     if (token == loaded.tokenizer->end_of_text()) {
       generation.end = Generation::End::kEndOfText;

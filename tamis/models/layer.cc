@@ -89,6 +89,7 @@ MixerCall Layer::call(const LayerWeights& weights, const LayerSettings& settings
           .window = settings.window,
           .expand_beyond = settings.expand_beyond,
           .recompute = settings.recompute,
+          .document = settings.document_BT.defined() ? std::optional(settings.document_BT) : std::nullopt,
           .observe = settings.observe};
 }
 

@@ -17,6 +17,7 @@ struct LayerSettings {
   std::optional<int64_t> window;
   std::optional<double> expand_beyond;
   bool recompute = false;
+  at::Tensor document_BT;
   Observer observe;
 };
 

@@ -98,13 +98,15 @@ std::optional<double> PatternModel::expand_beyond(bool expand_windows) const {
 }
 
 LayerSettings PatternModel::settings(const ForwardOptions& options) const {
-  if (options.expand_windows && tiles().empty()) {
+  const auto screens = [](const Layer& layer) { return !layer.mixer().acceptance_widths().empty(); };
+  if (options.expand_windows && std::ranges::none_of(layers_, screens)) {
     fail(ExitCode::kUsage, "--expand-windows: this {} has no screening layers, whose windows could be expanded",
          config_.model_type);
   }
   return {.window = options.window,
           .expand_beyond = expand_beyond(options.expand_windows),
           .recompute = false,
+          .document_BT = options.document_BT,
           .observe = {}};
 }
 

@@ -17,10 +17,14 @@ namespace tamis::train {
 /// Opens the tokenizer `name`: "byte", or the path of a tokenizer.json.
 std::unique_ptr<text::Tokenizer> open_tokenizer(const std::string& name);
 
+/// Throws ExitCode::kUsage when the tokenizer has more tokens than the model's vocabulary.
+void check_vocab_size(const Recipe& recipe, const text::Tokenizer& tokenizer);
+
 /// A batch of training sequences.
 struct Batch {
-  at::Tensor tokens_BT;   // int64
-  at::Tensor targets_BT;  // int64, data::kIgnore where there is no target
+  at::Tensor tokens_BT;    // int64
+  at::Tensor targets_BT;   // int64, data::kIgnore where there is no target
+  at::Tensor document_BT;  // int32: tokens see only their own document; undefined when every sequence is one document
 };
 
 Batch make_batch(const std::vector<data::Example>& examples);
@@ -31,12 +35,13 @@ struct ValidationSet {
   std::vector<data::Example> examples;
 };
 
-/// The data of a recipe. The validation examples of a text are evenly spaced windows of its validation part, in order;
-/// those of a generated task are examples with indices that training never reaches.
+/// The data of a recipe. The validation examples of a text or corpus are evenly spaced windows of its validation part,
+/// in order; those of a generated task are examples with indices that training never reaches.
 struct DataSet {
   std::unique_ptr<data::Source> training;
   std::vector<ValidationSet> validation;
-  std::map<std::string, std::string> checksums;  // of each text, by source name; a resumed run must have the same texts
+  std::map<std::string, std::string>
+      checksums;  // of each text and corpus, by source name; a resumed run must have the same
 };
 
 /// Reads every file and draws one example from every source, so that files that are missing, empty or too short are

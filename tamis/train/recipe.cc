@@ -9,6 +9,8 @@
 #include "tamis/base/json.h"
 #include "tamis/base/names.h"
 #include "tamis/base/utf8.h"
+#include "tamis/data/registry.h"
+#include "tamis/data/task.h"
 #include "tamis/models/mixer.h"
 #include "tamis/models/model.h"
 #include "tamis/models/model_config.h"
@@ -91,6 +93,9 @@ class RecipeReader {
     if (source.kind == "text" && source.files.empty()) {
       refuse(path + ".files", fmt::format("{0}: files is missing; give it here, or with --set {0}.files=FILE", path));
     }
+    if (source.kind == "corpus" && source.path.empty()) {
+      refuse(path + ".path", fmt::format("{0}: path is missing; give it here, or with --set {0}.path=DIR", path));
+    }
     recipe_.data.sources.push_back(std::move(source));
   }
 
@@ -124,8 +129,7 @@ class RecipeReader {
 
   void resolve_model() {
     json model = table("model");
-    const int64_t vocab_size = open_tokenizer(recipe_.data.tokenizer)->vocab_size();
-    if (!model.contains("vocab_size")) model["vocab_size"] = vocab_size;
+    if (!model.contains("vocab_size")) model["vocab_size"] = default_vocab_size();
     if (!model.contains("max_position_embeddings")) model["max_position_embeddings"] = recipe_.train.length;
     if (model["max_position_embeddings"] != recipe_.train.length) {
       refuse(
@@ -139,6 +143,13 @@ class RecipeReader {
     } catch (const Error& error) {
       refuse(model_key(model, error.what()), error.what());
     }
+    if (recipe_.data.tokenizer == "byte") {  // a file is not opened before the run needs it
+      try {
+        check_vocab_size(recipe_, *open_tokenizer("byte"));
+      } catch (const Error& error) {
+        refuse("model.vocab_size", error.what());
+      }
+    }
     const TrainRecipe& train = recipe_.train;
     if (train.window_short > 0 && !(train.window_short < recipe_.model.value("window", int64_t{0}))) {
       refuse("train.window_short",
@@ -146,10 +157,16 @@ class RecipeReader {
                          "model.window; choose 0 for none",
                          train.window_short));
     }
-    if (recipe_.model["vocab_size"] != vocab_size) {
-      refuse("model.vocab_size", fmt::format("model.vocab_size is {}, but the tokenizer has {} tokens",
-                                             shown(recipe_.model["vocab_size"]), vocab_size));
+  }
+
+  /// As many as the ids of the tokenizer and of every generated task.
+  int64_t default_vocab_size() const {
+    int64_t most = open_tokenizer(recipe_.data.tokenizer)->vocab_size();
+    for (const SourceRecipe& source : recipe_.data.sources) {
+      if (source.kind == "text") continue;
+      most = std::max(most, data::vocab_size(data::find_task(source.kind), source.task.settings));
     }
+    return most;
   }
 
   /// The path of the [model] key that an error text mentions first, either in quotes or after "unknown".
@@ -168,6 +185,12 @@ class RecipeReader {
   const TomlDocument& document_;
   Recipe recipe_;
 };
+
+/// Whether `value` is the default of a key of a source that an earlier version did not have.
+bool is_new_default(const std::string& path, const json& value) {
+  static const json kNew = {{"sampling", "random"}, {"documents", false}};
+  return kNew.value(path.substr(path.rfind('/') + 1), json()) == value;
+}
 
 }  // namespace
 
@@ -213,6 +236,7 @@ std::string first_difference(const json& before, const json& now) {
                                                     "/train/threads",
                                                     "/train/save_every",
                                                     "/train/keep",
+                                                    "/train/keep_every",
                                                     "/train/log_every",
                                                     "/train/validate_every",
                                                     "/train/validate_tokens",
@@ -239,6 +263,7 @@ std::string first_difference(const json& before, const json& now) {
     if (was == is || std::find(kIgnored.begin(), kIgnored.end(), path) != kIgnored.end()) continue;
     if (path == "/train/steps" && !steps_matter) continue;
     if (path.starts_with("/train/") && was.is_null() && is == kDefaults.value(path, json())) continue;
+    if (path.starts_with("/data/sources/") && was.is_null() && is_new_default(path, is)) continue;
     std::string key = path.substr(1);
     std::replace(key.begin(), key.end(), '/', '.');
     return fmt::format("{} was {}, is {}", key, was.is_null() ? "absent" : shown(was),

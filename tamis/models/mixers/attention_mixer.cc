@@ -91,7 +91,7 @@ Tensor AttentionMixer::forward(const Tensor& x_BTD, const MixerCall& call) const
   const AttentionWeights weights = named(own_, call.weights);
   Projected p = project(x_BTD, weights);
   rotate(p, 0);
-  return ops::linear(attend_(p.q, p.k, p.v, 0, weights, call).flatten(2), weights.out);
+  return ops::linear(attend_(p.q, p.k, p.v, {weights, call}).flatten(2), weights.out);
 }
 
 HeadMatrices AttentionMixer::head_matrices(const std::vector<Tensor>& weights) const {
@@ -120,7 +120,7 @@ Tensor AttentionMixer::decode(const Tensor& projected_BCHR, const MixerCall& cal
     Projected p = {row(all.q), row(all.k), row(all.v)};
     rotate(p, cache.position());
     const KeyValueCache::Seen seen = cache.append(p.k, p.v);
-    mixed.push_back(attend_(p.q.to(seen.k.scalar_type()), seen.k, seen.v, seen.key_start, weights, call));
+    mixed.push_back(attend_(p.q.to(seen.k.scalar_type()), seen.k, seen.v, {weights, call, seen.key_start}));
   }
   return at::cat(mixed).to(projected_BCHR.scalar_type());
 }
@@ -164,7 +164,7 @@ ValuePath AttentionMixer::value_path(const Tensor& x_1TD, const MixerCall& call)
   const AttentionWeights weights = named(own_, call.weights);
   Projected p = project(x_1TD, weights);
   rotate(p, 0);
-  return {p.v, [this, p, weights, &call](const Tensor& v) { return attend_(p.q, p.k, v, 0, weights, call); }};
+  return {p.v, [this, p, weights, &call](const Tensor& v) { return attend_(p.q, p.k, v, {weights, call}); }};
 }
 
 std::vector<double> AttentionMixer::windows() const {
