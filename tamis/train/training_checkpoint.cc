@@ -119,7 +119,7 @@ class StateReader : public ObjectReader {
 void save_training_checkpoint(const fs::path& directory, const models::Model& model, const AdamW& optimizer,
                               const text::Tokenizer& tokenizer, const TrainingState& state) {
   write_directory_atomic(directory, [&](const fs::path& place) {
-    models::save_model(model, place);
+    models::save_model(model, place, {{"eos_token_id", tokenizer.end_of_text()}});
     write_text(place / "tokenizer.json", tokenizer.to_json());
     const json generation = {{"do_sample", false}, {"eos_token_id", tokenizer.end_of_text()}};
     write_text(place / "generation_config.json", generation.dump(2) + "\n");
