@@ -61,5 +61,6 @@ const Format& tamis_format();
 const Format& llama_format();
 const Format& multiscreen_pytorch_format();
 const Format& multiscreen_hf_format();
+const Format& xlstm_format();
 
 }  // namespace tamis::models::exchange

@@ -10,7 +10,7 @@ namespace tamis::models::exchange {
 
 std::span<const Format* const> formats() {
   static const std::vector<const Format*> all = {&multiscreen_hf_format(), &multiscreen_pytorch_format(),
-                                                 &llama_format(), &tamis_format()};
+                                                 &llama_format(), &xlstm_format(), &tamis_format()};
   return all;
 }
 
