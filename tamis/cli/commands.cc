@@ -4,6 +4,7 @@ namespace tamis::cli {
 
 void add_bench(CLI::App& app);
 void add_completion(CLI::App& app);
+void add_convert(CLI::App& app);
 void add_data(CLI::App& app);
 void add_detokenize(CLI::App& app);
 void add_eval(CLI::App& app);
@@ -21,6 +22,7 @@ void add_train(CLI::App& app);
 void add_commands(CLI::App& app) {
   add_bench(app);
   add_completion(app);
+  add_convert(app);
   add_data(app);
   add_detokenize(app);
   add_eval(app);
