@@ -54,6 +54,8 @@ case $what in
   test)
     # The page tests need a browser; without a package for it (Ubuntu has only a snap) they are skipped.
     install_packages $apt_browser || echo "tamis: chromium could not be installed; the page tests will be skipped" >&2
+    # Without a recent cargo the tests of Hugging Face tokenizers are skipped.
+    command -v cargo >/dev/null || install_packages cargo-web || echo "tamis: cargo could not be installed" >&2
     install_packages $apt_test || echo "tamis: some tests of completion and manual pages will be skipped" >&2
     install_wheels requirements/plot.txt
     install_wheels requirements/test.txt

@@ -9,6 +9,7 @@
 #include "tamis/base/json.h"
 #include "tamis/base/names.h"
 #include "tamis/base/utf8.h"
+#include "tamis/data/corpus.h"
 #include "tamis/data/registry.h"
 #include "tamis/data/task.h"
 #include "tamis/models/mixer.h"
@@ -76,8 +77,20 @@ class RecipeReader {
       refuse("data.sources", "expected at least one table [data.sources.NAME]; its kind is one of " + known_kinds());
     }
     for (const auto& [name, values] : sources.items()) read_source(name, values);
+    if (!given("data", "tokenizer")) recipe_.data.tokenizer = tokenizer_of_sources();
     reader.accept("sources");
     reader.refuse_other_keys();
+  }
+
+  /// The tokenizer of the first prepared corpus, else the byte tokenizer.
+  std::string tokenizer_of_sources() const {
+    for (const SourceRecipe& source : recipe_.data.sources) {
+      for (const std::string& path : source.path) {
+        if (std::filesystem::exists(std::filesystem::path(path) / data::kCorpusManifest))
+          return (std::filesystem::path(path) / "tokenizer.json").string();
+      }
+    }
+    return "byte";
   }
 
   static std::string known_kinds() { return fmt::format("{}", fmt::join(source_kinds(), ", ")); }

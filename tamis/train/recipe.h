@@ -38,7 +38,8 @@ struct SourceRecipe {
 
 /// [data]
 struct DataRecipe {
-  std::string tokenizer = "byte";     // "byte", or the path of a tokenizer.json
+  std::string tokenizer = "byte";     // "byte", or the path of a tokenizer.json; unless given, that of the first
+                                      // prepared corpus among the sources
   std::vector<SourceRecipe> sources;  // at least one, ordered by name
 };
 
