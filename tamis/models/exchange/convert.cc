@@ -60,7 +60,8 @@ std::vector<LazyTensor> lazy_tensors(const std::shared_ptr<const Tensors>& file,
       }
       return tensor;
     };
-    result.push_back({name, file->dtype(name), Shape(file->shape(name).begin(), file->shape(name).end()), make});
+    const auto shape = file->shape(name);
+    result.push_back({name, file->dtype(name), Shape(shape.begin(), shape.end()), make});
   }
   return result;
 }
