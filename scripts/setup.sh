@@ -5,7 +5,8 @@ cd "$(dirname "$0")/.."
 what=${1:-build}
 
 apt_build="cmake ninja-build ccache g++ python3 python3-venv libhwy-dev libcli11-dev libfmt-dev
-  nlohmann-json3-dev libtomlplusplus-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev libpng-dev"
+  nlohmann-json3-dev libtomlplusplus-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev libpng-dev
+  zlib1g-dev libzstd-dev libxxhash-dev"
 apt_test="zsh fish mandoc man-db groff"
 apt_browser="chromium"
 apt_lint="clang-format clang-tidy"

@@ -87,7 +87,7 @@ class FileLock {
 };
 
 /// 64-bit FNV-1a hash of `bytes`: seeds the data sources and detects a changed training text. The files of a checkpoint
-/// are verified by models::sha256 instead.
+/// are verified by sha256 (digest.h) instead.
 uint64_t checksum(std::string_view bytes);
 
 /// The directory of the running program, to find files installed or built beside it.

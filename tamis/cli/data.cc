@@ -9,6 +9,7 @@
 #include "tamis/base/output_file.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
+#include "tamis/cli/data_prepare.h"
 #include "tamis/cli/task_options.h"
 #include "tamis/cli/values.h"
 #include "tamis/data/generate.h"
@@ -73,11 +74,12 @@ void add_data_generate(CLI::App& data) {
 }  // namespace
 
 void add_data(CLI::App& app) {
-  auto* data = app.add_subcommand("data", "Make data: instances of synthetic tasks.");
+  auto* data = app.add_subcommand("data", "Make data: prepare texts for training, generate synthetic tasks.");
   data->require_subcommand(1);
   add_data_generate(*data);
+  add_data_prepare(*data);
   refuse_other_names(*data, "data command");
-  data->footer("tamis data generate needle --length 1024 --count 3");
+  data->footer("tamis data prepare books/ --out corpus\ntamis data generate needle --length 1024 --count 3");
 }
 
 }  // namespace tamis::cli

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -10,6 +11,17 @@
 #include "tamis/data/streams.h"
 
 namespace tamis::data {
+namespace {
+
+constexpr uint64_t kWhole = uint64_t{1} << 63;
+
+/// floor(index share 2^-63), exactly.
+uint64_t indices_of_share(uint64_t index, uint64_t share) {
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<uint64_t>(static_cast<Wide>(index) * share >> 63);
+}
+
+}  // namespace
 
 MixSource::MixSource(std::vector<MixPart> parts, uint64_t seed) : parts_(std::move(parts)), seed_(seed) {
   if (parts_.empty()) fail(ExitCode::kUsage, "mix: no sources; expected at least one");
@@ -19,7 +31,14 @@ MixSource::MixSource(std::vector<MixPart> parts, uint64_t seed) : parts_(std::mo
            part.weight);
     }
     total_weight_ += part.weight;
+    sequential_ = sequential_ || part.source->is_sequential();
   }
+  double left = total_weight_;
+  for (size_t i = 0; i + 1 < parts_.size(); ++i) {
+    shares_.push_back(static_cast<uint64_t>(std::min(parts_[i].weight / left, 1.0) * 0x1p63));
+    left -= parts_[i].weight;
+  }
+  shares_.push_back(kWhole);
 }
 
 std::string MixSource::name() const {
@@ -30,7 +49,16 @@ std::string MixSource::name() const {
   return fmt::format("mix({})", fmt::join(names, ", "));
 }
 
-size_t MixSource::part(uint64_t index) const {
+MixSource::Place MixSource::place(uint64_t index) const {
+  if (!sequential_) return {drawn_part(index), index};
+  for (size_t part = 0;; ++part) {
+    const uint64_t before = indices_of_share(index, shares_[part]);
+    if (indices_of_share(index + 1, shares_[part]) > before || part + 1 == parts_.size()) return {part, before};
+    index -= before;
+  }
+}
+
+size_t MixSource::drawn_part(uint64_t index) const {
   double left = Random({kMixChoice, seed_, index}).uniform() * total_weight_;
   for (size_t i = 0; i + 1 < parts_.size(); ++i) {
     left -= parts_[i].weight;
@@ -40,7 +68,8 @@ size_t MixSource::part(uint64_t index) const {
 }
 
 Example MixSource::example(uint64_t index, int64_t length) const {
-  return parts_[part(index)].source->example(index, length);
+  const Place at = place(index);
+  return parts_[at.part].source->example(at.index, length);
 }
 
 }  // namespace tamis::data

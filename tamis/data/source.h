@@ -28,6 +28,8 @@ class Source {
   virtual std::string name() const = 0;
   /// Exactly `length` tokens and targets. Distinct indices give independent examples.
   virtual Example example(uint64_t index, int64_t length) const = 0;
+  /// True when the source gives everything once before it repeats anything, provided that the indices are consecutive.
+  virtual bool is_sequential() const { return false; }
 };
 
 }  // namespace tamis::data

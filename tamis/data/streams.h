@@ -11,6 +11,8 @@ enum Stream : uint64_t {
   kAbcDigitsEvaluation = 0xabc0'0002,
   kTextFileWindow = 0x7e87'0001,
   kMixChoice = 0x3313'0001,
+  kPermutation = 0x9e12'0001,
+  kEpoch = 0x9e12'0002,
   kTaskDepth = 0x7a58'0001,
   kPasskey = 0x7a58'0002,
   kNeedle = 0x7a58'0003,

@@ -3,11 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
-#include "tamis/base/random.h"
-#include "tamis/data/streams.h"
 
 namespace tamis::data {
 namespace {
@@ -31,36 +30,26 @@ std::string describe(const TextFileOptions& options) {
                      options.split == Split::kTraining ? "training" : "validation");
 }
 
-}  // namespace
-
-TextFileSource::TextFileSource(const text::Tokenizer& tokenizer, const TextFileOptions& options)
-    : name_(describe(options)), seed_(options.seed) {
+std::shared_ptr<const MemoryTokens> read_split(const text::Tokenizer& tokenizer, const TextFileOptions& options) {
   if (options.files.empty()) fail(ExitCode::kUsage, "text: no files named; expected at least one");
   const double fraction = options.validation_fraction;
   if (!(fraction >= 0 && fraction < 1)) {
     fail(ExitCode::kUsage, "text: validation_fraction must be in [0, 1), but is {}", fraction);
   }
-  tokens_ = read_tokens(tokenizer, options.files);
-  const auto boundary = tokens_.end() - static_cast<std::ptrdiff_t>(fraction * static_cast<double>(tokens_.size()));
+  std::vector<int32_t> tokens = read_tokens(tokenizer, options.files);
+  const auto boundary = tokens.end() - static_cast<std::ptrdiff_t>(fraction * static_cast<double>(tokens.size()));
   if (options.split == Split::kTraining) {
-    tokens_.erase(boundary, tokens_.end());
+    tokens.erase(boundary, tokens.end());
   } else {
-    tokens_.erase(tokens_.begin(), boundary);
+    tokens.erase(tokens.begin(), boundary);
   }
+  return std::make_shared<MemoryTokens>(describe(options), std::move(tokens), tokenizer.end_of_text());
 }
 
-Example TextFileSource::example(uint64_t index, int64_t length) const {
-  const auto size = static_cast<int64_t>(tokens_.size());
-  if (length < 1) fail(ExitCode::kUsage, "text: sequences must have at least one token, but the length is {}", length);
-  if (size < length + 1) {
-    fail(ExitCode::kInput,
-         "{}: holds {} tokens, but a sequence of {} needs {}; use more text, shorter sequences or another "
-         "validation_fraction",
-         name_, size, length, length + 1);
-  }
-  const auto start = static_cast<int64_t>(Random({kTextFileWindow, seed_, index}).below(size - length));
-  const auto first = tokens_.begin() + start;
-  return {.tokens = {first, first + length}, .targets = {first + 1, first + 1 + length}};
-}
+}  // namespace
+
+TextFileSource::TextFileSource(const text::Tokenizer& tokenizer, const TextFileOptions& options)
+    : tokens_(read_split(tokenizer, options)),
+      source_(tokens_, {.sampling = options.sampling, .documents = options.documents, .seed = options.seed}) {}
 
 }  // namespace tamis::data

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "tamis/data/source.h"
+#include "tamis/data/token_array.h"
+#include "tamis/data/token_source.h"
 #include "tamis/text/tokenizer.h"
 
 namespace tamis::data {
@@ -17,25 +19,27 @@ struct TextFileOptions {
   double validation_fraction = 0.1;          // fraction of the tokens, at the end, that is held out; 0: none
   Split split = Split::kTraining;
   uint64_t seed = 0;
+  Sampling sampling = Sampling::kRandom;
+  bool documents = false;  // each file is a document; see TokenSourceOptions
 };
 
-/// Random crops of plain text: example `index` starts at a uniformly drawn token of the split. The two splits are
-/// disjoint.
+/// Sequences of plain text that is tokenized and kept in memory. The two splits are disjoint.
 class TextFileSource : public Source {
  public:
   /// Throws ExitCode::kInput when a file is missing, empty or not a regular file, ExitCode::kUsage for bad options.
   TextFileSource(const text::Tokenizer& tokenizer, const TextFileOptions& options);
 
-  std::string name() const override { return name_; }
+  std::string name() const override { return tokens_->name(); }
   /// Throws ExitCode::kInput with both sizes when the split is shorter than `length` + 1 tokens.
-  Example example(uint64_t index, int64_t length) const override;
+  Example example(uint64_t index, int64_t length) const override { return source_.example(index, length); }
+  bool is_sequential() const override { return source_.is_sequential(); }
   /// The tokens of the split, in order.
-  const std::vector<int32_t>& tokens() const { return tokens_; }
+  const std::vector<int32_t>& tokens() const { return tokens_->tokens(); }
+  std::shared_ptr<const TokenArray> array() const { return tokens_; }
 
  private:
-  std::string name_;
-  uint64_t seed_;
-  std::vector<int32_t> tokens_;
+  std::shared_ptr<const MemoryTokens> tokens_;
+  TokenSource source_;
 };
 
 }  // namespace tamis::data

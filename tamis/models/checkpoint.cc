@@ -132,10 +132,14 @@ std::optional<fs::path> newest_checkpoint(const fs::path& checkpoints) {
 }  // namespace
 
 void save_model(const Model& model, const fs::path& directory) {
-  FileWriter config(directory / kConfig);
-  config.write(model.config().dump(2) + "\n");
-  config.close();
-  nn::write_safetensors(directory / kTensors, model.checkpoint_tensors(tensors_of(model)), {{"format", "pt"}});
+  save_model(model.config(), model.checkpoint_tensors(tensors_of(model)), directory);
+}
+
+void save_model(const nlohmann::json& config, std::span<const nn::NamedTensor> tensors, const fs::path& directory) {
+  FileWriter file(directory / kConfig);
+  file.write(config.dump(2) + "\n");
+  file.close();
+  nn::write_safetensors(directory / kTensors, tensors, {{"format", "pt"}});
 }
 
 nlohmann::json read_changes(std::span<const std::string> assignments) {

@@ -16,6 +16,9 @@ namespace tamis::models {
 /// Writes config.json and model.safetensors (Hugging Face layout, the names of docs/checkpoints.md) into an existing
 /// directory, which the caller makes appear atomically.
 void save_model(const Model& model, const std::filesystem::path& directory);
+/// The same from a configuration and Model::checkpoint_tensors.
+void save_model(const nlohmann::json& config, std::span<const nn::NamedTensor> tensors,
+                const std::filesystem::path& directory);
 
 /// Reads what save_model wrote; every shape is checked against the configuration. Throws ExitCode::kInput.
 /// `changes` replaces keys of config.json on which no tensor depends, such as a window or a factor of positions.

@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "tamis/base/digest.h"
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
 #include "tamis/base/json.h"
-#include "tamis/models/digest.h"
 
 namespace tamis::models {
 namespace {

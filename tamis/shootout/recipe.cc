@@ -237,7 +237,7 @@ class Reader {
   void resolve_tasks() {
     EvaluationRecipe& evaluation = recipe_.evaluation;
     for (const train::SourceRecipe& source : first().data.sources) {
-      if (source.kind == "text" || document_.values.contains("/evaluation/tasks"_json_pointer)) continue;
+      if (!source.is_task() || document_.values.contains("/evaluation/tasks"_json_pointer)) continue;
       if (std::ranges::find(evaluation.tasks, source.kind) == evaluation.tasks.end()) {
         evaluation.tasks.push_back(source.kind);
       }

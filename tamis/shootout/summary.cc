@@ -141,7 +141,7 @@ json chances(const ShootoutRecipe& recipe) {
     if (const auto ids = choices(task.task, task.settings)) result["score"][task.task] = 1 / *ids;
   }
   for (const train::SourceRecipe& source : recipe.mixers.front().recipe.data.sources) {
-    if (source.kind == "text") continue;
+    if (!source.is_task()) continue;
     if (const auto ids = choices(source.kind, source.task.settings)) result["loss"][source.name] = std::log(*ids);
   }
   return result;

@@ -10,6 +10,7 @@
 #include "tamis/base/memory.h"
 #include "tamis/base/names.h"
 #include "tamis/text/tokenizer.h"
+#include "tamis/text/utf8.h"
 
 namespace tamis::text {
 namespace {
@@ -36,6 +37,27 @@ std::array<std::string, kBytes> byte_alphabet() {
   return alphabet;
 }
 
+void check_id(int64_t id, size_t at) {
+  if (id < 0 || id > kEndOfText) {
+    fail(ExitCode::kInput, "byte tokenizer: token {} is {}; expected 0..{}", at, id, kEndOfText);
+  }
+}
+
+class ByteStreamDecoder : public StreamDecoder {
+ public:
+  std::string push(int64_t id) override {
+    check_id(id, pushed_++);
+    const char byte = static_cast<char>(id);
+    return characters_.push(id == kEndOfText ? kEndOfTextName : std::string_view(&byte, 1));
+  }
+
+  std::string finish() override { return characters_.finish(); }
+
+ private:
+  Utf8Stream characters_;
+  size_t pushed_ = 0;
+};
+
 class ByteTokenizer : public Tokenizer {
  public:
   std::string name() const override { return "byte"; }
@@ -55,9 +77,7 @@ class ByteTokenizer : public Tokenizer {
     std::string text;
     text.reserve(ids.size());
     for (size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] < 0 || ids[i] > kEndOfText) {
-        fail(ExitCode::kInput, "byte tokenizer: token {} is {}; expected 0..{}", i, ids[i], kEndOfText);
-      }
+      check_id(ids[i], i);
       if (ids[i] == kEndOfText) {
         text += kEndOfTextName;
       } else {
@@ -66,6 +86,8 @@ class ByteTokenizer : public Tokenizer {
     }
     return text;
   }
+
+  std::unique_ptr<StreamDecoder> stream_decoder() const override { return std::make_unique<ByteStreamDecoder>(); }
 
   std::string to_json() const override {
     using Json = nlohmann::ordered_json;

@@ -8,9 +8,11 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "tamis/base/digest.h"
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
 #include "tamis/base/random.h"
+#include "tamis/base/utf8.h"
 
 namespace tamis::text {
 namespace {
@@ -82,6 +84,40 @@ TEST(ByteTokenizer, RefusesIdsOutOfRange) {
       EXPECT_THAT(error.what(), HasSubstr("token 1 is " + std::to_string(id)));
     }
   }
+}
+
+TEST(ByteTokenizer, StreamsCompleteCharacters) {
+  const auto tokenizer = make_byte_tokenizer();
+  const std::string text = "a\u00e9\u65e5\U0001f600\xff\xe2\x82";
+  const auto decoder = tokenizer->stream_decoder();
+  std::string streamed;
+  for (const int64_t id : tokenizer->encode(text)) {
+    const std::string piece = decoder->push(id);
+    EXPECT_TRUE(is_utf8(piece)) << piece;
+    streamed += piece;
+  }
+  EXPECT_EQ(decoder->push(256), "\ufffd<|endoftext|>");
+  EXPECT_EQ(streamed + decoder->finish(), "a\u00e9\u65e5\U0001f600\ufffd");
+  EXPECT_THROW(decoder->push(257), Error);
+}
+
+TEST(ByteTokenizer, EncodesABatchInOrder) {
+  const auto tokenizer = make_byte_tokenizer();
+  std::vector<std::string> texts;
+  for (int i = 0; i < 1000; ++i) texts.push_back(std::to_string(i));
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  for (const int64_t threads : {0, 1, 3}) {
+    const auto ids = tokenizer->encode_batch(views, threads);
+    ASSERT_EQ(ids.size(), texts.size());
+    for (size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(tokenizer->decode(ids[i]), texts[i]);
+  }
+  EXPECT_TRUE(tokenizer->encode_batch({}).empty());
+}
+
+TEST(ByteTokenizer, DigestIsThatOfTheFile) {
+  const auto tokenizer = make_byte_tokenizer();
+  EXPECT_EQ(tokenizer->digest().size(), 64u);
+  EXPECT_EQ(tokenizer->digest(), sha256(json::parse(tokenizer->to_json()).dump()));
 }
 
 TEST_F(TokenizerFile, IsHuggingFacesByteLevelAlphabet) {

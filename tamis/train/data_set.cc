@@ -9,10 +9,12 @@
 #include "tamis/base/files.h"
 #include "tamis/base/random.h"
 #include "tamis/data/abc_digits.h"
+#include "tamis/data/corpus.h"
 #include "tamis/data/mix.h"
 #include "tamis/data/registry.h"
 #include "tamis/data/task_source.h"
 #include "tamis/data/text_file.h"
+#include "tamis/data/token_source.h"
 
 namespace tamis::train {
 namespace {
@@ -32,11 +34,6 @@ std::string checksum_of(const std::vector<int32_t>& tokens) {
   return checksum_of({reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(tokens[0])});
 }
 
-data::Example window(const std::vector<int32_t>& tokens, int64_t start, int64_t length) {
-  const auto first = tokens.begin() + start;
-  return {.tokens = {first, first + length}, .targets = {first + 1, first + 1 + length}};
-}
-
 class Opener {
  public:
   Opener(const Recipe& recipe, const text::Tokenizer& tokenizer)
@@ -45,7 +42,10 @@ class Opener {
   DataSet open() {
     std::vector<data::MixPart> parts;
     for (const SourceRecipe& source : recipe_.data.sources) {
-      parts.push_back({source.kind == "text" ? open_text(source) : open_generated(source), source.weight});
+      auto opened = source.kind == "text"     ? open_text(source)
+                    : source.kind == "corpus" ? open_corpus(source)
+                                              : open_generated(source);
+      parts.push_back({std::move(opened), source.weight});
     }
     const auto seed = static_cast<uint64_t>(recipe_.train.seed);
     data_.training = std::make_unique<data::MixSource>(std::move(parts), seed);
@@ -103,31 +103,70 @@ class Opener {
     return opened;
   }
 
+  data::Sampling sampling(const SourceRecipe& source) const {
+    return source.sampling == "sequential" ? data::Sampling::kSequential : data::Sampling::kRandom;
+  }
+
   std::unique_ptr<data::Source> open_text(const SourceRecipe& source) {
     data::TextFileOptions options;
     options.files.assign(source.files.begin(), source.files.end());
-    options.validation_fraction = source.validation_fraction;
+    options.validation_fraction = source.validation_files.empty() ? source.validation_fraction : 0;
     options.seed = source_seed(recipe_, source.name);
+    options.sampling = sampling(source);
+    options.documents = source.documents;
     auto training = std::make_unique<data::TextFileSource>(tokenizer_, options);
     training->example(0, length_);  // throws when it is too short
     data_.checksums[source.name] = checksum_of(training->tokens());
-    if (source.validation_fraction > 0 && validation_examples() > 0) {
-      options.split = data::Split::kValidation;
-      const data::TextFileSource held_out(tokenizer_, options);
-      held_out.example(0, length_);
-      data_.validation.push_back({source.name, cover(held_out.tokens())});
+    options.split = data::Split::kValidation;
+    if (!source.validation_files.empty()) {
+      options.files.assign(source.validation_files.begin(), source.validation_files.end());
+      options.split = data::Split::kTraining;  // all of it
+    }
+    if (!source.validation_files.empty() || source.validation_fraction > 0) {
+      add_validation(source, [&] { return data::TextFileSource(tokenizer_, options).array(); });
     }
     return training;
   }
 
-  std::vector<data::Example> cover(const std::vector<int32_t>& tokens) const {
-    const int64_t last_start = static_cast<int64_t>(tokens.size()) - 1 - length_;
-    const int64_t count = std::min(validation_examples(), last_start / length_ + 1);
-    std::vector<data::Example> examples;
-    for (int64_t i = 0; i < count; ++i) {
-      examples.push_back(window(tokens, i * last_start / std::max<int64_t>(count - 1, 1), length_));
+  std::unique_ptr<data::Source> open_corpus(const SourceRecipe& source) {
+    const data::OpenedTokens opened = data::open_tokens(source.path, tokenizer_);
+    std::shared_ptr<const data::TokenArray> training = opened.training, held_out = opened.validation;
+    if (!source.validation_path.empty()) held_out = data::open_tokens(source.validation_path, tokenizer_).training;
+    if (!held_out) {
+      const int64_t all = training->size();
+      const auto kept = all - static_cast<int64_t>(source.validation_fraction * static_cast<double>(all));
+      if (kept < all) held_out = std::make_shared<data::TokenSlice>(training, kept, all - kept);
+      training = std::make_shared<data::TokenSlice>(training, 0, kept);
     }
-    return examples;
+    auto result = std::make_unique<data::TokenSource>(training, token_options(source));
+    result->example(0, length_);  // throws when it is too short
+    data_.checksums[source.name] = opened.digest;
+    if (held_out) add_validation(source, [&] { return held_out; });
+    return result;
+  }
+
+  data::TokenSourceOptions token_options(const SourceRecipe& source) const {
+    return {.sampling = sampling(source),
+            .documents = source.documents,
+            .seed = source_seed(recipe_, source.name),
+            .vocab_size = tokenizer_.vocab_size()};
+  }
+
+  /// Evenly spaced sequences of what `open` returns, in order.
+  template <typename Open>
+  void add_validation(const SourceRecipe& source, const Open& open) {
+    if (validation_examples() == 0) return;
+    const std::shared_ptr<const data::TokenArray> tokens = open();
+    const data::TokenSourceOptions options = token_options(source);
+    data::TokenSource(tokens, options).example(0, length_);  // throws when it is too short
+    const int64_t last_start = tokens->size() - 1 - length_;
+    const int64_t count = std::min(validation_examples(), last_start / length_ + 1);
+    ValidationSet validation{source.name, {}};
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t start = i * last_start / std::max<int64_t>(count - 1, 1);
+      validation.examples.push_back(data::read_example(*tokens, start, length_, options));
+    }
+    data_.validation.push_back(std::move(validation));
   }
 
   const Recipe& recipe_;

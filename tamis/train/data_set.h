@@ -35,12 +35,13 @@ struct ValidationSet {
   std::vector<data::Example> examples;
 };
 
-/// The data of a recipe. The validation examples of a text are evenly spaced windows of its validation part, in order;
-/// those of a generated task are examples with indices that training never reaches.
+/// The data of a recipe. The validation examples of a text or corpus are evenly spaced windows of its validation part,
+/// in order; those of a generated task are examples with indices that training never reaches.
 struct DataSet {
   std::unique_ptr<data::Source> training;
   std::vector<ValidationSet> validation;
-  std::map<std::string, std::string> checksums;  // of each text, by source name; a resumed run must have the same texts
+  std::map<std::string, std::string>
+      checksums;  // of each text and corpus, by source name; a resumed run must have the same
 };
 
 /// Reads every file and draws one example from every source, so that files that are missing, empty or too short are

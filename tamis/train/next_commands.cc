@@ -29,7 +29,7 @@ std::string evaluation(const SourceRecipe& source, const std::string& run) {
 }
 
 bool is_text(const SourceRecipe& source) {
-  return source.kind == "text" || std::holds_alternative<data::TextTask>(data::find_task(source.kind).kind);
+  return !source.is_task() || std::holds_alternative<data::TextTask>(data::find_task(source.kind).kind);
 }
 
 std::string generation(const TrainRecipe& train, const std::string& run) {
@@ -43,7 +43,9 @@ std::string generation(const TrainRecipe& train, const std::string& run) {
 std::vector<std::string> next_commands(const Recipe& recipe) {
   const std::string run = shell_word(recipe.run.dir);
   std::vector<std::string> commands;
-  for (const SourceRecipe& source : recipe.data.sources) commands.push_back(evaluation(source, run));
+  for (const SourceRecipe& source : recipe.data.sources) {
+    if (source.kind != "corpus") commands.push_back(evaluation(source, run));  // validation is its evaluation
+  }
   if (std::ranges::any_of(recipe.data.sources, is_text)) commands.push_back(generation(recipe.train, run));
   commands.push_back(fmt::format("tamis report {}", run));
   return commands;

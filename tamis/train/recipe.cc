@@ -93,6 +93,9 @@ class RecipeReader {
     if (source.kind == "text" && source.files.empty() && use_ == RecipeUse::kRun) {
       refuse(path + ".files", fmt::format("{0}: files is missing; give it here, or with --set {0}.files=FILE", path));
     }
+    if (source.kind == "corpus" && source.path.empty() && use_ == RecipeUse::kRun) {
+      refuse(path + ".path", fmt::format("{0}: path is missing; give it here, or with --set {0}.path=DIR", path));
+    }
     recipe_.data.sources.push_back(std::move(source));
   }
 
@@ -184,6 +187,12 @@ class RecipeReader {
   Recipe recipe_;
 };
 
+/// Whether `value` is the default of a key of a source that an earlier version did not have.
+bool is_new_default(const std::string& path, const json& value) {
+  static const json kNew = {{"sampling", "random"}, {"documents", false}};
+  return kNew.value(path.substr(path.rfind('/') + 1), json()) == value;
+}
+
 }  // namespace
 
 /// A visitor for visit_fields that writes the values to a JSON object.
@@ -228,6 +237,7 @@ std::string first_difference(const json& before, const json& now) {
                                                     "/train/threads",
                                                     "/train/save_every",
                                                     "/train/keep",
+                                                    "/train/keep_every",
                                                     "/train/log_every",
                                                     "/train/tensorboard",
                                                     "/train/validate_every",
@@ -255,6 +265,7 @@ std::string first_difference(const json& before, const json& now) {
     if (was == is || std::find(kIgnored.begin(), kIgnored.end(), path) != kIgnored.end()) continue;
     if (path == "/train/steps" && !steps_matter) continue;
     if (path.starts_with("/train/") && was.is_null() && is == kDefaults.value(path, json())) continue;
+    if (path.starts_with("/data/sources/") && was.is_null() && is_new_default(path, is)) continue;
     std::string key = path.substr(1);
     std::replace(key.begin(), key.end(), '/', '.');
     return fmt::format("{} was {}, is {}", key, was.is_null() ? "absent" : shown(was),

@@ -14,7 +14,7 @@ inline constexpr double kMostTokens = 1 << 30;
 
 /// The possible values of `kind` in [data.sources.NAME].
 inline std::vector<std::string> source_kinds() {
-  std::vector<std::string> kinds = {"text"};
+  std::vector<std::string> kinds = {"text", "corpus"};
   for (const data::Task& task : data::tasks()) kinds.push_back(task.name);
   return kinds;
 }
@@ -54,9 +54,15 @@ template <typename Visitor>
 void visit_fields(SourceRecipe& source, Visitor&& visit) {
   visit("kind", source.kind, Allowed{.choices = source_kinds()});
   visit("weight", source.weight, Allowed{.least = 1e-6, .most = 1e6});
-  if (source.kind == "text") {
-    visit("files", source.files, Allowed{});
+  if (source.kind == "text" || source.kind == "corpus") {
+    const bool text = source.kind == "text";
+    visit(text ? "files" : "path", text ? source.files : source.path, Allowed{});
+    if (source.sampling.empty()) source.sampling = text ? "random" : "sequential";
+    visit("sampling", source.sampling, Allowed{.choices = {"random", "sequential"}});
+    visit("documents", source.documents, Allowed{});
     visit("validation_fraction", source.validation_fraction, Allowed{.least = 0.0, .most = 0.9});
+    visit(text ? "validation_files" : "validation_path", text ? source.validation_files : source.validation_path,
+          Allowed{});
   } else if (source.kind == "abc_digits") {
     visit_fields(source.abc_digits, visit);
   } else {
@@ -87,10 +93,13 @@ void visit_fields(TrainRecipe& train, Visitor&& visit) {
   visit("window_short_share", train.window_short_share, Allowed{.least = 0.0, .most = 1.0});
   visit("window_long_last", train.window_long_last, Allowed{.least = 0.0, .most = 1.0});
   visit("start_from", train.start_from, Allowed{});
+  visit("start_state", train.start_state, Allowed{.choices = {"weights", "all"}});
+  visit("non_finite", train.non_finite, Allowed{.choices = {"recover", "stop"}});
   visit("seed", train.seed, Allowed{.least = 0});
   visit("threads", train.threads, Allowed{.least = 0, .most = 4096});
   visit("save_every", train.save_every, Allowed{.least = 1, .most = kMostSteps});
   visit("keep", train.keep, Allowed{.least = 0, .most = kMostSteps});
+  visit("keep_every", train.keep_every, Allowed{.least = 0, .most = kMostSteps});
   visit("log_every", train.log_every, Allowed{.least = 1, .most = kMostSteps});
   visit("tensorboard", train.tensorboard, Allowed{});
   visit("validate_every", train.validate_every, Allowed{.least = 0, .most = kMostSteps});

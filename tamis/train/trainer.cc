@@ -71,6 +71,30 @@ at::Tensor Trainer::loss_sum(const Batch& batch, std::optional<int64_t> window, 
 
 StepResult Trainer::step(int64_t step) {
   const nn::TraceScope traced(fmt::format("step {}", step + 1));
+  try {
+    const StepResult result = forward_and_backward(step);
+    const nn::TraceScope update("optimizer");
+    optimizer_.step(step, result.lr, clip_scale(step + 1, result.gradient_norms.all, recipe_.clip));
+    return result;
+  } catch (...) {
+    optimizer_.clear_gradients();
+    throw;
+  }
+}
+
+StepResult Trainer::try_step(int64_t step) {
+  try {
+    const StepResult result = forward_and_backward(step);
+    clip_scale(step + 1, result.gradient_norms.all, recipe_.clip);
+    optimizer_.clear_gradients();
+    return result;
+  } catch (...) {
+    optimizer_.clear_gradients();
+    throw;
+  }
+}
+
+StepResult Trainer::forward_and_backward(int64_t step) {
   std::vector<data::Example> examples;
   for (int64_t row = 0; row < recipe_.batch_size; ++row) {
     examples.push_back(source_.example(step * recipe_.batch_size + row, recipe_.length));
@@ -92,16 +116,12 @@ StepResult Trainer::step(int64_t step) {
     if (!std::isfinite(result.loss)) fail_diverged(step + 1, result.loss, first_non_finite_of(batch, result.window));
   }
 
-  std::vector<at::Tensor> gradients;
-  for (const auto& [name, tensor] : optimizer_.parameters()) gradients.push_back(tensor.grad());
-  result.gradient_norm = global_norm(gradients);
-  if (!std::isfinite(result.gradient_norm)) {
+  result.gradient_norms = gradient_norms(optimizer_.parameters());
+  if (!std::isfinite(result.gradient_norms.all)) {
     const std::string parameter = first_non_finite_parameter(optimizer_.parameters());
     fail_diverged(step + 1, result.loss,
                   parameter.empty() ? first_non_finite_gradient(optimizer_.parameters()) : parameter);
   }
-  const nn::TraceScope update("optimizer");
-  optimizer_.step(step, result.lr, clip_scale(step + 1, result.gradient_norm, recipe_.clip));
   return result;
 }
 

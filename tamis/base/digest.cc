@@ -1,4 +1,4 @@
-#include "tamis/models/digest.h"
+#include "tamis/base/digest.h"
 
 #include <fmt/format.h>
 #include <openssl/evp.h>
@@ -7,7 +7,7 @@
 
 #include "tamis/base/error.h"
 
-namespace tamis::models {
+namespace tamis {
 
 std::string sha256(std::string_view bytes) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
@@ -20,4 +20,4 @@ std::string sha256(std::string_view bytes) {
   return text;
 }
 
-}  // namespace tamis::models
+}  // namespace tamis
