@@ -4,7 +4,9 @@ namespace tamis::cli {
 
 void add_bench(CLI::App& app);
 void add_completion(CLI::App& app);
+void add_convert(CLI::App& app);
 void add_data(CLI::App& app);
+void add_detokenize(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_help(CLI::App& app);
@@ -14,12 +16,15 @@ void add_plan(CLI::App& app);
 void add_report(CLI::App& app);
 void add_score(CLI::App& app);
 void add_shootout(CLI::App& app);
+void add_tokenize(CLI::App& app);
 void add_train(CLI::App& app);
 
 void add_commands(CLI::App& app) {
   add_bench(app);
   add_completion(app);
+  add_convert(app);
   add_data(app);
+  add_detokenize(app);
   add_eval(app);
   add_generate(app);
   add_help(app);
@@ -29,6 +34,7 @@ void add_commands(CLI::App& app) {
   add_report(app);
   add_score(app);
   add_shootout(app);
+  add_tokenize(app);
   add_train(app);
 }
 

@@ -64,14 +64,14 @@ void add_train(CLI::App& app) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   sub->add_flag("--fresh", options.fresh, "Start a new run; an existing one is kept under another name");
-  add_number(*sub, "--replay", command->replay,
-             "Compute this step of the run once more and show its loss and gradient norms, or the first tensor that "
-             "is not finite",
-             whole(1));
   sub->add_option("--trace", options.trace,
                   "Write a trace of some steps here, for chrome://tracing and ui.perfetto.dev")
       ->type_name("FILE");
   add_number(*sub, "--trace-steps", options.trace_steps, "Steps of --trace, after the first three", whole(1));
+  add_number(*sub, "--replay", command->replay,
+             "Compute this step of the run once more and show its loss and gradient norms, or the first tensor that "
+             "is not finite",
+             whole(1));
   add_json_option(*sub, command->json);
   add_run_options(*sub, command->run);
   sub->footer(

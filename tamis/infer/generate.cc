@@ -23,6 +23,12 @@ int64_t room_for(int64_t prompt, int64_t most_new) {
   return prompt + std::min(most_new, std::max<int64_t>(1024, prompt / 8));
 }
 
+/// The stop strings as they appear in the text that is generated, which is UTF-8.
+std::vector<std::string> valid_stops(std::vector<std::string> stops) {
+  for (std::string& stop : stops) stop = text::valid_utf8(stop);
+  return stops;
+}
+
 }  // namespace
 
 const char* name_of(Generation::End end) {
@@ -41,8 +47,7 @@ Generation generate(const LoadedModel& loaded, std::string_view prompt, const Ge
                     const std::function<void(std::string_view)>& on_text) {
   check_options(options);
   check_prompt(prompt);
-  StopFilter stop(options.stop);
-  text::Utf8Stream characters;
+  StopFilter stop(valid_stops(options.stop));
   Generation generation;
   const auto show = [&](const std::string& text) {
     generation.text += text;
@@ -57,6 +62,7 @@ Generation generate(const LoadedModel& loaded, std::string_view prompt, const Ge
   Decoder decoder(*loaded.model, 1, forward_options(options.weights, options.expand_windows));
   decoder.reserve(room_for(generation.prompt_tokens, options.max_new_tokens));
   at::Tensor logits = decoder.logits_after(to_tensor(ids), options.prefill_tokens).cpu().contiguous();
+  const auto characters = loaded.tokenizer->stream_decoder(ids);
   const double prefilled = now_seconds();
 
   while (true) {
@@ -67,7 +73,7 @@ Generation generate(const LoadedModel& loaded, std::string_view prompt, const Ge
       generation.end = Generation::End::kEndOfText;
       break;
     }
-    show(characters.push(stop.push(loaded.tokenizer->decode({&token, 1}))));
+    show(stop.push(characters->push(token)));
     if (stop.stopped()) {
       generation.end = Generation::End::kStopString;
       break;
@@ -75,8 +81,8 @@ Generation generate(const LoadedModel& loaded, std::string_view prompt, const Ge
     if (static_cast<int64_t>(generation.tokens.size()) == options.max_new_tokens) break;
     logits = decoder.logits_after(to_tensor({&token, 1}), 1).cpu().contiguous();
   }
-  show(characters.push(stop.finish()));
-  show(characters.finish());
+  show(stop.push(characters->finish()));
+  show(stop.finish());
 
   generation.state_bytes = decoder.state_bytes();
   generation.prefill_seconds = prefilled - start;

@@ -90,7 +90,7 @@ class RecipeReader {
     source.name = name;
     visit_fields(source, reader);
     reader.refuse_other_keys();
-    if (source.kind == "text" && source.files.empty() && use_ == RecipeUse::kRun) {
+    if ((source.kind == "text" || source.kind == "prompts") && source.files.empty() && use_ == RecipeUse::kRun) {
       refuse(path + ".files", fmt::format("{0}: files is missing; give it here, or with --set {0}.files=FILE", path));
     }
     if (source.kind == "corpus" && source.path.empty() && use_ == RecipeUse::kRun) {
@@ -163,7 +163,7 @@ class RecipeReader {
   int64_t default_vocab_size() const {
     int64_t most = open_tokenizer(recipe_.data.tokenizer)->vocab_size();
     for (const SourceRecipe& source : recipe_.data.sources) {
-      if (source.kind == "text") continue;
+      if (!source.is_task()) continue;
       most = std::max(most, data::vocab_size(data::find_task(source.kind), source.task.settings));
     }
     return most;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tamis/data/abc_digits.h"
+#include "tamis/data/prompt_answer.h"
 #include "tamis/data/task_source.h"
 #include "tamis/train/toml.h"
 
@@ -17,9 +18,9 @@ namespace tamis::train {
 /// [data.sources.NAME]: where training sequences come from.
 struct SourceRecipe {
   std::string name;                     // NAME
-  std::string kind;                     // "text", "corpus", or a task of tamis/data/registry.h; required
+  std::string kind;                     // "text", "corpus", "prompts", or a task of tamis/data/registry.h; required
   double weight = 1.0;                  // sampling weight relative to the other sources
-  std::vector<std::string> files = {};  // text: plain text files, concatenated
+  std::vector<std::string> files = {};  // text: plain text files, concatenated; prompts: JSONL or SQuAD files
   std::vector<std::string> path = {};   // corpus: prepared corpora, or token files (.bin of llm.c, .npy)
   std::string sampling = "";            // text, corpus: "random" (the default for text), "sequential" (for corpus)
   bool documents = false;               // text, corpus: documents of a sequence do not see each other
@@ -27,11 +28,12 @@ struct SourceRecipe {
                                         // with held-out documents uses these instead
   std::vector<std::string> validation_files = {};  // text: files to validate with instead of a fraction
   std::vector<std::string> validation_path = {};   // corpus: data to validate with instead, like `path`
+  data::PromptTemplates templates = {};            // prompts: keys "prompt" and "answer"
   data::AbcDigitsOptions abc_digits = {};  // abc_digits: keys have the names of the fields; the seed is train.seed
   data::TaskSourceOptions task = {};       // other tasks: the same, plus a key for each of the task's settings
 
-  /// False for texts and corpora, which are read from files.
-  bool is_task() const { return kind != "text" && kind != "corpus"; }
+  /// False for what is read from files.
+  bool is_task() const { return kind != "text" && kind != "corpus" && kind != "prompts"; }
 };
 
 /// [data]
@@ -43,6 +45,8 @@ struct DataRecipe {
 /// [train]
 struct TrainRecipe {
   int64_t steps = 1000;                       // optimizer steps of the whole run
+  double epochs = 0;                          // passes over the data, in the place of steps; 0: none. One source, with
+                                              // sequential sampling
   int64_t length = 256;                       // tokens of a training sequence
   int64_t batch_size = 0;                     // sequences per step over all micro-batches; 0: from batch_tokens
   int64_t batch_tokens = 4096;                // tokens per step, rounded down to whole sequences

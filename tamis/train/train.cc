@@ -142,7 +142,9 @@ class Run {
     statistics_.emplace(settings(), session_.model(), state(), matmul_flops_);
   }
 
+  /// Removes later records than the state's.
   void open_log() {
+    log_.reset();  // closes the file first
     log_.emplace(directory_->log(), state().step);
     if (settings().tensorboard) log_->add_events(directory_->path() / "tensorboard", state().step);
   }
@@ -153,9 +155,9 @@ class Run {
       state().step += 1;
       return true;
     }
-    if (trace_) trace_->begin_step();
     const double before = now_seconds();
     try {
+      if (trace_) trace_->begin_step();
       const StepResult result = session_.trainer().step(state().step);
       const double seconds = now_seconds() - before;
       if (trace_ && trace_->end_step()) say_traced();
@@ -219,7 +221,6 @@ class Run {
     state().non_finite = history;
     say("{}; continues after step {} without the batches of steps {} to {}", error, state().step,
         history.left_out_first, history.left_out_last);
-    log_.reset();  // closes the file before its later records are removed
     open_log();
     log_->write({{"type", "rollback"},
                  {"step", state().step},
@@ -307,10 +308,10 @@ class Run {
   Session session_;
   std::optional<RunDirectory> directory_;
   std::optional<BackgroundSave> save_;
-  std::optional<StepTrace> trace_;
   std::optional<Log> log_;
   std::optional<StepStatistics> statistics_;
   double matmul_flops_ = 0;
+  std::optional<StepTrace> trace_;
   json validation_ = json::object();
 };
 
