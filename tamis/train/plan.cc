@@ -12,7 +12,7 @@
 #include "tamis/base/memory.h"
 #include "tamis/base/terminal.h"
 #include "tamis/models/model.h"
-#include "tamis/train/log.h"
+#include "tamis/train/data_set.h"
 #include "tamis/train/machine.h"
 #include "tamis/train/memory_estimate.h"
 #include "tamis/train/step_measurement.h"
@@ -100,6 +100,9 @@ json plan(Recipe recipe, at::Device device, std::FILE* messages) {
   ProgressLine progress(messages);
   TrainRecipe& train = recipe.train;
   at::set_num_threads(static_cast<int>(train.threads > 0 ? train.threads : usable_cores()));
+  if (train.epochs > 0) {  // only the data know the number of steps
+    train.steps = steps_of_epochs(open_data(recipe, *open_tokenizer(recipe.data.tokenizer)), train);
+  }
   if (train.precision == "auto") train.precision = fastest_precision(device);
   const models::ParameterCount parameters = models::count_parameters(recipe.model);
   const json memory = estimate_memory(recipe, device);
