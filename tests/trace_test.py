@@ -69,10 +69,12 @@ def test_a_trace_has_the_steps_the_layers_and_the_operators(tamis, recipe, run):
         assert all(any(is_within(span, step) for step in traced) for span in found), name
     names = {name for name, _, _ in spans(trace)}
     operators = {name for name in names if name.startswith(("tamis::", "aten::"))}
-    assert {"tamis::softmax_attention", "tamis::linear_cross_entropy"} <= operators, sorted(operators)
-    assert any("screening" in name for name in operators) and any("backward" in name for name in operators), operators
-    layer = named(trace, "layers.1")[0]
-    assert any(is_within(span, layer) for span in named(trace, "tamis::softmax_attention")), "operators lie in layers"
+    expected = {"screening", "_softmax_attention", "_softmax_attention_backward", "linear_cross_entropy"}
+    assert {f"tamis::{name}" for name in expected} <= operators, sorted(operators)
+    for scope, operator in (("layers.0", "tamis::screening"), ("layers.1", "tamis::_softmax_attention")):
+        inside = [any(is_within(span, layer) for layer in named(trace, scope)) for span in named(trace, operator)]
+        assert inside and all(inside), f"{operator} lies outside {scope}"
+    assert "USDT" not in done.stderr and "INFO" not in done.stderr, "messages of the profiler"
 
 
 def test_a_traced_run_has_the_same_weights_and_no_other_files(tamis, recipe, run, tmp_path):

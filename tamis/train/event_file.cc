@@ -65,13 +65,13 @@ std::string summary(std::string_view tag, std::string_view value) {
 }
 
 /// Value.simple_value = 2.
-std::string scalar(std::string_view tag, double value) {
+std::string scalar_value(std::string_view tag, double value) {
   return summary(tag, float_field(2, static_cast<float>(value)));
 }
 
 /// Value.tensor = 8 with TensorProto.dtype = 1, DT_STRING 7, tensor_shape = 2 and string_val = 8; Value.metadata = 9
 /// with SummaryMetadata.plugin_data = 1, PluginData.plugin_name = 1 and data_class = 4, TENSOR 2.
-std::string text(std::string_view tag, std::string_view content) {
+std::string text_value(std::string_view tag, std::string_view content) {
   const std::string tensor = integer_field(1, 7) + bytes_field(2, "") + bytes_field(8, content);
   const std::string metadata = bytes_field(1, bytes_field(1, "text")) + integer_field(4, 2);
   return summary(tag, bytes_field(8, tensor) + bytes_field(9, metadata));
@@ -89,7 +89,7 @@ std::string code_block(std::string_view content) {
 
 /// Adds the numbers of a record, those of inner objects with their path.
 void add_scalars(const std::string& path, const json& value, std::string& fields) {
-  if (value.is_number()) fields += scalar(path, value.get<double>());
+  if (value.is_number()) fields += scalar_value(path, value.get<double>());
   if (!value.is_object()) return;
   for (const auto& [key, inner] : value.items()) add_scalars(path + "/" + key, inner, fields);
 }
@@ -162,9 +162,10 @@ void EventFile::add(const json& record) {
       if (key != "step") add_scalars("train/" + key, value, fields);
     }
   } else if (type == "validation") {
-    fields = scalar("validation/" + record.at("source").get<std::string>(), record.at("loss"));
+    fields = scalar_value("validation/" + record.at("source").get<std::string>(), record.at("loss"));
   } else if (type == "sample") {
-    fields = text("sample", code_block(record.at("prompt").get<std::string>() + record.at("text").get<std::string>()));
+    fields =
+        text_value("sample", code_block(record.at("prompt").get<std::string>() + record.at("text").get<std::string>()));
   }
   if (!fields.empty()) write(record.at("step"), fields);
 }

@@ -5,13 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "tamis/base/cores.h"
 #include "tamis/base/memory.h"
 #include "tamis/base/terminal.h"
 #include "tamis/models/model.h"
-#include "tamis/train/log.h"
+#include "tamis/train/data_set.h"
 #include "tamis/train/machine.h"
 #include "tamis/train/memory_estimate.h"
 #include "tamis/train/step_measurement.h"
@@ -57,7 +58,9 @@ int64_t tokens_of_validation(const Recipe& recipe) {
   const int64_t examples = std::max<int64_t>(train.validate_tokens / train.length, 1);
   int64_t tokens = 0;
   for (const SourceRecipe& source : recipe.data.sources) {
-    if (source.kind != "text" || source.validation_fraction > 0) tokens += examples * train.length;
+    const bool held_out = source.is_task() || source.validation_fraction > 0 || !source.validation_files.empty() ||
+                          !source.validation_path.empty();
+    if (held_out) tokens += examples * train.length;
   }
   return tokens;
 }
@@ -65,20 +68,21 @@ int64_t tokens_of_validation(const Recipe& recipe) {
 /// Bytes of checkpoints and logs. `model` may be null: then the log is counted without its records of windows.
 void add_disk(json& result, const Recipe& recipe, const models::Model* model, int64_t parameters) {
   constexpr int64_t kTensorHeader = 110, kTextFiles = 8 << 10;  // names, shapes, offsets; config, tokenizer, state
-  constexpr int64_t kScalarEvent = 60, kScalars = 5;
+  constexpr int64_t kScalarEvent = 32, kScalars = 10;           // in an event file, where a record is one event
   const TrainRecipe& train = recipe.train;
   const int64_t tensors = 3 * 8 * recipe.model.at("num_hidden_layers").get<int64_t>();
   const int64_t checkpoint = 3 * 4 * parameters + tensors * kTensorHeader + kTextFiles;
   const int64_t saved = times(train.steps, train.save_every);
   int64_t kept = train.keep == 0 ? saved : std::min(saved, train.keep);
-  if (train.keep_every > 0) kept = std::min(saved, kept + train.steps / train.keep_every);
+  if (train.keep_every > 0) kept += (saved - kept) * train.save_every / std::lcm(train.save_every, train.keep_every);
 
-  int64_t record = kScalarEvent * kScalars;
+  int64_t record = 0;
   if (model != nullptr) {
     StepStatistics statistics(train, *model, {}, /*matmul_flops=*/1e12);
     GradientNorms norms = gradient_norms(model->parameters());
-    norms.all = 1.0 / 3;
     for (auto& [group, norm] : norms.groups) norm = 1.0 / 3;
+    norms.all = 1.0 / 3;
+    record += train.tensorboard ? kScalarEvent * (kScalars + static_cast<int64_t>(norms.groups.size())) : 0;
     statistics.add(
         {.loss = 1.0 / 3, .gradient_norms = norms, .lr = 1.0 / 3, .tokens = train.batch_tokens, .window = {}}, 1.0 / 3);
     const auto line = [](const json& written) { return static_cast<int64_t>(written.dump().size()) + 32; };  // and time
@@ -96,6 +100,9 @@ json plan(Recipe recipe, at::Device device, std::FILE* messages) {
   ProgressLine progress(messages);
   TrainRecipe& train = recipe.train;
   at::set_num_threads(static_cast<int>(train.threads > 0 ? train.threads : usable_cores()));
+  if (train.epochs > 0) {  // only the data know the number of steps
+    train.steps = steps_of_epochs(open_data(recipe, *open_tokenizer(recipe.data.tokenizer)), train);
+  }
   if (train.precision == "auto") train.precision = fastest_precision(device);
   const models::ParameterCount parameters = models::count_parameters(recipe.model);
   const json memory = estimate_memory(recipe, device);
@@ -119,9 +126,8 @@ json plan(Recipe recipe, at::Device device, std::FILE* messages) {
   const double step_seconds = measured ? measured->step_seconds : tokens / estimated_speed;
   const double validation_speed = measured ? measured->validation_seconds_per_token : 1 / (3 * estimated_speed);
   const double validated = static_cast<double>(tokens_of_validation(recipe) * times(train.steps, train.validate_every));
-  const int64_t training_memory = measured ? measured->peak_bytes : program + memory["total"].get<int64_t>();
-  const int64_t copy_for_saving =
-      3 * int64_t{sizeof(float)} * parameters.total;  // weights and moments (background_save.h)
+  const bool saves_meanwhile = train.save_every < train.steps;  // in the background, from a copy
+  const int64_t copies = saves_meanwhile ? 3 * 4 * parameters.total : 0;
   json result = {{"model", recipe.model.at("model_type")},
                  {"parameters", parameters.total},
                  {"parameters_without_embedding", parameters.without_embedding},
@@ -134,7 +140,7 @@ json plan(Recipe recipe, at::Device device, std::FILE* messages) {
                  {"tokens_per_second", tokens / step_seconds},
                  {"seconds_in_steps", steps * step_seconds},
                  {"seconds", steps * step_seconds + validated * validation_speed},
-                 {"memory_bytes", training_memory + copy_for_saving},
+                 {"memory_bytes", measured ? measured->peak_bytes : program + memory["total"].get<int64_t>() + copies},
                  {"available_memory_bytes", available}};
   add_disk(result, recipe, model.get(), parameters.total);
   return result;

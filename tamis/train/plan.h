@@ -26,7 +26,8 @@ namespace tamis::train {
 ///   disk_bytes           kept checkpoints, the log and TensorBoard's events
 ///
 /// Steps are measured for about 20 seconds if one micro-batch takes less than 30 and the model fits. Neither texts nor
-/// tokenizer are opened. Sets the number of threads. Shows progress on `messages`.
+/// tokenizer are opened, except for train.epochs, whose steps depend on them. Sets the number of threads. Shows
+/// progress on `messages`.
 nlohmann::json plan(Recipe recipe, at::Device device, std::FILE* messages);
 
 /// The same as a table.

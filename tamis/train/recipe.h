@@ -103,7 +103,7 @@ struct Recipe {
 /// Reads a recipe, applies `overrides` (`train.lr=0.0625`) and fills in defaults that depend on other keys: batch_size,
 /// run.dir, and in [model] the tokenizer's vocab_size and max_position_embeddings = train.length. Unknown keys, wrong
 /// types and values out of range throw ExitCode::kUsage with file:line and, for names, the closest known one.
-/// kPlan accepts texts without files.
+/// kPlan accepts texts and corpora without files.
 enum class RecipeUse { kRun, kPlan };
 Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides = {},
                    RecipeUse use = RecipeUse::kRun);

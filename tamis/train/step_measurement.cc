@@ -67,6 +67,15 @@ double measure_update(const models::Model& model, Trainer& trainer) {
   return median(times);
 }
 
+/// Copies of what a save in the background writes while training goes on.
+std::vector<at::Tensor> copies_for_a_save(const models::Model& model, const Trainer& trainer) {
+  std::vector<at::Tensor> copies;
+  for (const auto& [name, tensor] : model.parameters()) copies.push_back(tensor.detach().clone());
+  for (const at::Tensor& moment : trainer.optimizer().first_moments()) copies.push_back(moment.clone());
+  for (const at::Tensor& moment : trainer.optimizer().second_moments()) copies.push_back(moment.clone());
+  return copies;
+}
+
 }  // namespace
 
 MeasuredSteps measure_steps(const Recipe& recipe, const models::Model& model, double seconds,
@@ -74,32 +83,31 @@ MeasuredSteps measure_steps(const Recipe& recipe, const models::Model& model, do
   const int64_t micro_batches = recipe.train.accumulation;
   const data::RandomTokens source(model.vocab_size());
   int64_t step = 0;
-  const auto seconds_of = [&](const Recipe& one, double budget) {
-    Trainer trainer(one, model, source);
-    return repeat(budget, [&] {
-      show(fmt::format("measuring step {} on random tokens", step + 1));
-      if (micro_batches > 1) give_gradients(model);
-      trainer.step(step++);
-    });
+  const auto one_step = [&](Trainer& trainer) {
+    show(fmt::format("measuring step {} on random tokens", step + 1));
+    if (micro_batches > 1) give_gradients(model);
+    trainer.step(step++);
   };
 
   // A stochastic window makes some steps shorter: both kinds are measured.
   Recipe one = one_micro_batch(recipe);
-  const double short_share =
-      recipe.train.window_short > 0 ? recipe.train.window_short_share * (1 - recipe.train.window_long_last) : 0;
-  const double budget = short_share > 0 ? seconds / 2 : seconds;
   one.train.window_short = 0;
-  double micro_batch = seconds_of(one, budget);
-  if (short_share > 0) {
+  double short_share = 0, short_micro_batch = 0;
+  if (recipe.train.window_short > 0) {
+    short_share = recipe.train.window_short_share * (1 - recipe.train.window_long_last);
+    seconds /= 2;
     Recipe narrow = one;
     narrow.train.window_short = recipe.train.window_short;
     narrow.train.window_short_share = 1;
     narrow.train.window_long_last = 0;
-    micro_batch += short_share * (seconds_of(narrow, budget) - micro_batch);
+    Trainer trainer(narrow, model, source);
+    short_micro_batch = repeat(seconds, [&] { one_step(trainer); });
   }
+  Trainer trainer(one, model, source);
+  double micro_batch = repeat(seconds, [&] { one_step(trainer); });
+  micro_batch += short_share * (short_micro_batch - micro_batch);
 
   MeasuredSteps measured;
-  Trainer trainer(one, model, source);
   const double update = micro_batches > 1 ? measure_update(model, trainer) : 0;
   measured.step_seconds = static_cast<double>(micro_batches) * (micro_batch - update) + update;
   ValidationSet validation{source.name(), {}};
@@ -109,6 +117,8 @@ MeasuredSteps measure_steps(const Recipe& recipe, const models::Model& model, do
   show("measuring a validation on random tokens");
   measured.validation_seconds_per_token =
       repeat(seconds / 10, [&] { trainer.validation_loss(validation); }) / static_cast<double>(one.train.batch_tokens);
+  const std::vector<at::Tensor> saved = copies_for_a_save(model, trainer);
+  if (recipe.train.save_every < recipe.train.steps) one_step(trainer);
   measured.peak_bytes = peak_resident_bytes();
   return measured;
 }

@@ -40,7 +40,7 @@ void start_profiler() {
 }  // namespace
 
 StepTrace::StepTrace(fs::path file, int64_t steps) : file_(std::move(file)), steps_(steps) {
-  setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);  // its messages about starting and stopping are not for users
+  setenv("KINETO_LOG_LEVEL", "6", /*overwrite=*/0);  // above all levels: no messages of the profiler among ours
 }
 
 StepTrace::~StepTrace() {
