@@ -106,7 +106,7 @@ class Preparation {
         tokenizer_(tokenizer),
         progress_(progress),
         threads_(options.threads > 0 ? options.threads : usable_cores()),
-        digest_(tokenizer_digest(tokenizer)),
+        digest_(tokenizer.digest()),
         training_(split("training")),
         validation_(split("validation")) {
     files_ = find_input_files(options.inputs, options.format);
@@ -274,8 +274,7 @@ class Preparation {
       }
       ends.push_back(pieces.size());
     }
-    std::vector<std::vector<int64_t>> tokens(pieces.size());
-    for_each_in_parallel(pieces.size(), threads_, [&](size_t i) { tokens[i] = tokenizer_.encode(pieces[i]); });
+    const std::vector<std::vector<int64_t>> tokens = tokenizer_.encode_batch(pieces, threads_);
     size_t piece = 0;
     for (size_t i = 0; i < batch.records.size(); ++i) {
       write(batch.records[i], std::span(tokens).subspan(piece, ends[i] - piece));
