@@ -224,11 +224,6 @@ def at_one_length(rows: list[dict], section: str) -> tuple[list[dict], int]:
     return [row for row in rows if row["tokens"] == tokens], tokens
 
 
-def accepted(what: str) -> str:
-    """The words of a row for what its file calls "survive"."""
-    return what.replace("% survive", "% accepted")
-
-
 def attention_dots(rows: list[dict]) -> tuple[list[Dot], int]:
     """The other attentions: a panel for each direction, a group for each operator."""
     rows, tokens = at_one_length(rows, "attention")
@@ -245,9 +240,9 @@ def operator_dots(rows: list[dict]) -> tuple[list[Dot], int]:
     dots = []
     for row in sorted(rows, key=lambda row: (row["what"].startswith(PASSES[1]), row["dtype"] != "float32")):
         passes, *details = row["what"].split(", ")
-        if row["peer"] == TAMIS and details[-1] not in ("2% survive", "50% survive"):
+        if row["peer"] == TAMIS and details[-1] not in ("2% accepted", "50% accepted"):
             continue  # accepted.svg has them
-        name = ", ".join([row["peer"], *(accepted(each) for each in details if row["peer"] == TAMIS)])
+        name = ", ".join([row["peer"], *(details if row["peer"] == TAMIS else [])])
         panel = f"{passes}, {row['dtype']}".replace("forward and ", "forward and\n")
         dots.append(Dot(panel, "", name, milliseconds(row)))
     return dots, tokens

@@ -27,7 +27,7 @@ def settings(**changes):
 
 
 def test_peers_stand_beside_what_they_can_do():
-    tamis = Measure("ops", "forward, initial windows, 2% survive", "float32", 4096)
+    tamis = Measure("ops", "forward, initial windows, 2% accepted", "float32", 4096)
     assert Measure("ops", "forward", "float32", 4096).stands_beside(tamis)
     assert Measure("ops", "forward, initial windows", "float32", 4096).stands_beside(tamis)
     for other in (
@@ -148,26 +148,26 @@ def test_rows_of_google_benchmark_are_understood():
     peak = {"run_name": "peaks/float32/iterations:1/real_time", "run_type": "iteration", "real_time": 500.0}
     benchmarks = [
         *({**peak, "flops_per_second": each, "time_unit": "ms"} for each in (7e9, 8e9)),
-        *runs("ops/forward/float32/64/initial/2%", "forward, initial windows, 2% survive", 1.0, 3.0, 2.0),
+        *runs("ops/forward/float32/64/initial/2%", "forward, initial windows, 2% accepted", 1.0, 3.0, 2.0),
         {"run_name": "ops/forward/float32/64/initial/2%/real_time", "run_type": "aggregate", "real_time": 9.0},
         *runs("head/forward/float32/32/100/16/products", "forward, bare products", 1.0),
         *runs("head/forward/float32/32/100/16", "forward", 1.5),
         {
             "run_name": "ops/forward/float32/64/infinite/2%/real_time",
             "run_type": "iteration",
-            "label": "forward, infinite windows, 2% survive",
+            "label": "forward, infinite windows, 2% accepted",
             "error_occurred": True,
             "error_message": "bench: the output differs",
         },
     ]
     job = Job(plan.TAMIS, "operators", {"filter": "x"}, [], 0)
     found = dict(process.parsed(job, json.dumps({"context": {}, "benchmarks": benchmarks})))
-    screening = found[Measure("ops", "forward, initial windows, 2% survive", "float32", 64)]
+    screening = found[Measure("ops", "forward, initial windows, 2% accepted", "float32", 64)]
     assert screening["seconds"]["median"] == 2e-3 and screening["seconds"]["lower_quartile"] == 1.5e-3, screening
     assert screening["calls"] == 9 and abs(screening["tokens_per_second"] - 32000) < 1e-6, screening
     assert abs(screening["share_of_peak"] - 0.25) < 1e-9 and screening["check"].endswith("2e-06"), screening
     assert found[Measure("head", "forward", "float32", 32)]["ratio"] == {"to": "GEMMs", "value": 1.5}, found
-    wrong = found[Measure("ops", "forward, infinite windows, 2% survive", "float32", 64)]
+    wrong = found[Measure("ops", "forward, infinite windows, 2% accepted", "float32", 64)]
     assert wrong == {"status": "error", "why": "bench: the output differs"}, wrong
     job = Job(plan.TAMIS, "operators", {"filter": "x", "threads": 1}, [], 0)
     assert all(measure.what.startswith("1 thread, ") for measure, _ in process.parsed(job, json.dumps({"benchmarks": benchmarks})))

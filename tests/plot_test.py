@@ -20,7 +20,7 @@ def rows():
     found += [row("Tamis", "token", 50, section="decode", tokens=0), row("SDPA", "forward", 70, section="ops")]
     found += [row("Tamis", "batch 8, token", 7777, section="decode", tokens=0)]
     for share, speed in ((0.1, 90), (2, 80), (50, 60)):
-        found += [row("Tamis", f"forward, infinite windows, {share:g}% survive", speed, section="ops")]
+        found += [row("Tamis", f"forward, infinite windows, {share:g}% accepted", speed, section="ops")]
     return [*found, failed("broken", "step", "why")]
 
 
@@ -63,7 +63,7 @@ def test_a_line_has_one_point_at_a_length():
 def test_accepted_shares_are_of_one_length():
     whats = [(share, tokens) for tokens in (4096, 16384) for share in (0.1, 2, 50) if (share, tokens) != (0.1, 16384)]
     found = [
-        row("Tamis", f"forward, infinite windows, {share:g}% survive", 100, section="ops", tokens=tokens)
+        row("Tamis", f"forward, infinite windows, {share:g}% accepted", 100, section="ops", tokens=tokens)
         for share, tokens in whats
     ]
     ((_, (line,)),), tokens = plot.by_accepted_share(found)

@@ -1,7 +1,7 @@
 """What is measured: jobs, each a fresh process that yields one row per measure.
 
 A peer's row is compared with a row of Tamis when section, dtype and tokens are the same and its `what` begins theirs:
-"forward" stands beside "forward, initial windows, 2% survive", as softmax attention knows neither.
+"forward" stands beside "forward, initial windows, 2% accepted", as softmax attention knows neither.
 """
 
 from dataclasses import asdict, dataclass
@@ -222,7 +222,7 @@ def tamis_ops(
     threads: int | None = None,
 ) -> Job:
     """Screening at these accepted shares, of those that tamis_ops_bench has."""
-    cases = {f"{windows}/{percent}%": f", {windows} windows, {percent}% survive" for percent in percents}
+    cases = {f"{windows}/{percent}%": f", {windows} windows, {percent}% accepted" for percent in percents}
     return tamis_operators("ops", length, cases, minutes, dtypes, threads)
 
 

@@ -28,6 +28,11 @@ def file_name(date: str, cpu: str) -> str:
     return f"{date}-{re.sub('[^a-z0-9]+', '-', cpu.lower()).strip('-')}"
 
 
+def in_todays_words(row: dict) -> dict:
+    """Files of earlier versions call the accepted share "survive"."""
+    return {**row, "what": row["what"].replace("% survive", "% accepted")}
+
+
 def key(row: dict) -> tuple:
     return row["peer"], Measure.of(row)
 
@@ -59,7 +64,7 @@ class Results:
             content = json.loads(path.read_text())
             if content["format"] != FORMAT:
                 raise ValueError(f"format {content['format']}, expected {FORMAT}")
-            rows = {key(row): row for row in content.pop("rows")}
+            rows = {key(row): row for row in map(in_todays_words, content.pop("rows"))}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} holds no results ({type(error).__name__}: {error}); move it away") from None
         return Results(path, about or content, rows)

@@ -11,6 +11,7 @@
 #include "tamis/cli/common.h"
 #include "tamis/cli/data_prepare.h"
 #include "tamis/cli/task_options.h"
+#include "tamis/cli/tokenizer.h"
 #include "tamis/cli/values.h"
 #include "tamis/data/generate.h"
 #include "tamis/data/options.h"
@@ -78,6 +79,7 @@ void add_data(CLI::App& app) {
   data->require_subcommand(1);
   add_data_generate(*data);
   add_data_prepare(*data);
+  add_train_tokenizer(*data);
   refuse_other_names(*data, "data command");
   data->footer("tamis data prepare books/ --out corpus\ntamis data generate needle --length 1024 --count 3");
 }

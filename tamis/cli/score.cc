@@ -25,6 +25,7 @@ struct ScoreCommand {
   std::filesystem::path ids;
   infer::ScoreOptions options;
   RunOptions run;
+  bool documents = false;
   bool json = false;
 };
 
@@ -34,10 +35,28 @@ struct Scored {
   std::vector<std::string> texts;  // of each id; empty when ids were given
 };
 
+/// The scoring options; --documents needs the tokenizer's end-of-text token.
+infer::ScoreOptions options_for(const ScoreCommand& command, const text::Tokenizer& tokenizer) {
+  infer::ScoreOptions options = command.options;
+  if (!command.documents) return options;
+  options.document_end = tokenizer.end_of_text();
+  if (*options.document_end >= 0) return options;
+  fail(ExitCode::kUsage, "--documents: the {} tokenizer has no end-of-text token, which would end a document",
+       tokenizer.name());
+}
+
 Scored score_ids(const ScoreCommand& command, at::Device device) {
-  const auto model = infer::load_model(command.checkpoint, device, model_changes(command.run));
+  infer::ScoreOptions options = command.options;
+  std::unique_ptr<models::Model> model;
+  if (command.documents) {
+    infer::LoadedModel loaded = infer::load(command.checkpoint, device, model_changes(command.run));
+    options = options_for(command, *loaded.tokenizer);
+    model = std::move(loaded.model);
+  } else {  // without documents, a checkpoint need not have a tokenizer
+    model = infer::load_model(command.checkpoint, device, model_changes(command.run));
+  }
   Scored scored{.ids = infer::read_ids(command.ids, model->vocab_size()), .logprobs = {}, .texts = {}};
-  scored.logprobs = infer::score(*model, scored.ids, command.options);
+  scored.logprobs = infer::score(*model, scored.ids, options);
   return scored;
 }
 
@@ -46,7 +65,7 @@ Scored score_text(const ScoreCommand& command, at::Device device) {
   if (text.empty()) fail(ExitCode::kInput, "{}: is empty; expected text", input_name(command.text));
   const infer::LoadedModel loaded = infer::load(command.checkpoint, device, model_changes(command.run));
   Scored scored{.ids = loaded.tokenizer->encode(text), .logprobs = {}, .texts = {}};
-  scored.logprobs = infer::score(*loaded.model, scored.ids, command.options);
+  scored.logprobs = infer::score(*loaded.model, scored.ids, options_for(command, *loaded.tokenizer));
   for (const int64_t id : scored.ids) scored.texts.push_back(loaded.tokenizer->decode({&id, 1}));
   return scored;
 }
@@ -62,13 +81,16 @@ nlohmann::ordered_json json_of(const Scored& scored) {
 /// One line for each token, and the mean.
 void print(const Scored& scored) {
   double sum = 0;
+  size_t predicted = 0;
   for (size_t t = 0; t < scored.ids.size(); ++t) {
-    const std::string logprob = t == 0 ? "-" : fmt::format("{:.6f}", scored.logprobs[t]);
+    const bool first = std::isnan(scored.logprobs[t]);  // of a document
+    const std::string logprob = first ? "-" : fmt::format("{:.6f}", scored.logprobs[t]);
     const std::string text = scored.texts.empty() ? "" : nlohmann::json(text::valid_utf8(scored.texts[t])).dump();
     fmt::print("{:>8} {:>7} {:>12}  {}\n", t, scored.ids[t], logprob, text);
-    if (t > 0) sum += scored.logprobs[t];
+    if (first) continue;
+    sum += scored.logprobs[t];
+    ++predicted;
   }
-  const size_t predicted = scored.ids.size() - 1;
   if (predicted == 0) return;
   const double mean = sum / static_cast<double>(predicted);
   fmt::print("mean of {} tokens: {:.6f}, perplexity {:.4f}\n", predicted, mean, std::exp(-mean));
@@ -100,6 +122,8 @@ void add_score(CLI::App& app) {
       ->type_name("FILE");
   sub->add_flag("--expand-windows,!--no-expand-windows", command->options.expand_windows,
                 "Make windows beyond the training length infinite (SWE)");
+  sub->add_flag("--documents", command->documents,
+                "A new document, which does not see the text before it, begins after each end-of-text token");
   add_weights_option(*sub, command->options.weights);
   add_json_option(*sub, command->json);
   add_set_model_option(*sub, command->run.model_changes);

@@ -46,6 +46,12 @@ TaskRequest check_request(const Task& task, TaskRequest request) {
   return request;
 }
 
+int64_t vocab_size(const Task& task, const Settings& settings) {
+  constexpr int64_t kBytes = 256, kLongEnough = int64_t{1} << 40;
+  if (std::holds_alternative<TextTask>(task.kind)) return kBytes;
+  return check_request(task, {.length = kLongEnough, .settings = settings}).settings.at("vocab");
+}
+
 void check_haystack(const Task& task, bool given) {
   if (given && task.haystack == HaystackUse::kNone) {
     fail(ExitCode::kUsage, "{}: takes no haystack; its filler is part of the task", task.name);

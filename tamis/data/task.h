@@ -107,6 +107,9 @@ using Instance = std::variant<TextInstance, TokenInstance>;
 /// haystack.
 TaskRequest check_request(const Task& task, TaskRequest request);
 
+/// Token ids are below this: the setting "vocab" of a token task, 256 for text. Throws like check_request.
+int64_t vocab_size(const Task& task, const Settings& settings);
+
 /// Throws ExitCode::kUsage when the task requires a haystack and none is given, or does not use one that is given.
 void check_haystack(const Task& task, bool given);
 

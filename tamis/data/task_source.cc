@@ -11,8 +11,6 @@
 namespace tamis::data {
 namespace {
 
-constexpr int64_t kBytes = 256;
-
 int64_t byte(char c) {
   return static_cast<unsigned char>(c);
 }
@@ -48,7 +46,7 @@ int64_t TaskSource::min_length() const {
 }
 
 int64_t TaskSource::vocab_size() const {
-  return std::holds_alternative<TextTask>(task_.kind) ? kBytes : request_.settings.at("vocab");
+  return data::vocab_size(task_, request_.settings);
 }
 
 void TaskSource::check_length(int64_t length) const {

@@ -138,10 +138,8 @@ BatchScores score_batch(const data::TokenTask&, const infer::LoadedModel& loaded
 }
 
 void check_vocabulary(const data::Task& task, const TaskEvalOptions& options, const models::Model& model) {
-  if (std::holds_alternative<data::TextTask>(task.kind)) return;
-  const data::TaskRequest request = data::check_request(task, {options.lengths[0], {}, 0, options.settings});
-  const int64_t vocab = request.settings.at("vocab");
-  if (vocab <= model.vocab_size()) return;
+  const int64_t vocab = data::vocab_size(task, options.settings);
+  if (vocab <= model.vocab_size() || std::holds_alternative<data::TextTask>(task.kind)) return;
   fail(ExitCode::kUsage, "{}: its {} ids are more than the model's vocabulary of {}; give --vocab {} or less",
        task.name, vocab, model.vocab_size(), model.vocab_size());
 }

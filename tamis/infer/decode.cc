@@ -28,13 +28,19 @@ models::ForwardOptions forward_options(WeightFormat weights, bool expand_windows
 }
 
 Decoder::Decoder(const models::Model& model, int64_t sequences, const models::ForwardOptions& options)
-    : model_(model), head_ND_(head_matrix(model, options)), device_(head_ND_.device()) {
-  const at::NoGradGuard no_gradients;
+    : Decoder(model, head_matrix(model, options), options) {
   for (int64_t b = 0; b < sequences; ++b) add(model.new_state(options));
 }
 
-Decoder::Decoder(const models::Model& model, const nn::StreamedMatrix& head_ND, at::Device device)
-    : model_(model), head_ND_(head_ND), device_(device) {}
+Decoder::Decoder(const models::Model& model, const nn::StreamedMatrix& head_ND, const models::ForwardOptions& options)
+    : model_(model), head_ND_(head_ND), device_(head_ND.device()), options_(options) {}
+
+void Decoder::reset() {
+  const size_t sequences = states_.size();
+  states_.clear();
+  state_pointers_.clear();
+  for (size_t b = 0; b < sequences; ++b) add(model_.new_state(options_));
+}
 
 void Decoder::add(std::unique_ptr<models::DecodingState> state) {
   states_.push_back(std::move(state));
@@ -42,7 +48,7 @@ void Decoder::add(std::unique_ptr<models::DecodingState> state) {
 }
 
 Decoder Decoder::fork() const {
-  Decoder copy(model_, head_ND_, device_);
+  Decoder copy(model_, head_ND_, options_);
   for (const auto& state : states_) copy.add(state->fork());
   return copy;
 }

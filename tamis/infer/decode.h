@@ -29,6 +29,9 @@ class Decoder {
   void read(const at::Tensor& tokens_BT, int64_t chunk_tokens,
             const std::function<void(const at::Tensor& x_BCD, int64_t first)>& visit);
 
+  /// Forgets all tokens, so that a new document can begin.
+  void reset();
+
   /// Reads tokens_BT in the same way and returns the logits after the last token, float32 [B, N].
   at::Tensor logits_after(const at::Tensor& tokens_BT, int64_t chunk_tokens);
 
@@ -45,13 +48,14 @@ class Decoder {
   Decoder fork() const;
 
  private:
-  Decoder(const models::Model& model, const nn::StreamedMatrix& head_ND, at::Device device);
+  Decoder(const models::Model& model, const nn::StreamedMatrix& head_ND, const models::ForwardOptions& options);
   void add(std::unique_ptr<models::DecodingState> state);
 
   const models::Model& model_;
   nn::StreamedMatrix head_ND_;  // in the format of the model's matrices: float32, bfloat16 or int8
   at::Device device_;
   at::Tensor prepared_;  // scratch memory of logits()
+  models::ForwardOptions options_;
   std::vector<std::unique_ptr<models::DecodingState>> states_;
   std::vector<models::DecodingState*> state_pointers_;
 };

@@ -13,13 +13,20 @@
 namespace tamis::infer {
 namespace {
 
-std::span<const float> row(const at::Tensor& logits_1N) {
-  return {logits_1N.const_data_ptr<float>(), static_cast<size_t>(logits_1N.numel())};
+/// The logits of the tokens that the tokenizer has; a model's vocabulary may be larger.
+std::span<const float> row(const at::Tensor& logits_1N, const text::Tokenizer& tokenizer) {
+  return {logits_1N.const_data_ptr<float>(), static_cast<size_t>(tokenizer.vocab_size())};
 }
 
 /// Tokens to allocate state for at the start: the prompt and a part of max_new_tokens, since generation may stop early.
 int64_t room_for(int64_t prompt, int64_t most_new) {
   return prompt + std::min(most_new, std::max<int64_t>(1024, prompt / 8));
+}
+
+/// The stop strings as they appear in the text that is generated, which is UTF-8.
+std::vector<std::string> valid_stops(std::vector<std::string> stops) {
+  for (std::string& stop : stops) stop = text::valid_utf8(stop);
+  return stops;
 }
 
 }  // namespace
@@ -40,8 +47,7 @@ Generation generate(const LoadedModel& loaded, std::string_view prompt, const Ge
                     const std::function<void(std::string_view)>& on_text) {
   check_options(options);
   check_prompt(prompt);
-  StopFilter stop(options.stop);
-  text::Utf8Stream characters;
+  StopFilter stop(valid_stops(options.stop));
   Generation generation;
   const auto show = [&](const std::string& text) {
     generation.text += text;
@@ -56,17 +62,18 @@ Generation generate(const LoadedModel& loaded, std::string_view prompt, const Ge
   Decoder decoder(*loaded.model, 1, forward_options(options.weights, options.expand_windows));
   decoder.reserve(room_for(generation.prompt_tokens, options.max_new_tokens));
   at::Tensor logits = decoder.logits_after(to_tensor(ids), options.prefill_tokens).cpu().contiguous();
+  const auto characters = loaded.tokenizer->stream_decoder(ids);
   const double prefilled = now_seconds();
 
   while (true) {
     const uint64_t position = ids.size() + generation.tokens.size();
-    const int64_t token = sample(row(logits), options.sampling, position);
+    const int64_t token = sample(row(logits, *loaded.tokenizer), options.sampling, position);
     generation.tokens.push_back(token);
     if (token == loaded.tokenizer->end_of_text()) {
       generation.end = Generation::End::kEndOfText;
       break;
     }
-    show(characters.push(stop.push(loaded.tokenizer->decode({&token, 1}))));
+    show(stop.push(characters->push(token)));
     if (stop.stopped()) {
       generation.end = Generation::End::kStopString;
       break;
@@ -74,8 +81,8 @@ Generation generate(const LoadedModel& loaded, std::string_view prompt, const Ge
     if (static_cast<int64_t>(generation.tokens.size()) == options.max_new_tokens) break;
     logits = decoder.logits_after(to_tensor({&token, 1}), 1).cpu().contiguous();
   }
-  show(characters.push(stop.finish()));
-  show(characters.finish());
+  show(stop.push(characters->finish()));
+  show(stop.finish());
 
   generation.state_bytes = decoder.state_bytes();
   generation.prefill_seconds = prefilled - start;

@@ -64,6 +64,13 @@ TEST_F(Generate, StreamsTheTextThatItReturns) {
             made.tokens);
 }
 
+/// The vocabulary of a model may be larger, so that it has the size of a published one.
+TEST_F(Generate, NeverSamplesAnIdThatTheTokenizerLacks) {
+  const LoadedModel larger = load(testing::write_checkpoint(directory_.path() / "larger", /*vocab_size=*/5000));
+  const auto made = generate(larger, "a", {.max_new_tokens = 200, .sampling = {.temperature = 50, .seed = 2}});
+  for (const int64_t token : made.tokens) EXPECT_LT(token, 257);
+}
+
 TEST_F(Generate, EndsBeforeAStopString) {
   const GenerateOptions options{.max_new_tokens = 400, .sampling = {.temperature = 3, .seed = 1}};
   const auto whole = generate(loaded_, "a", options);
@@ -72,8 +79,9 @@ TEST_F(Generate, EndsBeforeAStopString) {
   GenerateOptions stopping = options;
   stopping.stop = {bytes.substr(40, 3)};
   const auto made = generate(loaded_, "a", stopping);
+  const std::string text = text::valid_utf8(bytes);
   EXPECT_EQ(made.end, Generation::End::kStopString);
-  EXPECT_EQ(made.text, text::valid_utf8(bytes.substr(0, bytes.find(stopping.stop[0]))));
+  EXPECT_EQ(made.text, text.substr(0, text.find(text::valid_utf8(stopping.stop[0]))));
   EXPECT_LE(made.tokens.size(), 43u);
 }
 
@@ -125,9 +133,9 @@ TEST(Load, NamesTheProblem) {
   EXPECT_THAT(error(directory.path() / "none"), HasSubstr("none"));
   EXPECT_THAT(error(directory.write("file", "text")), HasSubstr("file"));
 
-  const auto other = testing::write_checkpoint(directory.path() / "other", /*vocab_size=*/300);
-  EXPECT_THAT(error(other), HasSubstr("the model has a vocabulary of 300, but its byte tokenizer one of 257"));
-  EXPECT_EQ(load_model(other)->vocab_size(), 300);
+  const auto other = testing::write_checkpoint(directory.path() / "other", /*vocab_size=*/200);
+  EXPECT_THAT(error(other), HasSubstr("the model has a vocabulary of 200, but its byte tokenizer has 257 tokens"));
+  EXPECT_EQ(load_model(other)->vocab_size(), 200);
 
   const auto bare = testing::write_checkpoint(directory.path() / "bare");
   std::filesystem::remove(bare / "tokenizer.json");

@@ -35,8 +35,9 @@ LoadedModel load(const std::filesystem::path& path, at::Device device, const nlo
   LoadedModel loaded{.checkpoint = intact_checkpoint(path), .model = nullptr, .tokenizer = nullptr};
   loaded.tokenizer = text::load_tokenizer(loaded.checkpoint / "tokenizer.json");
   loaded.model = read_model(loaded.checkpoint, device, changes);
-  if (loaded.model->vocab_size() != loaded.tokenizer->vocab_size()) {
-    fail(ExitCode::kInput, "{}: the model has a vocabulary of {}, but its {} tokenizer one of {}",
+  if (loaded.model->vocab_size() < loaded.tokenizer->vocab_size()) {
+    fail(ExitCode::kInput,
+         "{}: the model has a vocabulary of {}, but its {} tokenizer has {} tokens; expected at least as many",
          loaded.checkpoint.string(), loaded.model->vocab_size(), loaded.tokenizer->name(),
          loaded.tokenizer->vocab_size());
   }

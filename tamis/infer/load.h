@@ -18,7 +18,8 @@ struct LoadedModel {
 };
 
 /// Loads a checkpoint, or the newest one of a run directory. Throws ExitCode::kInput when files are missing or damaged,
-/// or when the model and the tokenizer have different vocabulary sizes. `changes`: see models::load_model.
+/// or when the tokenizer has more tokens than the model's vocabulary; it may have fewer. `changes`: see
+/// models::load_model.
 LoadedModel load(const std::filesystem::path& path, at::Device device = at::kCPU,
                  const nlohmann::json& changes = nlohmann::json::object());
 

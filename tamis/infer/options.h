@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,8 @@ struct ScoreOptions {
   bool expand_windows = false;  // SWE
   WeightFormat weights = WeightFormat::kFloat32;
   int64_t chunk_tokens = 4096;  // tokens per forward pass, over all sequences
+  /// A new document begins after this token: it does not see what is before. Unset: all is one document.
+  std::optional<int64_t> document_end = {};
 };
 
 }  // namespace tamis::infer

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -15,20 +16,51 @@
 
 namespace tamis::infer {
 
+namespace {
+
+/// Log-probabilities of targets, with weights that are prepared once.
+class Scorer {
+ public:
+  Scorer(const models::Model& model, int64_t sequences, const ScoreOptions& options)
+      : head_ND_(model.head_weight().detach().to(at::kDouble)),
+        decoder_(model, sequences, forward_options(options.weights, options.expand_windows)),
+        chunk_tokens_(options.chunk_tokens) {}
+
+  /// [B, T], float64: of sequences of which nothing has been read yet.
+  at::Tensor logprobs(const at::Tensor& tokens_BT, const at::Tensor& targets_BT) {
+    const at::NoGradGuard no_gradients;
+    if (read_) decoder_.reset();
+    read_ = true;
+    const at::Tensor targets = targets_BT.to(head_ND_.device());
+    at::Tensor logprobs_BT = at::empty(tokens_BT.sizes(), at::kDouble);
+    decoder_.read(tokens_BT, chunk_tokens_, [&](const at::Tensor& x_BCD, int64_t first) {
+      const int64_t chunk = x_BCD.size(1);
+      const at::Tensor loss_BC = ops::linear_cross_entropy(x_BCD.to(at::kDouble), head_ND_,
+                                                           targets.narrow(1, first, chunk), {.reduction = "none"});
+      logprobs_BT.narrow(1, first, chunk).copy_(loss_BC.neg());
+    });
+    return logprobs_BT;
+  }
+
+ private:
+  at::Tensor head_ND_;
+  Decoder decoder_;
+  int64_t chunk_tokens_;
+  bool read_ = false;
+};
+
+/// The number of tokens of the document that begins at ids[first].
+size_t document_length(std::span<const int64_t> ids, size_t first, std::optional<int64_t> document_end) {
+  if (!document_end) return ids.size() - first;
+  const auto end = std::find(ids.begin() + static_cast<std::ptrdiff_t>(first), ids.end(), *document_end);
+  return static_cast<size_t>(end - ids.begin()) + (end == ids.end() ? 0 : 1) - first;
+}
+
+}  // namespace
+
 at::Tensor target_logprobs(const models::Model& model, const at::Tensor& tokens_BT, const at::Tensor& targets_BT,
                            const ScoreOptions& options) {
-  const at::NoGradGuard no_gradients;
-  const at::Tensor head_ND = model.head_weight().to(at::kDouble);
-  const at::Tensor targets = targets_BT.to(head_ND.device());
-  at::Tensor logprobs_BT = at::empty(tokens_BT.sizes(), at::kDouble);
-  Decoder decoder(model, tokens_BT.size(0), forward_options(options.weights, options.expand_windows));
-  decoder.read(tokens_BT, options.chunk_tokens, [&](const at::Tensor& x_BCD, int64_t first) {
-    const int64_t chunk = x_BCD.size(1);
-    const at::Tensor loss_BC = ops::linear_cross_entropy(x_BCD.to(at::kDouble), head_ND,
-                                                         targets.narrow(1, first, chunk), {.reduction = "none"});
-    logprobs_BT.narrow(1, first, chunk).copy_(loss_BC.neg());
-  });
-  return logprobs_BT;
+  return Scorer(model, tokens_BT.size(0), options).logprobs(tokens_BT, targets_BT);
 }
 
 std::vector<double> score(const models::Model& model, std::span<const int64_t> ids, const ScoreOptions& options) {
@@ -44,15 +76,20 @@ std::vector<double> score(const models::Model& model, std::span<const int64_t> i
   constexpr double kBytesPerToken = 24;  // int64 id, and float64 log-probability in a tensor and in the result
   require_memory(kBytesPerToken * static_cast<double>(ids.size()), fmt::format("scoring {} tokens", ids.size()),
                  "use a shorter text");
-  const at::Tensor tokens_1T = to_tensor(ids);
-  const int64_t predicted = tokens_1T.size(1) - 1;
-  const at::Tensor found =
-      target_logprobs(model, tokens_1T.narrow(1, 0, predicted), tokens_1T.narrow(1, 1, predicted), options);
-  for (int64_t t = 0; t < predicted; ++t) {
-    logprobs[t + 1] = found.const_data_ptr<double>()[t];
-    if (!std::isfinite(logprobs[t + 1])) {
-      fail(ExitCode::kRuntime, "score: the log-probability of token {} is {}; the model has diverged", t + 1,
-           logprobs[t + 1]);
+  Scorer scorer(model, 1, options);
+  for (size_t first = 0; first < ids.size();) {
+    const size_t length = document_length(ids, first, options.document_end);
+    const at::Tensor tokens_1T = to_tensor(ids.subspan(first, length));
+    const auto predicted = static_cast<int64_t>(length) - 1;
+    first += 1;  // of the first predicted token
+    if (predicted == 0) continue;
+    const at::Tensor found = scorer.logprobs(tokens_1T.narrow(1, 0, predicted), tokens_1T.narrow(1, 1, predicted));
+    for (int64_t t = 0; t < predicted; ++t, ++first) {
+      logprobs[first] = found.const_data_ptr<double>()[t];
+      if (!std::isfinite(logprobs[first])) {
+        fail(ExitCode::kRuntime, "score: the log-probability of token {} is {}; the model has diverged", first,
+             logprobs[first]);
+      }
     }
   }
   return logprobs;

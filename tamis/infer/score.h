@@ -12,9 +12,9 @@
 
 namespace tamis::infer {
 
-/// ln p(ids[t] | ids[0..t)) for every t; the first is NaN because nothing precedes it. Logits and log-sum-exp are
-/// float64, without a T x N tensor. Throws ExitCode::kInput when there are no ids or one is outside the vocabulary,
-/// ExitCode::kRuntime when a log-probability is not finite.
+/// ln p(ids[t] | earlier ids of its document) for every t; NaN for the first token of a document, which nothing
+/// precedes. Logits and log-sum-exp are float64, without a T x N tensor. Throws ExitCode::kInput when there are no ids
+/// or one is outside the vocabulary, ExitCode::kRuntime when a log-probability is not finite.
 std::vector<double> score(const models::Model& model, std::span<const int64_t> ids, const ScoreOptions& options = {});
 
 /// ln p(targets[b][t] | tokens[b][0..t]) for sequences of equal length, float64 [B, T] on the CPU.

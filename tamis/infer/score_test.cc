@@ -60,6 +60,23 @@ TEST_F(Score, DoesNotDependOnTheChunks) {
   }
 }
 
+TEST_F(Score, ADocumentDoesNotSeeTheOneBefore) {
+  constexpr int64_t kEnd = 256;
+  std::vector<int64_t> tokens = ids(30);
+  std::ranges::replace(tokens, kEnd, int64_t{0});
+  tokens[11] = tokens[12] = kEnd;  // documents of 12, 1 and 17 tokens
+  const auto together = score(*model_, tokens, {.document_end = kEnd});
+  const auto expect_alone = [&](size_t first, size_t last) {
+    const auto alone = score(*model_, std::span(tokens).subspan(first, last - first));
+    EXPECT_TRUE(std::isnan(together[first])) << first;
+    for (size_t t = first + 1; t < last; ++t) EXPECT_EQ(together[t], alone[t - first]) << t;
+  };
+  expect_alone(0, 12);
+  expect_alone(12, 13);
+  expect_alone(13, 30);
+  EXPECT_NE(score(*model_, tokens)[14], together[14]);
+}
+
 TEST_F(Score, ProbabilitiesOfAllTokensAddUpToOne) {
   auto tokens = ids(40);
   double sum = 0;

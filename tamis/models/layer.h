@@ -17,6 +17,7 @@ struct LayerSettings {
   std::optional<int64_t> window;
   std::optional<double> expand_beyond;
   bool recompute = false;
+  at::Tensor document_BT;
   Observer observe;
 };
 
@@ -64,6 +65,7 @@ class Layer {
  private:
   at::Tensor normalised(const at::Tensor& x, const at::Tensor& weight, at::ScalarType dtype) const;
 
+  const MixerKind* kind_;
   std::unique_ptr<Mixer> mixer_;
   double norm_eps_;
   bool gated_;  // the MLP has a gate

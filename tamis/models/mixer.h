@@ -55,6 +55,7 @@ struct MixerCall {
   std::optional<int64_t> window;        // replaces the configuration's sliding window
   std::optional<double> expand_beyond;  // SWE: learned windows beyond so many tokens become infinite
   bool recompute = false;               // training: keep only the input (mixers with `recomputes`)
+  std::optional<at::Tensor> document;   // int [B, T]: a token sees only its own document; never in decoding
   Observer observe;                     // if set, sees the mixer's own activations
 };
 

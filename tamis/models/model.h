@@ -32,6 +32,7 @@ struct ForwardOptions {
   bool expand_windows = false;                // SWE: windows beyond the training length become infinite
   double recompute = 0.0;                     // training: share of the layers that recompute their activations
   std::optional<int64_t> window;              // training: of sliding-window attention, instead of the configuration's
+  at::Tensor document_BT;                     // integers: tokens see only their own document; undefined: one document
   Observer observe;                           // of `hidden`: sees every activation; no recomputation then
 };
 
@@ -86,7 +87,8 @@ class Model {
   /// Splits tensors shaped like parameters() (same order) into the checkpoint's names; views, no copies.
   virtual std::vector<nn::NamedTensor> checkpoint_tensors(std::span<const at::Tensor> like_parameters) const = 0;
 
-  /// tokens_BT int64 -> x_BTD, float32, scaled so that logits = x . head_weight()^T. Differentiable.
+  /// tokens_BT int64 -> x_BTD, float32, scaled so that logits = x . head_weight()^T. Differentiable. Tokens of one
+  /// document must be adjacent.
   virtual at::Tensor hidden(const at::Tensor& tokens_BT, const ForwardOptions& options) const = 0;
   /// [N, D], float32. Differentiable.
   virtual at::Tensor head_weight() const = 0;

@@ -222,6 +222,47 @@ TEST_P(EveryMixer, EveryParameterLearns) {
   }
 }
 
+/// Two documents of 90 and 110 tokens in a sequence of 200, and a second sequence that is one document.
+Tensor two_documents() {
+  const Tensor document = at::zeros({2, 200}, at::kInt);
+  document[0].slice(0, 90).fill_(1);
+  return document;
+}
+
+TEST_P(EveryMixer, AnotherDocumentDoesNotChangeABit) {
+  const auto model = make_model(config(), 4);
+  disturb(*model);
+  const ForwardOptions options{.document_BT = two_documents()};
+  const Tensor tokens = random_tokens(2, 200, model->vocab_size(), 2), changed = tokens.clone();
+  changed[0].slice(0, 0, 90).copy_(random_tokens(1, 90, model->vocab_size(), 3)[0]);
+  const auto second_document = [&](const Tensor& any_tokens) {
+    const Tensor x = model->hidden(any_tokens, options)[0].slice(0, 90);
+    const Tensor gradient = torch::autograd::grad({x.sin().sum()}, {model->parameters().back().tensor})[0];
+    return std::pair(x.detach(), gradient);
+  };
+  const auto [x, gradient] = second_document(tokens);
+  const auto [x_changed, gradient_changed] = second_document(changed);
+  EXPECT_TRUE(x.equal(x_changed));
+  EXPECT_TRUE(gradient.equal(gradient_changed));
+  EXPECT_FALSE(x.equal(model->hidden(tokens, {})[0].slice(0, 90))) << "without documents it sees the first";
+}
+
+TEST_P(EveryMixer, ADocumentIsReadAsIfItWereAlone) {
+  const auto model = make_model(config(), 4);
+  disturb(*model);
+  const at::NoGradGuard no_grad;
+  const Tensor tokens = random_tokens(2, 200, model->vocab_size(), 2);
+  const Tensor together = model->hidden(tokens, {.document_BT = two_documents()});
+  const auto expect_alone = [&](int64_t row, int64_t first, int64_t last) {
+    const Tensor alone = model->hidden(tokens.narrow(0, row, 1).slice(1, first, last), {})[0];
+    const double error = (together[row].slice(0, first, last) - alone).abs().max().item<double>();
+    EXPECT_LE(error, 1e-5 * alone.abs().max().item<double>()) << row << ", " << first;
+  };
+  expect_alone(0, 0, 90);
+  expect_alone(0, 90, 200);
+  expect_alone(1, 0, 200);
+}
+
 TEST_P(EveryMixer, RelevanceIsCausalAndOfTheExecutedPath) {
   const auto model = make_model(config(), 6);
   const Tensor tokens = random_tokens(1, 21, model->vocab_size(), 5);

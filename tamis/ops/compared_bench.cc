@@ -57,7 +57,7 @@ constexpr std::array<int64_t, 3> kLengths = {64, 4096, 16384};  // 64: to see wh
 using Operator = std::function<Tensor(const Tensors& in)>;
 
 struct Case {
-  std::string section, what;  // "ops", "initial windows, 2% survive"
+  std::string section, what;  // "ops", "initial windows, 2% accepted"
   std::string more;           // of the name, after the tokens: "initial/2%"
   at::ScalarType dtype = at::kFloat;
   int64_t tokens = 0;
@@ -202,7 +202,7 @@ Case screening_case(const std::string& windows, double accepted, int64_t T, at::
   };
   const auto [forward_flops, all_flops] = screening_flops(s_w, T, accepted);
   return {.section = "ops",
-          .what = fmt::format("{} windows, {:g}% survive", windows, 100 * accepted),
+          .what = fmt::format("{} windows, {:g}% accepted", windows, 100 * accepted),
           .more = fmt::format("{}/{:g}%", windows, 100 * accepted),
           .dtype = dtype,
           .tokens = T,

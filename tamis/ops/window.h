@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
+#include <optional>
 
 // Windows: what the learned scalars of a screening head mean, Eq. (4) of "Screening Is Enough", and how many keys a
 // window shows. No torch.
@@ -18,6 +20,11 @@ inline double window_tokens(double s_w) {
 /// acceptance_width(-s_r).
 inline double acceptance_width(double s_r) {
   return 1 / (1 + std::exp(-s_r));
+}
+
+/// Window expansion at inference (SWE): a window of more than `expand_beyond` tokens becomes infinite.
+inline double expanded_window(double window, std::optional<double> expand_beyond) {
+  return expand_beyond && window > *expand_beyond ? std::numeric_limits<double>::infinity() : window;
 }
 
 /// Distances 0, 1, ... that a query sees among `keys` keys: min(ceil(w), keys).

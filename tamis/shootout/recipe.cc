@@ -27,8 +27,6 @@ constexpr std::array kShared = {"lr",           "seed",         "steps",        
                                 "batch_tokens", "accumulation", "validate_tokens", "precision", "threads"};
 constexpr std::array kSharedOfModel = {"vocab_size", "max_position_embeddings"};
 
-constexpr int64_t kMostLength = int64_t{1} << 40;
-
 /// Names are used as directory names.
 bool is_plain(const std::string& name) {
   const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
@@ -257,10 +255,8 @@ class Reader {
   }
 
   /// A task that is not trained on may have more ids than the models' vocabulary.
-  void check_vocabulary(const data::Task& task, data::Settings settings) const {
-    if (!std::holds_alternative<data::TokenTask>(task.kind)) return;
-    const int64_t ids =
-        data::check_request(task, {.length = kMostLength, .settings = std::move(settings)}).settings["vocab"];
+  void check_vocabulary(const data::Task& task, const data::Settings& settings) const {
+    const int64_t ids = data::vocab_size(task, settings);
     const int64_t most = first().model["vocab_size"];
     if (ids <= most) return;
     fail(ExitCode::kUsage,

@@ -1,3 +1,5 @@
+#include "tamis/text/byte_tokenizer.h"
+
 #include <array>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -87,7 +89,9 @@ class ByteTokenizer : public Tokenizer {
     return text;
   }
 
-  std::unique_ptr<StreamDecoder> stream_decoder() const override { return std::make_unique<ByteStreamDecoder>(); }
+  std::unique_ptr<StreamDecoder> stream_decoder(std::span<const int64_t> /*context*/) const override {
+    return std::make_unique<ByteStreamDecoder>();
+  }
 
   std::string to_json() const override {
     using Json = nlohmann::ordered_json;
@@ -132,9 +136,10 @@ const json& field(const json& file, const char* key) {
   return found == file.end() ? kNull : *found;
 }
 
-/// How a tokenizer.json differs from the byte tokenizer's, or empty when it is equivalent. Compares everything that can
-/// change ids or text, and treats unknown keys as a difference. The version, the splitting into words and the options
-/// of merges have no effect without merges and are ignored.
+}  // namespace
+
+// Compares everything that can change ids or text, and treats unknown keys as a difference. The version, the splitting
+// into words and the options of merges have no effect without merges and are ignored.
 std::string difference_from_bytes(const json& file) {
   static const std::set<std::string, std::less<>> kKnown = {"version",        "truncation", "padding",
                                                             "added_tokens",   "normalizer", "pre_tokenizer",
@@ -178,18 +183,8 @@ std::string difference_from_bytes(const json& file) {
   return "";
 }
 
-}  // namespace
-
 std::unique_ptr<Tokenizer> make_byte_tokenizer() {
   return std::make_unique<ByteTokenizer>();
-}
-
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& file) {
-  const json contents = read_json(file);
-  if (const std::string difference = difference_from_bytes(contents); !difference.empty()) {
-    fail(ExitCode::kInput, "{}: {}; Tamis supports only its byte tokenizer", file.string(), difference);
-  }
-  return make_byte_tokenizer();
 }
 
 }  // namespace tamis::text

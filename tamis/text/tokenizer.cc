@@ -9,9 +9,18 @@
 
 #include "tamis/base/cores.h"
 #include "tamis/base/digest.h"
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
 #include "tamis/base/json.h"
+#include "tamis/text/byte_tokenizer.h"
+#include "tamis/text/huggingface_tokenizer.h"
 
 namespace tamis::text {
+namespace {
+
+constexpr uintmax_t kMostFileBytes = 64u << 20;  // published ones have at most 33 MiB
+
+}  // namespace
 
 std::vector<std::vector<int64_t>> Tokenizer::encode_batch(std::span<const std::string_view> texts,
                                                           int64_t threads) const {
@@ -40,6 +49,23 @@ std::vector<std::vector<int64_t>> Tokenizer::encode_batch(std::span<const std::s
 
 std::string Tokenizer::digest() const {
   return sha256(parse_json(to_json(), "tokenizer.json").dump());
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& file) {
+  std::error_code unknown;
+  if (const auto bytes = std::filesystem::file_size(file, unknown); !unknown && bytes > kMostFileBytes) {
+    fail(ExitCode::kInput, "{}: has {} bytes; expected a tokenizer.json of at most {}", file.string(), bytes,
+         kMostFileBytes);
+  }
+  std::string text = read_file(file);
+  const nlohmann::json contents = parse_json(text, file.string());
+  if (!contents.is_object()) {
+    fail(ExitCode::kInput, "{}: expected an object, but it is {}", file.string(), shown(contents));
+  }
+  if (difference_from_bytes(contents).empty()) return make_byte_tokenizer();
+  const auto model = contents.find("model");
+  const std::string kind = model == contents.end() ? "" : text_at(*model, "type");
+  return make_huggingface_tokenizer(std::move(text), file.string(), kind.empty() ? "tokenizer.json" : kind);
 }
 
 }  // namespace tamis::text

@@ -42,7 +42,9 @@ class Tokenizer {
   /// The text of the ids; special tokens become their names. The bytes of the byte tokenizer come back unchanged, valid
   /// UTF-8 or not. Throws ExitCode::kInput for an id out of range.
   virtual std::string decode(std::span<const int64_t> ids) const = 0;
-  virtual std::unique_ptr<StreamDecoder> stream_decoder() const = 0;
+  /// Decodes the ids after `context`, whose last few may change their text: some tokenizers leave out the space before
+  /// the first word. The byte tokenizer needs no context. The tokenizer must outlive the decoder.
+  virtual std::unique_ptr<StreamDecoder> stream_decoder(std::span<const int64_t> context = {}) const = 0;
   /// The id of the end-of-text token; -1 when there is none. In a tokenizer.json it is the added token with one of the
   /// names <|endoftext|>, <|end_of_text|>, </s>, <eos>, <|eot|>, [SEP], in this order.
   virtual int64_t end_of_text() const = 0;

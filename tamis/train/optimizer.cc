@@ -26,6 +26,26 @@ double sum_of_squares(const float* x, int64_t count) {
   return sum;
 }
 
+/// The sums of squares of blocks of kBlock elements; none for an undefined tensor.
+std::vector<double> block_sums(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  const at::Tensor flat = tensor.detach().cpu().contiguous();
+  const float* x = flat.const_data_ptr<float>();
+  const int64_t count = flat.numel();
+  std::vector<double> blocks((count + kBlock - 1) / kBlock);
+  ops::parallel_items(static_cast<int64_t>(blocks.size()), [&](int64_t block) {
+    blocks[block] = sum_of_squares(x + block * kBlock, std::min(kBlock, count - block * kBlock));
+  });
+  return blocks;
+}
+
+/// "layers.3.s_w" -> "layers.s_w".
+std::string without_layer(const std::string& name) {
+  constexpr std::string_view kLayers = "layers.";
+  const size_t dot = name.starts_with(kLayers) ? name.find('.', kLayers.size()) : std::string::npos;
+  return dot == std::string::npos ? name : std::string(kLayers) + name.substr(dot + 1);
+}
+
 }  // namespace
 
 double learning_rate(const TrainRecipe& train, int64_t step) {
@@ -42,17 +62,23 @@ double learning_rate(const TrainRecipe& train, int64_t step) {
 double global_norm(std::span<const at::Tensor> tensors) {
   double total = 0.0;
   for (const at::Tensor& tensor : tensors) {
-    if (!tensor.defined()) continue;
-    const at::Tensor flat = tensor.detach().cpu().contiguous();
-    const float* x = flat.const_data_ptr<float>();
-    const int64_t count = flat.numel();
-    std::vector<double> blocks((count + kBlock - 1) / kBlock);
-    ops::parallel_items(static_cast<int64_t>(blocks.size()), [&](int64_t block) {
-      blocks[block] = sum_of_squares(x + block * kBlock, std::min(kBlock, count - block * kBlock));
-    });
-    for (const double block : blocks) total += block;
+    for (const double block : block_sums(tensor)) total += block;
   }
   return std::sqrt(total);
+}
+
+GradientNorms gradient_norms(std::span<const models::Parameter> parameters) {
+  GradientNorms norms;
+  for (const auto& [name, tensor] : parameters) {
+    double& group = norms.groups[without_layer(name)];
+    for (const double block : block_sums(tensor.grad())) {
+      norms.all += block;
+      group += block;
+    }
+  }
+  norms.all = std::sqrt(norms.all);
+  for (auto& [name, group] : norms.groups) group = std::sqrt(group);
+  return norms;
 }
 
 bool all_finite(const at::Tensor& tensor) {
@@ -106,6 +132,10 @@ void AdamW::step(int64_t step, double lr, double gradient_scale) {
     at::_fused_adamw_(values, gradients, first, second, {}, counts, lr, beta1_, beta2_, matrices ? weight_decay_ : 0.0,
                       eps_, /*amsgrad=*/false, /*maximize=*/false, divisor);
   }
+  clear_gradients();
+}
+
+void AdamW::clear_gradients() {
   for (const auto& [name, tensor] : parameters_) tensor.mutable_grad().reset();
 }
 

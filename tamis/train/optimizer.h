@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,14 @@ double learning_rate(const TrainRecipe& train, int64_t step);
 /// The 2-norm over all elements of all tensors (float32; undefined tensors are skipped). Sums in float64 over blocks of
 /// fixed size in a fixed order, so the bits do not depend on the number of threads.
 double global_norm(std::span<const at::Tensor> tensors);
+
+/// The norm of all gradients as global_norm, and of each group: the parameters whose names differ only in the number of
+/// their layer, such as "layers.s_w".
+struct GradientNorms {
+  double all = 0.0;
+  std::map<std::string, double> groups = {};
+};
+GradientNorms gradient_norms(std::span<const models::Parameter> parameters);
 
 /// True when the tensor contains no NaN and no infinity, or is undefined.
 bool all_finite(const at::Tensor& tensor);
@@ -40,6 +49,9 @@ class AdamW {
   /// Updates the parameters in step n = 0, 1, ... with their gradients times `gradient_scale`, then frees the
   /// gradients. Parameters without a gradient are unchanged.
   void step(int64_t step, double lr, double gradient_scale = 1.0);
+
+  /// Frees the gradients without an update.
+  void clear_gradients();
 
   std::span<const models::Parameter> parameters() const { return parameters_; }
   std::span<const at::Tensor> first_moments() const { return first_moments_; }

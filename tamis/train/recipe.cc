@@ -9,6 +9,8 @@
 #include "tamis/base/json.h"
 #include "tamis/base/names.h"
 #include "tamis/base/utf8.h"
+#include "tamis/data/registry.h"
+#include "tamis/data/task.h"
 #include "tamis/models/mixer.h"
 #include "tamis/models/model.h"
 #include "tamis/models/model_config.h"
@@ -25,7 +27,7 @@ using nlohmann::json;
 /// Reads a recipe from a document and checks it; errors give the position in the document.
 class RecipeReader {
  public:
-  explicit RecipeReader(const TomlDocument& document) : document_(document) {}
+  RecipeReader(const TomlDocument& document, RecipeUse use) : document_(document), use_(use) {}
 
   Recipe read() {
     const std::vector<std::string> tables = {"model", "data", "train", "run"};
@@ -88,10 +90,10 @@ class RecipeReader {
     source.name = name;
     visit_fields(source, reader);
     reader.refuse_other_keys();
-    if (source.kind == "text" && source.files.empty()) {
+    if ((source.kind == "text" || source.kind == "prompts") && source.files.empty() && use_ == RecipeUse::kRun) {
       refuse(path + ".files", fmt::format("{0}: files is missing; give it here, or with --set {0}.files=FILE", path));
     }
-    if (source.kind == "corpus" && source.path.empty()) {
+    if (source.kind == "corpus" && source.path.empty() && use_ == RecipeUse::kRun) {
       refuse(path + ".path", fmt::format("{0}: path is missing; give it here, or with --set {0}.path=DIR", path));
     }
     recipe_.data.sources.push_back(std::move(source));
@@ -127,8 +129,7 @@ class RecipeReader {
 
   void resolve_model() {
     json model = table("model");
-    const int64_t vocab_size = open_tokenizer(recipe_.data.tokenizer)->vocab_size();
-    if (!model.contains("vocab_size")) model["vocab_size"] = vocab_size;
+    if (!model.contains("vocab_size")) model["vocab_size"] = default_vocab_size();
     if (!model.contains("max_position_embeddings")) model["max_position_embeddings"] = recipe_.train.length;
     if (model["max_position_embeddings"] != recipe_.train.length) {
       refuse(
@@ -142,6 +143,13 @@ class RecipeReader {
     } catch (const Error& error) {
       refuse(model_key(model, error.what()), error.what());
     }
+    if (recipe_.data.tokenizer == "byte") {  // a file is not opened before the run needs it
+      try {
+        check_vocab_size(recipe_, *open_tokenizer("byte"));
+      } catch (const Error& error) {
+        refuse("model.vocab_size", error.what());
+      }
+    }
     const TrainRecipe& train = recipe_.train;
     if (train.window_short > 0 && !(train.window_short < recipe_.model.value("window", int64_t{0}))) {
       refuse("train.window_short",
@@ -149,10 +157,16 @@ class RecipeReader {
                          "model.window; choose 0 for none",
                          train.window_short));
     }
-    if (recipe_.model["vocab_size"] != vocab_size) {
-      refuse("model.vocab_size", fmt::format("model.vocab_size is {}, but the tokenizer has {} tokens",
-                                             shown(recipe_.model["vocab_size"]), vocab_size));
+  }
+
+  /// As many as the ids of the tokenizer and of every generated task.
+  int64_t default_vocab_size() const {
+    int64_t most = open_tokenizer(recipe_.data.tokenizer)->vocab_size();
+    for (const SourceRecipe& source : recipe_.data.sources) {
+      if (!source.is_task()) continue;
+      most = std::max(most, data::vocab_size(data::find_task(source.kind), source.task.settings));
     }
+    return most;
   }
 
   /// The path of the [model] key that an error text mentions first, either in quotes or after "unknown".
@@ -169,6 +183,7 @@ class RecipeReader {
   }
 
   const TomlDocument& document_;
+  const RecipeUse use_;
   Recipe recipe_;
 };
 
@@ -189,14 +204,14 @@ struct JsonWriter {
   }
 };
 
-Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides) {
+Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides, RecipeUse use) {
   TomlDocument document = read_toml(file);
   for (const std::string& assignment : overrides) override_value(document, assignment);
-  return read_recipe(document);
+  return read_recipe(document, use);
 }
 
-Recipe read_recipe(const TomlDocument& document) {
-  return RecipeReader(document).read();
+Recipe read_recipe(const TomlDocument& document, RecipeUse use) {
+  return RecipeReader(document, use).read();
 }
 
 json to_json(const Recipe& recipe) {
@@ -222,7 +237,9 @@ std::string first_difference(const json& before, const json& now) {
                                                     "/train/threads",
                                                     "/train/save_every",
                                                     "/train/keep",
+                                                    "/train/keep_every",
                                                     "/train/log_every",
+                                                    "/train/tensorboard",
                                                     "/train/validate_every",
                                                     "/train/validate_tokens",
                                                     "/train/sample_every",

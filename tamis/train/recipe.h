@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tamis/data/abc_digits.h"
+#include "tamis/data/prompt_answer.h"
 #include "tamis/data/task_source.h"
 #include "tamis/train/toml.h"
 
@@ -17,9 +18,9 @@ namespace tamis::train {
 /// [data.sources.NAME]: where training sequences come from.
 struct SourceRecipe {
   std::string name;                     // NAME
-  std::string kind;                     // "text", "corpus", or a task of tamis/data/registry.h; required
+  std::string kind;                     // "text", "corpus", "prompts", or a task of tamis/data/registry.h; required
   double weight = 1.0;                  // sampling weight relative to the other sources
-  std::vector<std::string> files = {};  // text: plain text files, concatenated
+  std::vector<std::string> files = {};  // text: plain text files, concatenated; prompts: JSONL or SQuAD files
   std::vector<std::string> path = {};   // corpus: prepared corpora, or token files (.bin of llm.c, .npy)
   std::string sampling = "";            // text, corpus: "random" (the default for text), "sequential" (for corpus)
   bool documents = false;               // text, corpus: documents of a sequence do not see each other
@@ -27,11 +28,12 @@ struct SourceRecipe {
                                         // with held-out documents uses these instead
   std::vector<std::string> validation_files = {};  // text: files to validate with instead of a fraction
   std::vector<std::string> validation_path = {};   // corpus: data to validate with instead, like `path`
+  data::PromptTemplates templates = {};            // prompts: keys "prompt" and "answer"
   data::AbcDigitsOptions abc_digits = {};  // abc_digits: keys have the names of the fields; the seed is train.seed
   data::TaskSourceOptions task = {};       // other tasks: the same, plus a key for each of the task's settings
 
-  /// False for texts and corpora, which are read from files.
-  bool is_task() const { return kind != "text" && kind != "corpus"; }
+  /// False for what is read from files.
+  bool is_task() const { return kind != "text" && kind != "corpus" && kind != "prompts"; }
 };
 
 /// [data]
@@ -43,6 +45,8 @@ struct DataRecipe {
 /// [train]
 struct TrainRecipe {
   int64_t steps = 1000;                       // optimizer steps of the whole run
+  double epochs = 0;                          // passes over the data, in the place of steps; 0: none. One source, with
+                                              // sequential sampling
   int64_t length = 256;                       // tokens of a training sequence
   int64_t batch_size = 0;                     // sequences per step over all micro-batches; 0: from batch_tokens
   int64_t batch_tokens = 4096;                // tokens per step, rounded down to whole sequences
@@ -54,27 +58,32 @@ struct TrainRecipe {
   int64_t warmup_steps = 100;                 // step n, from 0, uses lr (n + 1) / warmup_steps; 0: no warm-up
   std::string schedule = "constant";          // after the warm-up: "constant", or "cosine" down to min_lr
   double min_lr = 0.0;                        // learning rate of the last step under "cosine"
-  double decay_share = 1.0;         // "cosine": fraction of the steps after the warm-up in which the rate decays
-  double clip = 0.0;                // maximum gradient norm (2-norm over all tensors); 0: no clipping
-  std::string precision = "auto";   // of matrix products and screening: "float32", "bfloat16", or "auto":
-                                    // the faster one on this machine; resumed runs keep their precision
-  double recompute = 0.0;           // fraction of the layers, 0 to 1, whose activations are recomputed in the
-                                    // backward pass: less memory, more time
-  int64_t window_short = 0;         // stochastic window (SWAX): the short sliding window in tokens; 0: none
-  double window_short_share = 0.5;  // probability that a step uses window_short instead of model.window
-  double window_long_last = 0.1;    // fraction of the steps, at the end, that always use model.window
-  std::string start_from = "";      // checkpoint or run with the initial weights; empty: random weights
-  int64_t seed = 1;                 // of the initial weights and of the data
-  int64_t threads = 0;              // number of CPU threads; 0: all cores
-  int64_t save_every = 500;         // steps between checkpoints
-  int64_t keep = 3;                 // number of newest checkpoints to keep; 0: all
-  int64_t log_every = 10;           // steps between records of log.jsonl
-  int64_t validate_every = 500;     // steps between validations; 0: only at the end
-  int64_t validate_tokens = 65536;  // maximum number of tokens per source and validation; 0: no validation
-  int64_t sample_every = 500;       // steps between samples; 0: only at the end
-  std::string sample_prompt = "";   // prompt of the samples; empty: no samples
-  int64_t sample_tokens = 64;       // tokens per sample
-  double sample_temperature = 0.0;  // 0: greedy
+  double decay_share = 1.0;             // "cosine": fraction of the steps after the warm-up in which the rate decays
+  double clip = 0.0;                    // maximum gradient norm (2-norm over all tensors); 0: no clipping
+  std::string precision = "auto";       // of matrix products and screening: "float32", "bfloat16", or "auto":
+                                        // the faster one on this machine; resumed runs keep their precision
+  double recompute = 0.0;               // fraction of the layers, 0 to 1, whose activations are recomputed in the
+                                        // backward pass: less memory, more time
+  int64_t window_short = 0;             // stochastic window (SWAX): the short sliding window in tokens; 0: none
+  double window_short_share = 0.5;      // probability that a step uses window_short instead of model.window
+  double window_long_last = 0.1;        // fraction of the steps, at the end, that always use model.window
+  std::string start_from = "";          // checkpoint or run with the initial weights; empty: random weights
+  std::string start_state = "weights";  // what is taken from start_from: "weights", or "all": also the optimizer's
+                                        // moments, the step and so the position in the data and in the schedule
+  std::string non_finite = "recover";   // when a loss or gradient is not finite: "recover" (docs/runs.md), or "stop"
+  int64_t seed = 1;                     // of the initial weights and of the data
+  int64_t threads = 0;                  // number of CPU threads; 0: all cores
+  int64_t save_every = 500;             // steps between checkpoints
+  int64_t keep = 3;                     // number of newest checkpoints to keep; 0: all
+  int64_t keep_every = 0;               // also keep the checkpoints of every multiple of so many steps; 0: none
+  int64_t log_every = 10;               // steps between records of log.jsonl
+  bool tensorboard = true;              // also write TensorBoard's event files, to run.dir/tensorboard
+  int64_t validate_every = 500;         // steps between validations; 0: only at the end
+  int64_t validate_tokens = 65536;      // maximum number of tokens per source and validation; 0: no validation
+  int64_t sample_every = 500;           // steps between samples; 0: only at the end
+  std::string sample_prompt = "";       // prompt of the samples; empty: no samples
+  int64_t sample_tokens = 64;           // tokens per sample
+  double sample_temperature = 0.0;      // 0: greedy
 };
 
 /// [run]
@@ -93,10 +102,13 @@ struct Recipe {
 /// Reads a recipe, applies `overrides` (`train.lr=0.0625`) and fills in defaults that depend on other keys: batch_size,
 /// run.dir, and in [model] the tokenizer's vocab_size and max_position_embeddings = train.length. Unknown keys, wrong
 /// types and values out of range throw ExitCode::kUsage with file:line and, for names, the closest known one.
-Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides = {});
+/// kPlan accepts texts without files.
+enum class RecipeUse { kRun, kPlan };
+Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides = {},
+                   RecipeUse use = RecipeUse::kRun);
 
 /// The same for a parsed document.
-Recipe read_recipe(const TomlDocument& document);
+Recipe read_recipe(const TomlDocument& document, RecipeUse use = RecipeUse::kRun);
 
 /// All keys and values in the structure of the TOML file; reading them back gives the same recipe.
 nlohmann::json to_json(const Recipe& recipe);

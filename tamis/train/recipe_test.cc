@@ -156,7 +156,22 @@ INSTANTIATE_TEST_SUITE_P(
             "--set model.model_type=tranformer: unknown model_type \"tranformer\"; did you mean \"transformer\"?"},
         BadRecipe{"", "model.position=rop", "--set model.position=rop: unknown position \"rop\"; did you mean"},
         BadRecipe{"", "model.hidden_size=-8", "--set model.hidden_size=-8: model: \"hidden_size\" must be"},
-        BadRecipe{"", "model.vocab_size=100", "model.vocab_size is 100, but the tokenizer has 257 tokens"}));
+        BadRecipe{"", "model.vocab_size=100",
+                  "model.vocab_size is 100, but the byte tokenizer has 257 tokens; give at least as many"}));
+
+TEST(Recipe, TheVocabularyFitsTheTokenizerAndTheTasks) {
+  const tamis::testing::TemporaryDirectory directory;
+  const auto vocab_size = [&](const std::string& source, std::vector<std::string> overrides = {}) {
+    const auto file = directory.write("tiny.toml", testing::kTinyRecipe + source);
+    return load_recipe(file, overrides).model.at("vocab_size").get<int64_t>();
+  };
+  EXPECT_EQ(vocab_size(""), 257);
+  EXPECT_EQ(vocab_size("[data.sources.b]\nkind = \"mqar\"\n"), 8192) << "the task's default vocabulary";
+  EXPECT_EQ(vocab_size("[data.sources.b]\nkind = \"mqar\"\nvocab = 64\n"), 257);
+  EXPECT_EQ(vocab_size("", {"model.vocab_size=50257"}), 50257);
+  EXPECT_EQ(vocab_size("", {"model.vocab_size=50257", "data.tokenizer=later.json"}), 50257)
+      << "a recipe with a vocab_size is read without its tokenizer";
+}
 
 TEST(Recipe, MissingFileIsAnInputError) {
   const auto [code, text] = error_of([] { load_recipe("/nowhere/recipe.toml"); });

@@ -115,10 +115,12 @@ fs::path RunDirectory::set_aside(int64_t step) const {
   return aside;
 }
 
-void RunDirectory::remove_old_checkpoints(int64_t keep) const {
+void RunDirectory::remove_old_checkpoints(int64_t keep, int64_t keep_every) const {
   const std::vector<int64_t> steps = saved_steps();
   if (keep == 0) return;
-  for (size_t i = keep; i < steps.size(); ++i) remove_directory(checkpoint(steps[i]));
+  for (size_t i = keep; i < steps.size(); ++i) {
+    if (keep_every == 0 || steps[i] % keep_every != 0) remove_directory(checkpoint(steps[i]));
+  }
 }
 
 double RunDirectory::describe(const Recipe& recipe, at::Device device, int64_t step, int64_t parameters) const {

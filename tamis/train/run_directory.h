@@ -20,6 +20,7 @@ namespace tamis::train {
 ///   config.toml          the resolved recipe; `tamis train` accepts it like any recipe
 ///   run.json             machine, versions, command, start, resumptions
 ///   log.jsonl            records of losses, validations and samples (log.h)
+///   tensorboard/         the same for TensorBoard (event_file.h)
 ///   checkpoints/step-N/  the checkpoint after N steps
 class RunDirectory {
  public:
@@ -48,8 +49,9 @@ class RunDirectory {
 
   /// Renames a damaged checkpoint to step-N.damaged, so that it is no longer found as the newest; returns its new path.
   std::filesystem::path set_aside(int64_t step) const;
-  /// Removes all but the `keep` newest checkpoints; 0 keeps all.
-  void remove_old_checkpoints(int64_t keep) const;
+  /// Removes all but the `keep` newest checkpoints and those of every multiple of `keep_every` steps; keep 0 keeps all,
+  /// keep_every 0 none of the older ones.
+  void remove_old_checkpoints(int64_t keep, int64_t keep_every = 0) const;
 
   /// Writes config.toml and run.json. A resumed run (`step` > 0) keeps its run.json and adds the resumption. Returns
   /// the matmul peak of the machine in FLOP/s, which is measured when the run starts or when it resumes on another

@@ -138,8 +138,10 @@ TEST(RunDirectory, KeepsTheNewestCheckpoints) {
   const SavedRun run(4);
   run.directory().remove_old_checkpoints(0);
   EXPECT_THAT(run.directory().saved_steps(), ElementsAre(4, 3, 2, 1));
-  run.directory().remove_old_checkpoints(2);
-  EXPECT_THAT(run.directory().saved_steps(), ElementsAre(4, 3));
+  run.directory().remove_old_checkpoints(1, /*keep_every=*/2);
+  EXPECT_THAT(run.directory().saved_steps(), ElementsAre(4, 2));
+  run.directory().remove_old_checkpoints(1);
+  EXPECT_THAT(run.directory().saved_steps(), ElementsAre(4));
 }
 
 TEST(RunDirectory, RestoredOptimizerHasTheSameBits) {

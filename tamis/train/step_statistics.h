@@ -20,6 +20,8 @@ class StepStatistics {
                  double matmul_flops);
 
   void add(const StepResult& result, double seconds);
+  /// No step since the last record.
+  bool empty() const { return sums_.steps == 0; }
 
   /// The progress line after the last step.
   std::string progress(const TrainingState& state) const;

@@ -8,6 +8,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/random.h"
+#include "tamis/nn/trace_scope.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
 
 namespace tamis::train {
@@ -55,11 +56,13 @@ std::optional<int64_t> stochastic_window(const TrainRecipe& recipe, int64_t step
 }
 
 at::Tensor Trainer::loss_sum(const Batch& batch, std::optional<int64_t> window, const models::Observer& observe) const {
-  const models::ForwardOptions options{.compute_dtype = recipe_.precision == "bfloat16" ? at::kBFloat16 : at::kFloat,
-                                       .recompute = recipe_.recompute,
-                                       .window = window,
-                                       .observe = observe};
   const at::Device device = optimizer_.parameters().front().tensor.device();
+  const models::ForwardOptions options{
+      .compute_dtype = recipe_.precision == "bfloat16" ? at::kBFloat16 : at::kFloat,
+      .recompute = recipe_.recompute,
+      .window = window,
+      .document_BT = batch.document_BT.defined() ? batch.document_BT.to(device) : batch.document_BT,
+      .observe = observe};
   const at::Tensor x_BTD = model_.hidden(batch.tokens_BT.to(device), options).to(options.compute_dtype);
   const at::Tensor head_ND = model_.head_weight().to(options.compute_dtype);
   return ops::linear_cross_entropy(x_BTD, head_ND, batch.targets_BT.to(device),
@@ -67,6 +70,31 @@ at::Tensor Trainer::loss_sum(const Batch& batch, std::optional<int64_t> window, 
 }
 
 StepResult Trainer::step(int64_t step) {
+  const nn::TraceScope traced(fmt::format("step {}", step + 1));
+  try {
+    const StepResult result = forward_and_backward(step);
+    const nn::TraceScope update("optimizer");
+    optimizer_.step(step, result.lr, clip_scale(step + 1, result.gradient_norms.all, recipe_.clip));
+    return result;
+  } catch (...) {
+    optimizer_.clear_gradients();
+    throw;
+  }
+}
+
+StepResult Trainer::try_step(int64_t step) {
+  try {
+    const StepResult result = forward_and_backward(step);
+    clip_scale(step + 1, result.gradient_norms.all, recipe_.clip);
+    optimizer_.clear_gradients();
+    return result;
+  } catch (...) {
+    optimizer_.clear_gradients();
+    throw;
+  }
+}
+
+StepResult Trainer::forward_and_backward(int64_t step) {
   std::vector<data::Example> examples;
   for (int64_t row = 0; row < recipe_.batch_size; ++row) {
     examples.push_back(source_.example(step * recipe_.batch_size + row, recipe_.length));
@@ -80,20 +108,20 @@ StepResult Trainer::step(int64_t step) {
   for (auto first = examples.begin(); first != examples.end(); first += rows) {
     const Batch batch = make_batch({first, first + rows});
     const at::Tensor loss = loss_sum(batch, result.window) / counted;
-    loss.backward();
+    {
+      const nn::TraceScope backward("backward");
+      loss.backward();
+    }
     result.loss += loss.item<double>();
     if (!std::isfinite(result.loss)) fail_diverged(step + 1, result.loss, first_non_finite_of(batch, result.window));
   }
 
-  std::vector<at::Tensor> gradients;
-  for (const auto& [name, tensor] : optimizer_.parameters()) gradients.push_back(tensor.grad());
-  result.gradient_norm = global_norm(gradients);
-  if (!std::isfinite(result.gradient_norm)) {
+  result.gradient_norms = gradient_norms(optimizer_.parameters());
+  if (!std::isfinite(result.gradient_norms.all)) {
     const std::string parameter = first_non_finite_parameter(optimizer_.parameters());
     fail_diverged(step + 1, result.loss,
                   parameter.empty() ? first_non_finite_gradient(optimizer_.parameters()) : parameter);
   }
-  optimizer_.step(step, result.lr, clip_scale(step + 1, result.gradient_norm, recipe_.clip));
   return result;
 }
 

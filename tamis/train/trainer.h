@@ -13,8 +13,8 @@ namespace tamis::train {
 
 /// The result of one optimizer step.
 struct StepResult {
-  double loss = 0.0;           // mean over the step's targets before the update, nats per token
-  double gradient_norm = 0.0;  // before clipping
+  double loss = 0.0;             // mean over the step's targets before the update, nats per token
+  GradientNorms gradient_norms;  // before clipping
   double lr = 0.0;
   int64_t tokens = 0;
   std::optional<int64_t> window;  // the short sliding window, if stochastic_window drew it
@@ -32,9 +32,11 @@ class Trainer {
   Trainer(const Recipe& recipe, const models::Model& model, const data::Source& source);
 
   /// Performs step n = 0, 1, ... Throws ExitCode::kDiverged, before the update, when the loss or a gradient is not
-  /// finite. The text names the first non-finite tensor: parameters first, then activations in the order of the forward
-  /// pass, then gradients in the order of the backward pass.
+  /// finite; the model is unchanged then. The text names the first non-finite tensor: parameters first, then
+  /// activations in the order of the forward pass, then gradients in the order of the backward pass.
   StepResult step(int64_t step);
+  /// The same without the update.
+  StepResult try_step(int64_t step);
   /// Throws ExitCode::kDiverged when a parameter is not finite: such a model must not be saved.
   void check_parameters(int64_t step) const;
 
@@ -45,6 +47,8 @@ class Trainer {
   const AdamW& optimizer() const { return optimizer_; }
 
  private:
+  /// Loss and gradients of a step; the latter stay in the parameters.
+  StepResult forward_and_backward(int64_t step);
   at::Tensor loss_sum(const Batch& batch, std::optional<int64_t> window, const models::Observer& observe = {}) const;
   /// The first non-finite tensor in the computation of a batch's loss: a parameter, else an activation in the order of
   /// the forward pass. Empty when only the loss itself is not finite.

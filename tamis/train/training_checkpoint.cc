@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <span>
 #include <utility>
 #include <vector>
@@ -34,19 +35,44 @@ void write_text(const fs::path& file, const std::string& text) {
   writer.close();
 }
 
-/// Both moments of every checkpoint tensor, with prefixed names; views of the optimizer's tensors.
-std::vector<nn::NamedTensor> moment_tensors(const models::Model& model, const AdamW& optimizer) {
+/// Both moments of every checkpoint tensor, with prefixed names; views of the given tensors.
+std::vector<nn::NamedTensor> moment_tensors(const models::Model& model, std::span<const at::Tensor> first_moments,
+                                            std::span<const at::Tensor> second_moments) {
   std::vector<nn::NamedTensor> tensors;
   for (const auto& [prefix, moments] :
-       {std::pair("exp_avg.", optimizer.first_moments()), std::pair("exp_avg_sq.", optimizer.second_moments())}) {
+       {std::pair("exp_avg.", first_moments), std::pair("exp_avg_sq.", second_moments)}) {
     for (const auto& [name, tensor] : model.checkpoint_tensors(moments)) tensors.push_back({prefix + name, tensor});
   }
   return tensors;
 }
 
+/// The contents with every tensor replaced by `of` of it.
+template <typename Function>
+CheckpointContents contents_of(const models::Model& model, const AdamW& optimizer, const text::Tokenizer& tokenizer,
+                               const TrainingState& state, const Function& of) {
+  const auto all = [&](const auto& tensors) {
+    std::vector<at::Tensor> result;
+    for (const at::Tensor& tensor : tensors) result.push_back(of(tensor));
+    return result;
+  };
+  std::vector<at::Tensor> parameters;
+  for (const models::Parameter& parameter : optimizer.parameters()) parameters.push_back(of(parameter.tensor.detach()));
+  return {.config = model.config(),
+          .model = model.checkpoint_tensors(parameters),
+          .moments = moment_tensors(model, all(optimizer.first_moments()), all(optimizer.second_moments())),
+          .tokenizer = tokenizer.to_json(),
+          .end_of_text = tokenizer.end_of_text(),
+          .state = state};
+}
+
 json state_to_json(const TrainingState& state) {
-  return {{"step", state.step},     {"tokens", state.tokens},     {"seconds", state.seconds},
-          {"recipe", state.recipe}, {"numerics", state.numerics}, {"data", state.checksums}};
+  json result = {{"step", state.step},     {"tokens", state.tokens},     {"seconds", state.seconds},
+                 {"recipe", state.recipe}, {"numerics", state.numerics}, {"data", state.checksums}};
+  if (const NonFiniteSteps& non_finite = state.non_finite; !non_finite.steps.empty()) {
+    result["non_finite"] = {{"steps", non_finite.steps},
+                            {"left_out", {non_finite.left_out_first, non_finite.left_out_last}}};
+  }
+  return result;
 }
 
 /// Typed access to trainer.json; every key except "numerics" is required. Failures throw ExitCode::kInput.
@@ -89,6 +115,20 @@ class StateReader : public ObjectReader {
     return value;
   }
 
+  NonFiniteSteps non_finite() const {
+    if (!object().contains("non_finite")) return {};
+    const json value = at("non_finite");
+    const json steps = value.is_object() ? value.value("steps", json()) : json();
+    const json left_out = value.is_object() ? value.value("left_out", json()) : json();
+    const auto numbers = [](const json& list) {
+      return list.is_array() && std::ranges::all_of(list, [](const json& each) { return each.is_number_integer(); });
+    };
+    if (!numbers(steps) || !numbers(left_out) || left_out.size() != 2) {
+      refuse("non_finite", "the lists \"steps\" and \"left_out\"", value);
+    }
+    return {.steps = steps.get<std::vector<int64_t>>(), .left_out_first = left_out[0], .left_out_last = left_out[1]};
+  }
+
   /// Also checks that this version can create the model.
   json recipe() const {
     json value = at("recipe");
@@ -114,19 +154,37 @@ class StateReader : public ObjectReader {
   const std::string file_;
 };
 
+/// A recipe that a run saved, perhaps by an earlier version.
+Recipe read_stored_recipe(const TomlDocument& document) {
+  Recipe recipe = read_recipe(document);
+  keep_stored_defaults(recipe, document.values.value("model", json::object()));
+  return recipe;
+}
+
 }  // namespace
+
+CheckpointContents copy_for_checkpoint(const models::Model& model, const AdamW& optimizer,
+                                       const text::Tokenizer& tokenizer, const TrainingState& state) {
+  const auto copied = [](const at::Tensor& tensor) { return at::empty_like(tensor, at::kCPU).copy_(tensor); };
+  return contents_of(model, optimizer, tokenizer, state, copied);
+}
+
+void save_training_checkpoint(const fs::path& directory, const CheckpointContents& contents) {
+  write_directory_atomic(directory, [&](const fs::path& place) {
+    models::save_model(contents.config, contents.model, place, {{"eos_token_id", contents.end_of_text}});
+    write_text(place / "tokenizer.json", contents.tokenizer);
+    const json generation = {{"do_sample", false}, {"eos_token_id", contents.end_of_text}};
+    write_text(place / "generation_config.json", generation.dump(2) + "\n");
+    nn::write_safetensors(place / "optimizer.safetensors", contents.moments);
+
+    models::write_manifest(place, state_to_json(contents.state));
+  });
+}
 
 void save_training_checkpoint(const fs::path& directory, const models::Model& model, const AdamW& optimizer,
                               const text::Tokenizer& tokenizer, const TrainingState& state) {
-  write_directory_atomic(directory, [&](const fs::path& place) {
-    models::save_model(model, place);
-    write_text(place / "tokenizer.json", tokenizer.to_json());
-    const json generation = {{"do_sample", false}, {"eos_token_id", tokenizer.end_of_text()}};
-    write_text(place / "generation_config.json", generation.dump(2) + "\n");
-    nn::write_safetensors(place / "optimizer.safetensors", moment_tensors(model, optimizer));
-
-    models::write_manifest(place, state_to_json(state));
-  });
+  const auto same = [](const at::Tensor& tensor) { return tensor; };
+  save_training_checkpoint(directory, contents_of(model, optimizer, tokenizer, state, same));
 }
 
 std::string find_damage(const fs::path& directory) {
@@ -144,7 +202,8 @@ TrainingState read_training_state(const fs::path& directory) {
                       .seconds = reader.seconds(),
                       .recipe = reader.recipe(),
                       .checksums = reader.texts("data"),
-                      .numerics = reader.numerics()};
+                      .numerics = reader.numerics(),
+                      .non_finite = reader.non_finite()};
   if (const auto named = models::step_of(directory); named && *named != state.step) {
     fail(ExitCode::kInput, "{}: \"step\" is {}, but the checkpoint is called step-{}; is it a copy of another?",
          file.string(), state.step, *named);
@@ -154,27 +213,22 @@ TrainingState read_training_state(const fs::path& directory) {
 
 Recipe load_run_recipe(const fs::path& run) {
   const fs::path config = run / "config.toml";
-  if (fs::exists(config)) {
-    Recipe recipe = load_recipe(config);
-    keep_stored_defaults(recipe, read_toml(config).values.at("model"));
-    return recipe;
-  }
+  if (fs::exists(config)) return read_stored_recipe(read_toml(config));
   const fs::path checkpoint = models::resolve_checkpoint(run);
   const TomlDocument document{.name = (checkpoint / models::kManifestFile).string(),
                               .values = read_training_state(checkpoint).recipe};
   try {
-    Recipe recipe = read_recipe(document);
-    keep_stored_defaults(recipe, document.values.at("model"));
-    return recipe;
+    return read_stored_recipe(document);
   } catch (const Error& error) {  // a usage error in a recipe, but a damaged file here
     throw Error(ExitCode::kInput, error.what());
   }
 }
 
-void restore_optimizer(const fs::path& directory, const models::Model& model, AdamW& optimizer) {
+void restore_optimizer(const fs::path& directory, const models::Model& model, AdamW& optimizer, bool all) {
   const fs::path path = directory / "optimizer.safetensors";
   const models::StoredTensors file(path, model.config());
-  for (const auto& [name, tensor] : moment_tensors(model, optimizer)) {
+  for (const auto& [name, tensor] : moment_tensors(model, optimizer.first_moments(), optimizer.second_moments())) {
+    if (!all && !file.contains(name)) continue;
     const at::Tensor saved = file.tensor(name);
     if (saved.sizes() != tensor.sizes()) {
       fail(ExitCode::kInput, "{}: {} has shape {}, but the model needs {}", path.string(), name,

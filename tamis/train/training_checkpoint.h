@@ -5,9 +5,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "tamis/models/model.h"
+#include "tamis/nn/safetensors.h"
 #include "tamis/text/tokenizer.h"
+#include "tamis/train/non_finite.h"
 #include "tamis/train/optimizer.h"
 #include "tamis/train/recipe.h"
 
@@ -22,11 +25,28 @@ struct TrainingState {
   nlohmann::json recipe = {};                          // to_json of the recipe
   std::map<std::string, std::string> checksums = {};   // DataSet::checksums
   nlohmann::json numerics = nlohmann::json::object();  // describe_numerics(); earlier versions did not record it
+  NonFiniteSteps non_finite = {};                      // absent from checkpoints of earlier versions
 };
 
+/// All that a training checkpoint holds.
+struct CheckpointContents {
+  nlohmann::json config;                 // of the model
+  std::vector<nn::NamedTensor> model;    // as Model::checkpoint_tensors
+  std::vector<nn::NamedTensor> moments;  // exp_avg.NAME and exp_avg_sq.NAME for every tensor NAME of the model
+  std::string tokenizer;                 // tokenizer.json
+  int64_t end_of_text;
+  TrainingState state;
+};
+
+/// Copies of all tensors on the CPU, so that training can go on while they are saved.
+CheckpointContents copy_for_checkpoint(const models::Model& model, const AdamW& optimizer,
+                                       const text::Tokenizer& tokenizer, const TrainingState& state);
+
 /// Writes the directory atomically: config.json, model.safetensors, tokenizer.json, generation_config.json,
-/// optimizer.safetensors (exp_avg.NAME and exp_avg_sq.NAME for every tensor NAME of the model) and trainer.json, which
-/// is also the manifest (tamis/models/manifest.h). Throws ExitCode::kStorage and then leaves no partial directory.
+/// optimizer.safetensors and trainer.json, which is also the manifest (tamis/models/manifest.h). Throws
+/// ExitCode::kStorage and then leaves no partial directory.
+void save_training_checkpoint(const std::filesystem::path& directory, const CheckpointContents& contents);
+/// The same without a copy of the tensors.
 void save_training_checkpoint(const std::filesystem::path& directory, const models::Model& model,
                               const AdamW& optimizer, const text::Tokenizer& tokenizer, const TrainingState& state);
 
@@ -42,7 +62,9 @@ TrainingState read_training_state(const std::filesystem::path& directory);
 /// when there is neither.
 Recipe load_run_recipe(const std::filesystem::path& run);
 
-/// Loads the optimizer's moments. Throws ExitCode::kInput when a tensor is missing or has another shape.
-void restore_optimizer(const std::filesystem::path& directory, const models::Model& model, AdamW& optimizer);
+/// Loads the optimizer's moments. Throws ExitCode::kInput when a tensor is missing, unless `all` is false, or has
+/// another shape.
+void restore_optimizer(const std::filesystem::path& directory, const models::Model& model, AdamW& optimizer,
+                       bool all = true);
 
 }  // namespace tamis::train

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tamis/base/error.h"
+#include "tamis/models/rotary_options.h"
 #include "tamis/nn/norm.h"
 #include "tamis/ops/attention.h"
 #include "tamis/ops/linear.h"
@@ -77,7 +78,7 @@ AttentionMixer::Projected AttentionMixer::project(const Tensor& x_BTD, const Att
 
 std::optional<nn::RotaryOptions> AttentionMixer::rotary() const {
   if (!kind_.rotary || config_.position != "rope") return std::nullopt;
-  return nn::RotaryOptions{.theta = config_.rope_theta, .factor = config_.rope_factor};
+  return rotary_options(config_);
 }
 
 void AttentionMixer::rotate(Projected& projected, int64_t position) const {
@@ -91,7 +92,7 @@ Tensor AttentionMixer::forward(const Tensor& x_BTD, const MixerCall& call) const
   const AttentionWeights weights = named(own_, call.weights);
   Projected p = project(x_BTD, weights);
   rotate(p, 0);
-  return ops::linear(attend_(p.q, p.k, p.v, 0, weights, call).flatten(2), weights.out);
+  return ops::linear(attend_(p.q, p.k, p.v, {weights, call}).flatten(2), weights.out);
 }
 
 HeadMatrices AttentionMixer::head_matrices(const std::vector<Tensor>& weights) const {
@@ -120,7 +121,7 @@ Tensor AttentionMixer::decode(const Tensor& projected_BCHR, const MixerCall& cal
     Projected p = {row(all.q), row(all.k), row(all.v)};
     rotate(p, cache.position());
     const KeyValueCache::Seen seen = cache.append(p.k, p.v);
-    mixed.push_back(attend_(p.q.to(seen.k.scalar_type()), seen.k, seen.v, seen.key_start, weights, call));
+    mixed.push_back(attend_(p.q.to(seen.k.scalar_type()), seen.k, seen.v, {weights, call, seen.key_start}));
   }
   return at::cat(mixed).to(projected_BCHR.scalar_type());
 }
@@ -164,7 +165,7 @@ ValuePath AttentionMixer::value_path(const Tensor& x_1TD, const MixerCall& call)
   const AttentionWeights weights = named(own_, call.weights);
   Projected p = project(x_1TD, weights);
   rotate(p, 0);
-  return {p.v, [this, p, weights, &call](const Tensor& v) { return attend_(p.q, p.k, v, 0, weights, call); }};
+  return {p.v, [this, p, weights, &call](const Tensor& v) { return attend_(p.q, p.k, v, {weights, call}); }};
 }
 
 std::vector<double> AttentionMixer::windows() const {

@@ -30,9 +30,16 @@ struct AttentionWeights {
   }
 };
 
-/// Queries, keys and values, position-encoded, [B, T, H, d], and the position of the first key -> [B, T_q, H, d].
-using Attend = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                        int64_t key_start, const AttentionWeights& weights, const MixerCall& call)>;
+/// What attention depends on besides queries, keys and values.
+struct AttentionCall {
+  const AttentionWeights& weights;
+  const MixerCall& mixer;
+  int64_t key_start = 0;  // position of the first key
+};
+
+/// Queries, keys and values, position-encoded, [B, T, H, d] -> [B, T_q, H, d].
+using Attend =
+    std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionCall& call)>;
 
 /// The same for one query of one head; token.scale is 1 / sqrt(d) already.
 using AttendToken = std::function<void(ops::AttentionToken token, int64_t head, const AttentionWeights& weights)>;

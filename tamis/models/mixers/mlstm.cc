@@ -115,7 +115,8 @@ class MlstmMixer final : public Mixer {
   Tensor forward(const Tensor& x_BTD, const MixerCall& call) const override {
     const MlstmWeights weights = named(own_, call.weights);
     const Projected p = project(x_BTD, weights);
-    const Tensor gated = gated_output(std::get<0>(ops::mlstm(p.q, p.k, p.v, p.i, p.f)), p, weights);
+    const Tensor gated =
+        gated_output(std::get<0>(ops::mlstm(p.q, p.k, p.v, p.i, p.f, {.document = call.document})), p, weights);
     return ops::linear(gated.to(weights.out.scalar_type()), weights.out);
   }
 
@@ -186,7 +187,9 @@ class MlstmMixer final : public Mixer {
 
   ValuePath value_path(const Tensor& x_1TD, const MixerCall& call) const override {
     const Projected p = project(x_1TD, named(own_, call.weights));
-    return {p.v, [p](const Tensor& v) { return std::get<0>(ops::mlstm(p.q, p.k, v, p.i, p.f)); }};
+    return {p.v, [p, document = call.document](const Tensor& v) {
+              return std::get<0>(ops::mlstm(p.q, p.k, v, p.i, p.f, {.document = document}));
+            }};
   }
   std::vector<double> windows() const override {
     return std::vector<double>(static_cast<size_t>(H_), std::numeric_limits<double>::infinity());

@@ -6,11 +6,11 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "tamis/base/error.h"
 #include "tamis/models/mixers/mixers.h"
+#include "tamis/models/rotary_options.h"
 #include "tamis/nn/initialise.h"
 #include "tamis/nn/recompute.h"
 #include "tamis/nn/rotary.h"
@@ -94,7 +94,7 @@ class ScreeningMixer final : public Mixer {
 
   Tensor forward(const Tensor& x_BTD, const MixerCall& call) const override {
     const ops::ScreeningWeights weights = named(call.weights);
-    const ops::ScreeningOptions options = this->options(call.expand_beyond);
+    const ops::ScreeningOptions options = this->options(call);
     if (config_.screening_position != "rope" && !call.observe) {
       return ops::screening_layer(x_BTD, weights, layout_, options,
                                   call.recompute ? ops::Keep::kInput : ops::Keep::kInputAndProjections);
@@ -120,7 +120,7 @@ class ScreeningMixer final : public Mixer {
 
   std::unique_ptr<MixerState> new_state(std::optional<double> expand_beyond) const override {
     const at::NoGradGuard no_grad;
-    const ops::ScreeningOptions own = options(expand_beyond);
+    const ops::ScreeningOptions own = options({.expand_beyond = expand_beyond});
     return std::make_unique<ScreeningMixerState>(ops::ScreeningState(s_w_.detach().cpu(), s_r_.detach().cpu(),
                                                                      layout_.key_dim, layout_.value_dim,
                                                                      {.mipe_threshold = own.mipe_threshold,
@@ -160,7 +160,7 @@ class ScreeningMixer final : public Mixer {
   MixerFlops flops(int64_t length, std::optional<double> expand_beyond) const override {
     MixerFlops flops;
     for (const double window : windows()) {
-      const double keys = ops::mean_visible_keys(expanded(window, expand_beyond), length);
+      const double keys = ops::mean_visible_keys(ops::expanded_window(window, expand_beyond), length);
       flops.similarities += 2 * keys * static_cast<double>(layout_.key_dim);
       flops.values += 2 * keys * static_cast<double>(layout_.value_dim);
     }
@@ -171,7 +171,7 @@ class ScreeningMixer final : public Mixer {
   ValuePath value_path(const Tensor& x_1TD, const MixerCall& call) const override {
     const ops::ScreeningWeights weights = named(call.weights);
     const ops::ScreeningProjections p = project(x_1TD, weights);
-    ops::ScreeningOptions plain = options(call.expand_beyond);
+    ops::ScreeningOptions plain = options(call);
     plain.tanh_norm = false;
     return {p.v_BTHV, [p, plain, weights](const Tensor& v) {
               return ops::screening(p.q_BTHK, p.k_BTHK, v, weights.s_w, weights.s_r, plain);
@@ -181,14 +181,13 @@ class ScreeningMixer final : public Mixer {
   RelevanceMap relevance(const Tensor& x_1TD, const MixerCall& call) const override {
     const ops::ScreeningWeights weights = named(call.weights);
     const ops::ScreeningProjections p = project(x_1TD, weights);
-    const auto seen =
-        ops::reference::screening_relevance(p.q_BTHK, p.k_BTHK, weights.s_w, weights.s_r, options(call.expand_beyond));
+    const auto seen = ops::reference::screening_relevance(p.q_BTHK, p.k_BTHK, weights.s_w, weights.s_r, options(call));
     RelevanceMap map;
     map.similarity = seen.similarity.squeeze(0);
     map.trim = seen.trim.squeeze(0);
     map.softmask = seen.softmask.squeeze(0);
     map.relevance = map.trim * map.softmask;
-    for (const double window : windows()) map.window.push_back(expanded(window, call.expand_beyond));
+    for (const double window : windows()) map.window.push_back(ops::expanded_window(window, call.expand_beyond));
     map.accept = acceptance_widths();
     return map;
   }
@@ -208,10 +207,11 @@ class ScreeningMixer final : public Mixer {
     return {.projection = weights[0], .output = weights[1], .s_w = weights[2], .s_r = weights[3]};
   }
 
-  ops::ScreeningOptions options(std::optional<double> expand_beyond) const {
+  ops::ScreeningOptions options(const MixerCall& call) const {
     ops::ScreeningOptions result;
     result.mipe_threshold = config_.mipe_threshold;
-    result.expand_beyond = expand_beyond;
+    result.expand_beyond = call.expand_beyond;
+    result.document = call.document;
     result.tanh_norm = config_.tanh_norm;
     // The mixer applies rotary embedding itself, before screening scales to unit length, which does not change it.
     result.position = config_.screening_position == "rope" ? "none" : config_.screening_position;
@@ -221,7 +221,7 @@ class ScreeningMixer final : public Mixer {
   /// Rows at the positions first, first + 1, ...
   Tensor rotated(const Tensor& x_BTHK, int64_t first) const {
     if (config_.screening_position != "rope") return x_BTHK;
-    return nn::rotated(x_BTHK, first, {.theta = config_.rope_theta, .factor = config_.rope_factor});
+    return nn::rotated(x_BTHK, first, rotary_options(config_));
   }
 
   /// Row b at the positions that follow states[b].
@@ -247,10 +247,6 @@ class ScreeningMixer final : public Mixer {
     observe("v", p.v_BTHV);
     if (p.gate_BTHV) observe("gate", *p.gate_BTHV);
     observe("screening", u_BTHV);
-  }
-
-  static double expanded(double window, std::optional<double> expand_beyond) {
-    return expand_beyond && window > *expand_beyond ? std::numeric_limits<double>::infinity() : window;
   }
 
   static std::vector<double> of_heads(const Tensor& scalars, double (*function)(double)) {

@@ -8,8 +8,8 @@ namespace tamis::models {
 
 std::unique_ptr<Mixer> make_sieve(const ModelConfig& config, at::Device device) {
   const auto attend = [alpha = config.alpha](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                             int64_t /*key_start*/, const AttentionWeights&, const MixerCall&) {
-    return ops::sieve_attention(q, k, v, {.alpha = alpha});
+                                             const AttentionCall& call) {
+    return ops::sieve_attention(q, k, v, {.alpha = alpha, .document = call.mixer.document});
   };
   const auto attend_token = [alpha = config.alpha](const ops::AttentionToken& token, int64_t, const AttentionWeights&) {
     ops::sieve_attention_token(token, alpha);

@@ -25,14 +25,14 @@ float length_factor(const ModelConfig& config, const AttentionWeights& weights, 
 }
 
 std::unique_ptr<Mixer> make_softmax(const ModelConfig& config, std::optional<int64_t> window, at::Device device) {
-  const auto attend = [config, window](const Tensor& q, const Tensor& k, const Tensor& v, int64_t key_start,
-                                       const AttentionWeights& weights, const MixerCall& call) {
-    ops::SoftmaxAttentionOptions options{.window = window, .key_start = key_start};
-    if (window && call.window) options.window = *call.window;
+  const auto attend = [config, window](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
+    ops::SoftmaxAttentionOptions options{
+        .window = window, .key_start = call.key_start, .document = call.mixer.document};
+    if (window && call.mixer.window) options.window = *call.mixer.window;
     const auto per_head = [&](double value) { return at::full({q.size(2)}, value, q.options().dtype(at::kFloat)); };
-    if (config.learns_scale()) options.log_scale = weights.log_scale;
-    if (config.learns_bias()) options.log_bias = weights.log_bias;
-    if (config.ssmax == "position") options.position_scale = call.position_scale;
+    if (config.learns_scale()) options.log_scale = call.weights.log_scale;
+    if (config.learns_bias()) options.log_bias = call.weights.log_bias;
+    if (config.ssmax == "position") options.position_scale = call.mixer.position_scale;
     if (config.ssmax == "one") options.log_scale = per_head(1);
     if (config.ssmax == "fixed") options.log_scale = per_head(*config.ssmax_scale);
     return ops::softmax_attention(q, k, v, options);

@@ -7,9 +7,9 @@
 namespace tamis::models {
 
 std::unique_ptr<Mixer> make_stick_breaking(const ModelConfig& config, at::Device device) {
-  const auto attend = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t /*key_start*/,
-                         const AttentionWeights&,
-                         const MixerCall&) { return std::get<0>(ops::stick_breaking_attention(q, k, v)); };
+  const auto attend = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionCall& call) {
+    return std::get<0>(ops::stick_breaking_attention(q, k, v, {.document = call.mixer.document}));
+  };
   const auto attend_token = [](const ops::AttentionToken& token, int64_t, const AttentionWeights&) {
     ops::stick_breaking_attention_token(token);
   };

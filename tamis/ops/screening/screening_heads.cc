@@ -11,16 +11,11 @@
 
 namespace tamis::ops {
 
-double expanded_window(double s_w, std::optional<double> expand_beyond) {
-  const double window = window_tokens(s_w);
-  return expand_beyond && window > *expand_beyond ? std::numeric_limits<double>::infinity() : window;
-}
-
 template <typename Real>
 PreparedHead<Real> prepare_head(double s_w, double s_r, int64_t key_dim, int64_t value_dim, int64_t keys,
                                 const ScreeningHeadOptions& options, bool derivative) {
   constexpr double kPi = std::numbers::pi;
-  const double window = expanded_window(s_w, options.expand_beyond);
+  const double window = expanded_window(window_tokens(s_w), options.expand_beyond);
   PreparedHead<Real> head;
   auto& constants = head.constants;
   constants.key_dim = key_dim;

@@ -18,9 +18,6 @@ struct PreparedHead {
   double mipe_step_slope = 0;  // d mipe_step / d s_w
 };
 
-/// w in tokens, infinite where it exceeds `expand_beyond`.
-double expanded_window(double s_w, std::optional<double> expand_beyond);
-
 /// The tables of a head for sequences of `keys` keys; `derivative` adds those that only the backward pass reads.
 template <typename Real>
 PreparedHead<Real> prepare_head(double s_w, double s_r, int64_t key_dim, int64_t value_dim, int64_t keys,

@@ -78,7 +78,7 @@ struct ScreeningState::Impl {
 
   /// Entries of the softmask table of a head with `capacity` keys: none if its window is infinite.
   static int64_t softmask_size(const HeadStore& store, int64_t capacity) {
-    const double window = expanded_window(store.s_w, store.expand_beyond);
+    const double window = expanded_window(window_tokens(store.s_w), store.expand_beyond);
     return std::isfinite(window) ? visible_span(window, capacity) + 2 * kernels::kMaskPadding : 0;
   }
 
@@ -171,7 +171,7 @@ ScreeningState::ScreeningState(const Tensor& s_w_H, const Tensor& s_r_H, int64_t
     store.s_r = s_r.const_data_ptr<double>()[h];
     store.expand_beyond = options.expand_beyond;
     constexpr int64_t kLongest = 1'000'000'000'000;  // tokens: no sequence fills a longer window
-    const int64_t seen = visible_span(expanded_window(store.s_w, options.expand_beyond), kLongest);
+    const int64_t seen = visible_span(expanded_window(window_tokens(store.s_w), options.expand_beyond), kLongest);
     const int64_t span = seen < kLongest ? seen : kUnbounded;
     store.block = block_for_span(span);
     store.final_capacity = span < kUnbounded ? kernels::ring_capacity(span, store.block) : kUnbounded;

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tamis/infer/load.h"
+#include "tamis/train/data_set.h"
+#include "tamis/train/recipe.h"
+#include "tamis/train/trainer.h"
+#include "tamis/train/training_checkpoint.h"
+
+namespace tamis::train {
+
+/// A model in training with its data, its optimizer and its progress, in memory. Files of the run are the caller's.
+class Session {
+ public:
+  /// Opens the tokenizer and the data of the recipe. `say` gets lines for the user. Throws as open_tokenizer and
+  /// open_data do.
+  Session(Recipe recipe, at::Device device, std::function<void(const std::string&)> say);
+
+  /// Goes to the beginning: random weights, or what train.start_from and train.start_state name.
+  void begin();
+  /// Continues from a checkpoint of this recipe's run. Throws ExitCode::kUsage when it belongs to another recipe,
+  /// ExitCode::kInput when it is damaged or the data have changed.
+  void resume(const std::filesystem::path& checkpoint);
+
+  const Recipe& recipe() const { return recipe_; }
+  const TrainRecipe& train() const { return recipe_.train; }
+  at::Device device() const { return device_; }
+  const infer::LoadedModel& loaded() const { return loaded_; }
+  const models::Model& model() const { return *loaded_.model; }
+  const text::Tokenizer& tokenizer() const { return *loaded_.tokenizer; }
+  const DataSet& data() const { return data_; }
+  Trainer& trainer() { return *trainer_; }
+  TrainingState& state() { return state_; }
+  const TrainingState& state() const { return state_; }
+
+ private:
+  std::unique_ptr<models::Model> new_model() const;
+  void continue_from(const std::filesystem::path& checkpoint);
+  void make_trainer(std::unique_ptr<models::Model> model);
+  void complete_state();
+
+  Recipe recipe_;
+  at::Device device_;
+  std::function<void(const std::string&)> say_;
+  infer::LoadedModel loaded_;
+  DataSet data_;
+  std::optional<Trainer> trainer_;
+  TrainingState state_;
+};
+
+}  // namespace tamis::train
