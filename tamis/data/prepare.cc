@@ -139,9 +139,7 @@ class Preparation {
     validation_.finish();
     const Manifest manifest = this->manifest();
     write_file_atomic(options_.out / kCorpusManifest, to_json(manifest).dump(2) + "\n");
-    remove_partial_files(options_.out);
-    std::error_code ignored;
-    fs::remove(options_.out / kProgressFile, ignored);
+    clean_up();
     json result = summary(manifest, false);
     result["seconds"] = now_seconds() - begun;
     return result;
@@ -181,7 +179,14 @@ class Preparation {
   json complete_before() {
     const Manifest manifest = read_manifest(options_.out);
     check_same_request(manifest.rest.value("request", json::object()), "holds a corpus made with");
+    clean_up();  // a killed process may not have
     return summary(manifest, true);
+  }
+
+  void clean_up() const {
+    remove_partial_files(options_.out);
+    std::error_code ignored;
+    fs::remove(options_.out / kProgressFile, ignored);
   }
 
   void check_same_request(const json& before, const char* what) const {
