@@ -126,6 +126,8 @@ void add_data_prepare(CLI::App& data) {
   sub->add_option("--on-error", command->on_error, "skip: count corrupt records and leave them out; fail: stop")
       ->type_name("skip|fail")
       ->capture_default_str();
+  add_number(*sub, "--save-seconds", options.save_seconds,
+             "Seconds between the points that an interrupted preparation is completed from", {0.0, 1e6});
   add_number(*sub, "--threads", options.threads, "Threads to tokenize with; 0: one per core", whole(0, 4096));
   add_json_option(*sub, command->json);
   sub->footer(

@@ -132,7 +132,7 @@ class Opener {
  private:
   void open_corpus(const std::string& path) {
     const Manifest manifest = read_manifest(path);
-    if (manifest.tokenizer_digest != tokenizer_digest(tokenizer_)) {
+    if (manifest.tokenizer_digest != tokenizer_.digest()) {
       fail(
           ExitCode::kInput,
           "{}: was prepared with another tokenizer ({}, {} tokens) than this run's ({}, {} tokens); set data.tokenizer "
@@ -189,10 +189,6 @@ Manifest read_manifest(const fs::path& directory) {
                : "has no manifest.json; make a corpus with `tamis data prepare FILES --out DIR`");
   }
   return ManifestReader(file).read();
-}
-
-std::string tokenizer_digest(const text::Tokenizer& tokenizer) {
-  return hex(fast_checksum(tokenizer.to_json()));
 }
 
 std::unique_ptr<TokenArray> open_split(const fs::path& directory, const Manifest& manifest, const CorpusSplit& split) {

@@ -50,9 +50,6 @@ nlohmann::json to_json(const Manifest& manifest);
 /// Throws ExitCode::kInput when the directory holds no finished corpus or its manifest cannot be read.
 Manifest read_manifest(const std::filesystem::path& directory);
 
-/// An identity of the tokenizer: equal for tokenizers that give the same ids.
-std::string tokenizer_digest(const text::Tokenizer& tokenizer);
-
 /// Opens the shards of a split. Throws ExitCode::kInput when a shard is missing, damaged, not the one of the manifest,
 /// or of another tokenizer than `manifest` says.
 std::unique_ptr<TokenArray> open_split(const std::filesystem::path& directory, const Manifest& manifest,

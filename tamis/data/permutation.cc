@@ -1,6 +1,8 @@
 #include "tamis/data/permutation.h"
 
 #include <bit>
+#include <numeric>
+#include <span>
 
 #include "tamis/base/random.h"
 #include "tamis/data/streams.h"
@@ -12,6 +14,11 @@ Permutation::Permutation(uint64_t size, uint64_t key) : size_(size) {
   low_bits_ = (bits + 1) / 2;
   high_bits_ = bits - low_bits_;
   Random random({kPermutation, key, size});
+  if (size <= kMostInTable) {
+    std::iota(table_.begin(), table_.end(), uint8_t{0});
+    random.shuffle(std::span(table_).first(size));
+    return;
+  }
   for (uint64_t& round_key : keys_) round_key = random.next();
 }
 
@@ -28,6 +35,7 @@ uint64_t Permutation::network(uint64_t value) const {
 }
 
 uint64_t Permutation::operator()(uint64_t position) const {
+  if (size_ <= kMostInTable) return table_[position];
   uint64_t value = network(position);
   while (value >= size_) value = network(value);
   return value;

@@ -106,7 +106,7 @@ class Preparation {
         tokenizer_(tokenizer),
         progress_(progress),
         threads_(options.threads > 0 ? options.threads : usable_cores()),
-        digest_(tokenizer_digest(tokenizer)),
+        digest_(tokenizer.digest()),
         training_(split("training")),
         validation_(split("validation")) {
     files_ = find_input_files(options.inputs, options.format);
@@ -139,9 +139,7 @@ class Preparation {
     validation_.finish();
     const Manifest manifest = this->manifest();
     write_file_atomic(options_.out / kCorpusManifest, to_json(manifest).dump(2) + "\n");
-    remove_partial_files(options_.out);
-    std::error_code ignored;
-    fs::remove(options_.out / kProgressFile, ignored);
+    clean_up();
     json result = summary(manifest, false);
     result["seconds"] = now_seconds() - begun;
     return result;
@@ -181,7 +179,14 @@ class Preparation {
   json complete_before() {
     const Manifest manifest = read_manifest(options_.out);
     check_same_request(manifest.rest.value("request", json::object()), "holds a corpus made with");
+    clean_up();  // a killed process may not have
     return summary(manifest, true);
+  }
+
+  void clean_up() const {
+    remove_partial_files(options_.out);
+    std::error_code ignored;
+    fs::remove(options_.out / kProgressFile, ignored);
   }
 
   void check_same_request(const json& before, const char* what) const {
@@ -274,8 +279,7 @@ class Preparation {
       }
       ends.push_back(pieces.size());
     }
-    std::vector<std::vector<int64_t>> tokens(pieces.size());
-    for_each_in_parallel(pieces.size(), threads_, [&](size_t i) { tokens[i] = tokenizer_.encode(pieces[i]); });
+    const std::vector<std::vector<int64_t>> tokens = tokenizer_.encode_batch(pieces, threads_);
     size_t piece = 0;
     for (size_t i = 0; i < batch.records.size(); ++i) {
       write(batch.records[i], std::span(tokens).subspan(piece, ends[i] - piece));

@@ -185,7 +185,7 @@ void RecordReader::consume(size_t bytes) {
 void RecordReader::read_piece(Batch& batch) {
   const bool is_first = position_.offset <= static_cast<int64_t>(kByteOrderMark.size());
   size_t length = 0;
-  while ((length = cut_text(unread(), at_end_, limits_)) == 0 && fill()) continue;
+  while ((length = cut_text(unread(), at_end_, limits_)) == 0 && !at_end_) fill();
   // At the end of the file the last piece must be known to be the last one.
   while (unread().size() == length && fill()) continue;
   if (!damage_.empty()) {

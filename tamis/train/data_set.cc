@@ -106,8 +106,9 @@ class Opener {
     return opened;
   }
 
-  data::Sampling sampling(const SourceRecipe& source) const {
-    return source.sampling == "sequential" ? data::Sampling::kSequential : data::Sampling::kRandom;
+  static data::Sampling sampling(const SourceRecipe& source) {
+    const bool sequential = source.sampling.empty() ? source.kind == "corpus" : source.sampling == "sequential";
+    return sequential ? data::Sampling::kSequential : data::Sampling::kRandom;
   }
 
   std::unique_ptr<data::Source> open_text(const SourceRecipe& source) {

@@ -1,9 +1,14 @@
 #include "tamis/train/data_set.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
 #include "tamis/base/testing.h"
+#include "tamis/data/prepare.h"
 
 namespace tamis::train {
 namespace {
@@ -146,6 +151,83 @@ TEST(DataSet, AHaystackHasAChecksum) {
   recipe.data.sources[0].task.haystack = directory.write("two", "Another text.");
   EXPECT_EQ(one.count("a"), 1);
   EXPECT_NE(one, open(recipe).checksums);
+}
+
+/// The corpus of texts a.txt, b.txt, ... of `length` letters each; every tenth one is held out.
+std::string prepare_letters(const TemporaryDirectory& directory, int count, int length, double held_out = 0.1) {
+  data::PrepareOptions options;
+  for (int i = 0; i < count; ++i) {
+    options.inputs.push_back(
+        directory.write(fmt::format("{}.txt", i), std::string(length, static_cast<char>('a' + i))));
+  }
+  options.out = directory.path() / "corpus";
+  options.validation_fraction = held_out;
+  data::prepare(options, *text::make_byte_tokenizer());
+  return options.out.string();
+}
+
+Recipe corpus_recipe(const std::string& path) {
+  Recipe recipe;
+  recipe.train.length = 8;
+  recipe.train.validate_tokens = 80;
+  recipe.data.sources = {{.name = "letters", .kind = "corpus", .path = {path}, .documents = true}};
+  return recipe;
+}
+
+TEST(DataSet, ACorpusIsTrainedOnOnceInAnEpochAndValidatedOnItsHeldOutDocuments) {
+  const TemporaryDirectory directory;
+  Recipe recipe = corpus_recipe(prepare_letters(directory, 20, 15));
+  const DataSet data = open(recipe);
+  ASSERT_EQ(data.validation.size(), 1);
+  ASSERT_EQ(data.validation[0].examples.size(), 3);  // 32 tokens hold 3 windows of 8 and a target
+  EXPECT_EQ(data.validation[0].examples[0].tokens, std::vector<int64_t>(8, 'j'));
+  std::map<int64_t, int> seen;
+  for (uint64_t index = 0; index < 35; ++index) {  // 18 documents of 16 tokens
+    const data::Example example = data.training->example(index, 8);
+    EXPECT_EQ(example.document, std::vector<int32_t>(8, 0));
+    seen[example.tokens[0]] += 1;
+  }
+  EXPECT_EQ(seen.size(), 18);
+  EXPECT_FALSE(seen.contains('j') || seen.contains('t'));
+  EXPECT_EQ(data.checksums.at("letters").size(), 16);
+
+  recipe.data.sources[0].validation_path = {recipe.data.sources[0].path};
+  EXPECT_EQ(open(recipe).validation[0].examples.size(), 10);
+}
+
+TEST(DataSet, TheEndOfACorpusWithoutHeldOutDocumentsIsForValidation) {
+  const TemporaryDirectory directory;
+  Recipe recipe = corpus_recipe(prepare_letters(directory, 20, 15, 0));
+  recipe.data.sources[0].validation_fraction = 0.25;
+  const DataSet data = open(recipe);
+  EXPECT_EQ(data.validation[0].examples.front().tokens[0], 'a' + 15);
+  for (uint64_t index = 0; index < 100; ++index) EXPECT_LT(data.training->example(index, 8).tokens[0], 'a' + 15);
+  recipe.data.sources[0].validation_fraction = 0;
+  EXPECT_TRUE(open(recipe).validation.empty());
+}
+
+TEST(DataSet, ACorpusOfAnotherTokenizerIsRefused) {
+  const TemporaryDirectory directory;
+  const Recipe recipe = corpus_recipe(prepare_letters(directory, 3, 20, 0));
+  class Other : public OtherTokenizer {
+    std::string to_json() const override { return "{}"; }
+  };
+  const auto [code, text] = error_of([&] { open_data(recipe, Other()); });
+  EXPECT_EQ(code, ExitCode::kInput);
+  EXPECT_THAT(text, HasSubstr("was prepared with another tokenizer (byte, 257 tokens)"));
+  EXPECT_THAT(text, HasSubstr("corpus/tokenizer.json\""));
+}
+
+TEST(DataSet, ATextMayHaveFilesForValidation) {
+  const TemporaryDirectory directory;
+  Recipe recipe = text_recipe(directory.write("text", counting_text(400)));
+  recipe.data.sources[0].validation_files = {directory.write("other", std::string(30, 'v'))};
+  recipe.data.sources[0].sampling = "sequential";
+  const DataSet data = open(recipe);
+  EXPECT_EQ(data.validation.at(0).examples.at(0).tokens, std::vector<int64_t>(8, 'v'));
+  std::set<std::vector<int64_t>> seen;
+  for (uint64_t index = 0; index < 49; ++index) seen.insert(data.training->example(index, 8).tokens);
+  EXPECT_EQ(seen.size(), 25);  // the text repeats itself
 }
 
 TEST(Batch, HoldsTheExamplesRowByRow) {
