@@ -10,7 +10,7 @@ tree.
     tamis.load(DIR), model.save(DIR)   checkpoints of the program `tamis`
 """
 
-from tamis import nn
+from tamis import generation, nn, scoring
 from tamis.checkpoint import load, save
 from tamis.config import ModelConfig
 from tamis.models import Multiscreen, Stack

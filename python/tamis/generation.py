@@ -59,6 +59,18 @@ def check_tokens(model: "Stack", tokens: Tensor, what: str) -> None:
         raise ValueError(f"{what}: token {worst} is outside of the model's vocabulary 0..{most}")
 
 
+def padded_at_front(prompts: list[list[int]], device: Optional[torch.device] = None) -> tuple[Tensor, Optional[Tensor]]:
+    """Tokens [B, T], and documents [B, T] that separate padding from text; None where nothing is padded."""
+    length = max(map(len, prompts))
+    tokens = torch.zeros(len(prompts), length, dtype=torch.int64)
+    document = torch.full_like(tokens, -1)
+    for row, prompt in enumerate(prompts):
+        tokens[row, length - len(prompt) :] = torch.tensor(prompt)
+        document[row, length - len(prompt) :] = 0
+    same = all(len(prompt) == length for prompt in prompts)
+    return tokens.to(device), None if same else document.to(device)
+
+
 @torch.no_grad()
 def stream(model: "Stack", tokens: Tensor, *, document: Optional[Tensor] = None, temperature: float = 0.0,
            top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: Optional[int] = None,

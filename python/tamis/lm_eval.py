@@ -12,7 +12,6 @@ from typing import Any, Optional, Union
 import torch
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import model_registry
-from torch import Tensor
 from tqdm import tqdm
 
 from tamis import checkpoint, generation, scoring
@@ -27,6 +26,7 @@ class TamisLM(TemplateLM):
 
     Args (of `--model_args`):
         path: checkpoint or run directory, with tokenizer.json.
+        device: as of torch; the processor where there is no such GPU.
         batch_size: texts that are read together.
         dtype: of the matrices, "float32", "bfloat16" or "float64".
         expand_windows: screening windows beyond the training length are infinite.
@@ -40,7 +40,9 @@ class TamisLM(TemplateLM):
         super().__init__()
         if dtype not in _DTYPES:
             raise ValueError(f"tamis: dtype must be one of {', '.join(_DTYPES)}, but is {dtype!r}")
-        self._device = torch.device(device or "cpu")
+        # The harness names a GPU by default.
+        usable = device and (not device.startswith("cuda") or torch.cuda.is_available())
+        self._device = torch.device(device if usable else "cpu")
         directory = checkpoint.find_checkpoint(path)
         self._name = str(directory)
         self.model = checkpoint.load(directory, device=self._device, dtype=_DTYPES[dtype]).eval()
@@ -141,7 +143,7 @@ class TamisLM(TemplateLM):
             "top_p": float(options.get("top_p", 1.0)),
             "min_p": float(options.get("min_p", 0.0)),
         }
-        tokens, document = padded_at_front(prompts, self._device)
+        tokens, document = generation.padded_at_front(prompts, self._device)
         made: list[list[int]] = [[] for _ in prompts]
         texts = [""] * len(prompts)
         open_rows = set(range(len(prompts))) if most > 0 else set()
@@ -160,18 +162,6 @@ class TamisLM(TemplateLM):
                 if cuts or len(made[row]) == most:
                     open_rows.remove(row)
         return texts
-
-
-def padded_at_front(prompts: list[list[int]], device: torch.device) -> tuple[Tensor, Optional[Tensor]]:
-    """Tokens [B, T], and documents [B, T] that separate padding from text; None where nothing is padded."""
-    length = max(map(len, prompts))
-    tokens = torch.zeros(len(prompts), length, dtype=torch.int64)
-    document = torch.full_like(tokens, -1)
-    for row, prompt in enumerate(prompts):
-        tokens[row, length - len(prompt) :] = torch.tensor(prompt)
-        document[row, length - len(prompt) :] = 0
-    same = all(len(prompt) == length for prompt in prompts)
-    return tokens.to(device), None if same else document.to(device)
 
 
 def _batches(items: list[int], size: int) -> Iterator[list[int]]:

@@ -5,7 +5,7 @@ from typing import Literal, Optional
 import torch
 from torch import Tensor
 
-from tamis import _library
+from tamis import _dispatch, _library
 
 __all__ = [
     "entmax_attention",
@@ -18,6 +18,7 @@ __all__ = [
 ]
 
 _library.load()
+_dispatch.register()
 
 
 def screening(
