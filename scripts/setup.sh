@@ -57,7 +57,10 @@ case $what in
     install_wheels requirements/plot.txt
     install_wheels requirements/test.txt
     ;;
-  python) install_wheels requirements/python.txt ;;
+  python)
+    install_wheels requirements/python.txt
+    install_wheels requirements/lm_eval.txt
+    ;;
   plot) install_wheels requirements/plot.txt ;;
   bench)
     # g++ and Python's headers for torch.compile; tcmalloc, which keeps the memory of large tensors for reuse.
