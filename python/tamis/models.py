@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from tamis import generation, nn, operators
 from tamis.config import ModelConfig
+from tamis.nn.mixer import wide
 from tamis.state import DecodingState, MixerState
 
 
@@ -197,9 +198,9 @@ class Stack(Module):
         """What the head multiplies: [B, T, D]. Arguments as of `forward`."""
         c = self.config
         unit = c.embedding == "unit"
-        x = nn._wide(self.embed(tokens))
+        x = wide(self.embed(tokens))
         if unit:
-            x = nn.unit_rows(x) * nn._wide(self.s_E).exp()
+            x = nn.unit_rows(x) * wide(self.s_E).exp()
         expand = expand_windows if state is None else state.expand_windows
         expand_beyond = self._expand_beyond(expand)
         for l, layer in enumerate(self.layers):
@@ -210,12 +211,12 @@ class Stack(Module):
             state.position += tokens.shape[1]
         if c.norm != "none":
             x = nn.rms_norm(x, None if self.norm is None else self.norm.weight, c.norm_eps)
-        return x * nn._wide(self.s_F).exp() if unit else x
+        return x * wide(self.s_F).exp() if unit else x
 
     def head_weight(self) -> Tensor:
         """The matrix of the head, [N, D]."""
         if self.config.embedding == "unit":
-            return nn.unit_rows(nn._wide(self.embed.weight)).to(self.embed.weight.dtype)
+            return nn.unit_rows(wide(self.embed.weight)).to(self.embed.weight.dtype)
         return self.embed.weight if self.head is None else self.head.weight
 
     def loss(self, tokens: Tensor, targets: Tensor, *, document: Optional[Tensor] = None,
