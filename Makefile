@@ -39,12 +39,10 @@ test: setup-test build ## build and run every test (QUICK=1: without the slow on
 setup-test:
 	@scripts/setup.sh test
 
-python: setup-test configure ## the operators in PyTorch: install torch in .venv (5 GB), run opcheck
+python: setup-test configure ## the package in PyTorch: install torch in .venv (5 GB), run the tests of python/
 	@scripts/setup.sh python
-	@scripts/setup.sh exchange
 	@$(NINJA) tamis_ops tamis
-	@$(VENV)/bin/python -m pytest -q python/tests/operators_test.py
-	@TAMIS_PROGRAM=$(BUILD)/tamis $(VENV)/bin/python -m pytest -q python/tests/exchange_test.py
+	@TAMIS_PROGRAM=$(BUILD)/tamis $(VENV)/bin/python -m pytest -q python/tests --program $(BUILD)/tamis
 
 plots: configure     ## draw the figures of docs/mechanisms and bench/results again (needs torch, as `make python`)
 	@scripts/setup.sh python

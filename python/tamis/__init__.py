@@ -1,283 +1,43 @@
-"""Tamis operators for PyTorch.
+"""Tamis for PyTorch: operators, modules and models that select from their context.
 
-`import tamis` loads libtamis_ops.so, which registers `torch.ops.tamis.*` with autograd; the functions below are the
-same operators with names, defaults and documentation. The library is looked for in the file that the environment
-variable TAMIS_OPS_LIBRARY names, beside this package, and in `build/release/` of the source tree.
+`import tamis` loads libtamis_ops.so, which registers `torch.ops.tamis.*` with autograd. The library is looked for in
+the file that the environment variable TAMIS_OPS_LIBRARY names, in this package, and in `build/release/` of the source
+tree.
+
+    tamis.screening, ...               the operators as functions
+    tamis.nn.Screening, ...            mixers as modules
+    tamis.Multiscreen, tamis.Stack     models, from the keys of config.json
+    tamis.load(DIR), model.save(DIR)   checkpoints of the program `tamis`
 """
 
-import ctypes
-import os
-from pathlib import Path
-from typing import Literal, Optional
-
-import torch
-from torch import Tensor
+from tamis import generation, nn, scoring
+from tamis.checkpoint import load, save
+from tamis.config import ModelConfig
+from tamis.models import Multiscreen, Stack
+from tamis.operators import (
+    entmax_attention,
+    linear_cross_entropy,
+    mlstm,
+    screening,
+    sieve_attention,
+    softmax_attention,
+    stick_breaking_attention,
+)
 
 __all__ = [
+    "ModelConfig",
+    "Multiscreen",
+    "Stack",
     "entmax_attention",
+    "generation",
     "linear_cross_entropy",
+    "load",
     "mlstm",
+    "nn",
+    "save",
+    "scoring",
     "screening",
     "sieve_attention",
     "softmax_attention",
     "stick_breaking_attention",
 ]
-
-_LIBRARY = "libtamis_ops.so"
-
-
-def _find_library() -> Path:
-    named = os.environ.get("TAMIS_OPS_LIBRARY")
-    package = Path(__file__).resolve().parent
-    places = [Path(named)] if named else [package / _LIBRARY, package.parents[1] / "build" / "release" / _LIBRARY]
-    for place in places:
-        if place.is_file():
-            return place
-    looked = ", ".join(str(place) for place in places)
-    raise ImportError(
-        f"tamis: {_LIBRARY} is missing (looked for {looked}); "
-        "build it with `make python`, or name it in TAMIS_OPS_LIBRARY"
-    )
-
-
-def _version(text: str) -> tuple[str, ...]:
-    return tuple(text.split(".")[:2])
-
-
-def _load_library() -> None:
-    """Registers the operators, unless something else in this process has loaded them already."""
-    if hasattr(torch.ops.tamis, "screening"):
-        return
-    path = _find_library()
-    try:
-        torch.ops.load_library(path)
-        built_for = ctypes.CDLL(str(path)).tamis_torch_version
-    except (OSError, AttributeError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ImportError(
-            f"tamis: {path} does not load into torch {torch.__version__}; "
-            f"build it for this torch with `make python` ({reason})"
-        ) from None
-    built_for.restype = ctypes.c_char_p
-    version = built_for().decode()
-    if _version(version) != _version(torch.__version__):
-        raise ImportError(
-            f"tamis: {path} was built for torch {version}, but this is torch {torch.__version__}; "
-            "build it for this torch with `make python`"
-        )
-
-
-_load_library()
-
-
-def screening(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    s_w: Tensor,
-    s_r: Tensor,
-    *,
-    gate: Optional[Tensor] = None,
-    mipe_threshold: float = 256.0,
-    expand_beyond: Optional[float] = None,
-    tanh_norm: bool = True,
-    position: Literal["mipe", "none"] = "mipe",
-    document: Optional[Tensor] = None,
-) -> Tensor:
-    """Screening: every key is accepted or rejected on its own; keys do not compete ("Screening Is Enough").
-
-    With window w = exp(s_w) + 1 in tokens and acceptance width r = sigmoid(s_r) of each head, and q, k, v brought to
-    unit length, q and k rotated by MiPE:
-
-        s_ij = q_i . k_j                                       in [-1, 1]
-        a_ij = max(1 - (1 - s_ij) / r, 0)^2                    Trim
-        m_ij = (cos(pi (i - j) / w) + 1) / 2 if 0 <= i - j < w, else 0
-        u_i  = TanhNorm(sum_j a_ij m_ij v_j) * tanh(SiLU(gate_i))
-
-    Args:
-        q: [B, T_q, H, K], raw projections of the last T_q of T_k positions.
-        k: [B, T_k, H, K].
-        v: [B, T_k, H, V].
-        s_w, s_r: [H], float32 or float64.
-        gate: [B, T_q, H, V]; left out, nothing is gated.
-        mipe_threshold: w_th in tokens; heads with a longer window are not rotated.
-        expand_beyond: every window longer than this becomes infinite (window expansion at inference).
-        tanh_norm: False leaves TanhNorm out.
-        position: "mipe", or "none" for no rotation.
-        document: integers [B, T_k]; a query sees only the keys of its own document.
-
-    Returns:
-        [B, T_q, H, V] in the dtype of v (float32, float64 or bfloat16). Differentiable once in q, k, v, gate, s_w, s_r.
-    """
-    return torch.ops.tamis.screening(
-        q,
-        k,
-        v,
-        s_w,
-        s_r,
-        gate=gate,
-        mipe_threshold=mipe_threshold,
-        expand_beyond=expand_beyond,
-        tanh_norm=tanh_norm,
-        position=position,
-        document=document,
-    )
-
-
-def linear_cross_entropy(
-    x: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    *,
-    reduction: Literal["mean", "sum", "none"] = "mean",
-    ignore_index: int = -100,
-) -> Tensor:
-    """Vocabulary head and loss in one, without the T x N logits: logsumexp_n(x_t . weight_n) - x_t . weight_target.
-
-    Args:
-        x: [..., D]; a learned scale of the logits is multiplied into x beforehand.
-        weight: [N, D], the vocabulary head, in the dtype of x (float32, float64 or bfloat16).
-        target: int64 [...], in [0, N) or ignore_index.
-        reduction: "mean" over the counted targets (0 when there is none), "sum", or "none".
-        ignore_index: targets with this value count nothing and get no gradient.
-
-    Returns:
-        A float32 (float64) number in nats, or [...] with reduction "none". Differentiable once in x and weight.
-    """
-    return torch.ops.tamis.linear_cross_entropy(x, weight, target, reduction=reduction, ignore_index=ignore_index)
-
-
-def softmax_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    scale: Optional[float] = None,
-    window: Optional[int] = None,
-    log_scale: Optional[Tensor] = None,
-    log_bias: Optional[Tensor] = None,
-    position_scale: Optional[Tensor] = None,
-    key_start: int = 0,
-    document: Optional[Tensor] = None,
-) -> Tensor:
-    """Causal softmax attention, sliding windows, Scalable-Softmax ("Scalable-Softmax Is Superior for Attention").
-
-    Scores scale q_i . k_j are multiplied by s ln n_i + b, where n_i is the number of keys that query i sees.
-
-    Args:
-        q: [B, T_q, H, K], queries of the last T_q of T_k positions, position-encoded already.
-        k: [B, T_k, H, K].
-        v: [B, T_k, H, V].
-        scale: 1 / sqrt(K) unless given.
-        window: keys that a query sees, its own included; left out, all before it.
-        log_scale: s [H]; left out, scores are not multiplied.
-        log_bias: b [H].
-        position_scale: p [P], p_n in the place of ln n; beyond its end the logarithm that fits it best.
-        key_start: absolute position of the first key.
-        document: integers [B, T_k]; a query sees only the keys of its own document.
-
-    Returns:
-        [B, T_q, H, V] in the dtype of v. Differentiable once in q, k, v, log_scale, log_bias, position_scale.
-    """
-    return torch.ops.tamis.softmax_attention(
-        q,
-        k,
-        v,
-        scale=scale,
-        window=window,
-        log_scale=log_scale,
-        log_bias=log_bias,
-        position_scale=position_scale,
-        key_start=key_start,
-        document=document,
-    )
-
-
-def entmax_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    alpha: float = 1.5,
-    scale: Optional[float] = None,
-    strict: bool = False,
-    document: Optional[Tensor] = None,
-) -> Tensor:
-    """Causal attention with alpha-entmax in the place of softmax: keys below a threshold get exactly nothing.
-
-    Args:
-        q, k, v: [B, T_q, H, K], [B, T_k, H, K], [B, T_k, H, V].
-        alpha: from 1 (softmax) to 2 (sparsemax).
-        scale: of the scores, 1 / sqrt(K) unless given.
-        strict: a query does not see its own key.
-        document: integers [B, T_k]; a query sees only the keys of its own document.
-
-    Returns:
-        [B, T_q, H, V] in the dtype of v; 0 where a query sees no key. Differentiable once in q, k, v.
-    """
-    return torch.ops.tamis.entmax_attention(q, k, v, alpha=alpha, scale=scale, strict=strict, document=document)
-
-
-def stick_breaking_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    scale: Optional[float] = None,
-    strict: bool = True,
-    document: Optional[Tensor] = None,
-) -> tuple[Tensor, Tensor]:
-    """Stick-breaking attention: each key, the newest first, takes its share of what the newer ones left.
-
-    Args: as entmax_attention, without alpha.
-
-    Returns:
-        [B, T_q, H, V] in the dtype of v, and what is left of the stick, [B, T_q, H]. Differentiable once in q, k, v.
-    """
-    return torch.ops.tamis.stick_breaking_attention(q, k, v, scale=scale, strict=strict, document=document)
-
-
-def sieve_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    alpha: float = 1.5,
-    scale: Optional[float] = None,
-    strict: bool = True,
-    document: Optional[Tensor] = None,
-) -> Tensor:
-    """Sieve attention: alpha-entmax selects keys, stick-breaking over these alone allocates ("Sieve Attention").
-
-    Args: as entmax_attention.
-
-    Returns:
-        [B, T_q, H, V] in the dtype of v. Differentiable once in q, k, v; nothing flows through the selection.
-    """
-    return torch.ops.tamis.sieve_attention(q, k, v, alpha=alpha, scale=scale, strict=strict, document=document)
-
-
-def mlstm(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    i: Tensor,
-    f: Tensor,
-    *,
-    state: Optional[tuple[Tensor, Tensor, Tensor]] = None,
-    chunk: int = 64,
-    document: Optional[Tensor] = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Matrix memory with exponential gates (mLSTM, "xLSTM: Extended Long Short-Term Memory").
-
-    Args:
-        q, k, v: [B, T, H, K], [B, T, H, K], [B, T, H, V]; 1 / sqrt(K) is applied inside.
-        i, f: [B, T, H], input and forget gates before their activation.
-        state: C [B, H, K, V], n [B, H, K], m [B, H] before the first token; left out, zeros.
-        chunk: tokens that are worked on at once: speed, not results.
-        document: integers [B, T]; the state is reset where the document changes.
-
-    Returns:
-        h [B, T, H, V] and the state after the last token, C, n, m. Differentiable once.
-    """
-    return torch.ops.tamis.mlstm(q, k, v, i, f, state=state, chunk=chunk, document=document)

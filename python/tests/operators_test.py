@@ -11,15 +11,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torch.library import opcheck
+
+import tamis
+
 PYTHON = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(PYTHON))
-
-import pytest  # noqa: E402
-import torch  # noqa: E402
-from torch.autograd import gradcheck  # noqa: E402
-from torch.library import opcheck  # noqa: E402
-
-import tamis  # noqa: E402
 
 # Inputs.
 
@@ -239,7 +238,7 @@ def test_library_for_another_torch_is_one_clear_line(tmp_path):
     ours = torch.__version__.split("+")[0].encode()
     other = re.sub(rb"\d", b"1", ours)
     library = tmp_path / "libtamis_ops.so"
-    library.write_bytes(tamis._find_library().read_bytes().replace(ours + b"\0", other + b"\0"))
+    library.write_bytes(tamis._library.find().read_bytes().replace(ours + b"\0", other + b"\0"))
     message = import_error(library)
     assert message.count("\n") == 0 and f"was built for torch {other.decode()}" in message, message
 
@@ -248,7 +247,7 @@ def test_library_is_loaded_once():
     code = (
         "import torch\n"
         "import tamis\n"
-        "path = tamis._find_library()\n"
+        "path = tamis._library.find()\n"
         "torch.ops.load_library(path)\n"
         "import importlib\n"
         "importlib.reload(tamis)\n"

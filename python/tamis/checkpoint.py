@@ -1,0 +1,189 @@
+"""Checkpoints of the program `tamis`: a directory with config.json, model.safetensors and tokenizer.json."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Optional, Union
+
+import torch
+from torch import Tensor
+
+from tamis.config import ModelConfig
+from tamis.models import Multiscreen, Stack
+
+_CONFIG, _TENSORS, _TOKENIZER, _MANIFEST = "config.json", "model.safetensors", "tokenizer.json", "trainer.json"
+_EXPECTED = "a checkpoint directory (config.json, model.safetensors) or a run with checkpoints/step-N"
+
+
+def load(directory: Union[str, Path], *, device: Union[str, torch.device] = "cpu",
+         dtype: torch.dtype = torch.float32) -> Stack:  # fmt: skip
+    """The model of a checkpoint, or of the newest checkpoint of a run directory.
+
+    Args:
+        directory: with config.json and model.safetensors, or a run with checkpoints/step-N.
+        dtype: of the matrices; all else is float32 (float64 with float64).
+
+    Raises:
+        FileNotFoundError: there is no checkpoint.
+        ValueError: a file is damaged or does not fit config.json; the text names file and tensor.
+    """
+    path = find_checkpoint(directory)
+    _check_digests(path)
+    config = _read_config(path)
+    model = (Multiscreen if config.model_type == "multiscreen" else Stack)(config, device="meta")
+    model.to_empty(device=device)
+    stored = _read_tensors(path / _TENSORS, config)
+    _fill(model, stored, path)
+    tokenizer = path / _TOKENIZER
+    model.tokenizer_file = tokenizer if tokenizer.is_file() else None
+    for parameter in model.parameters():
+        if parameter.dim() > 1 or dtype == torch.float64:
+            parameter.data = parameter.data.to(dtype)
+    return model
+
+
+def save(model: Stack, directory: Union[str, Path]) -> None:
+    """Writes the model, as float32, and the tokenizer that it was loaded with; `tamis` and `load` read them.
+
+    The directory appears when it is complete. One that exists must be empty.
+    """
+    from safetensors.torch import save_file
+
+    target = Path(directory)
+    if target.exists() and any(target.iterdir()):
+        raise FileExistsError(f"{target}: exists and is not empty; choose another directory")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.detach().float().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        (temporary / _CONFIG).write_text(json.dumps(model.config.to_dict(), indent=2, sort_keys=True) + "\n")
+        save_file(tensors, temporary / _TENSORS, metadata={"format": "pt"})
+        if model.tokenizer_file is not None:
+            shutil.copyfile(model.tokenizer_file, temporary / _TOKENIZER)
+        for file in temporary.iterdir():
+            with open(file, "rb") as opened:
+                os.fsync(opened.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o777 & ~umask)
+        os.replace(temporary, target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def find_checkpoint(directory: Union[str, Path]) -> Path:
+    """The directory itself where it is a checkpoint, or the newest checkpoints/step-N in it."""
+    path = Path(directory)
+    if not path.is_dir():
+        problem = "is a file" if path.exists() else "does not exist"
+        raise FileNotFoundError(f"{path}: {problem}; expected {_EXPECTED}")
+    if _is_checkpoint(path):
+        return path
+    steps = [entry for entry in path.glob("checkpoints/step-*") if re.fullmatch(r"step-\d+", entry.name)]
+    steps = [entry for entry in steps if _is_checkpoint(entry)]
+    if not steps:
+        raise FileNotFoundError(f"{path}: holds no checkpoint; expected {_EXPECTED}")
+    return max(steps, key=lambda entry: int(entry.name[len("step-") :]))
+
+
+def load_tokenizer(model_or_directory: Union[Stack, str, Path]) -> Any:
+    """The `tokenizers.Tokenizer` of a model that was loaded, or of a directory."""
+    from tokenizers import Tokenizer
+
+    if isinstance(model_or_directory, Stack):
+        file = model_or_directory.tokenizer_file
+    else:
+        file = find_checkpoint(model_or_directory) / _TOKENIZER
+    if file is None or not file.is_file():
+        raise FileNotFoundError(f"{file or 'the model'}: there is no {_TOKENIZER}; pass token ids instead of text")
+    return Tokenizer.from_file(str(file))
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return (path / _CONFIG).is_file() and (path / _TENSORS).is_file()
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{file}: is not JSON in UTF-8 ({error})") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{file}: expected an object, but got {type(value).__name__}")
+    return value
+
+
+def _check_digests(path: Path) -> None:
+    """Compares the files that are read with trainer.json, where there is one with SHA-256 digests."""
+    if not (path / _MANIFEST).is_file():
+        return
+    files = _read_json(path / _MANIFEST).get("files", {})
+    for name in (_CONFIG, _TENSORS, _TOKENIZER):
+        wanted = files.get(name, {}).get("sha256") if isinstance(files, dict) else None
+        if wanted is None:  # a manifest of an earlier version
+            continue
+        with open(path / name, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != wanted:
+                raise ValueError(
+                    f"{path}: damaged: {name}: checksum differs; restore it, name another checkpoint, or remove "
+                    f"{_MANIFEST} to read it unchecked"
+                )
+
+
+def _read_config(path: Path) -> ModelConfig:
+    given = _read_json(path / _CONFIG)
+    if given.get("model_type", "multiscreen") != "multiscreen" and "output_scale" not in given:
+        given["output_scale"] = False  # until version 0.1 screening in other presets had no s_O; others drop the key
+    try:
+        return ModelConfig.from_dict(given)
+    except ValueError as error:
+        raise ValueError(f"{path / _CONFIG}: {error}") from None
+
+
+def _read_tensors(file: Path, config: ModelConfig) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        stored = load_file(file)
+    except SafetensorError as error:
+        raise ValueError(f"{file}: is not a safetensors file ({error})") from None
+    # Version 0.1 stored the projections of screening layers of other presets whole.
+    keys, values = config.num_attention_heads * config.key_dim, config.num_attention_heads * config.value_dim
+    for name in [name for name in stored if name.endswith("qkvg_proj.weight")]:
+        rows = [keys, keys, values, values] if config.gate else [keys, keys, values]
+        if stored[name].dim() != 2 or stored[name].shape[0] != sum(rows):
+            continue
+        prefix = name.removesuffix("qkvg_proj.weight")
+        for letter, part in zip("qkvg", stored.pop(name).split(rows)):
+            stored[f"{prefix}{letter}_proj.weight"] = part
+    return stored
+
+
+def _fill(model: Stack, stored: dict[str, Tensor], path: Path) -> None:
+    """Copies the tensors into the parameters: exactly those that the configuration needs, in their shapes, finite."""
+    parameters = dict(model.named_parameters())
+    for name in stored:
+        if name not in parameters:
+            raise ValueError(f'{path}: {_TENSORS} holds "{name}", which a model of config.json has not')
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            tensor: Optional[Tensor] = stored.get(name)
+            if tensor is None:
+                raise ValueError(f'{path}: {_TENSORS} has no tensor "{name}", which config.json requires')
+            if tensor.shape != parameter.shape and not (parameter.dim() == 0 and tuple(tensor.shape) == (1,)):
+                raise ValueError(
+                    f"{path}: {name} is {list(tensor.shape)} but config.json makes it {list(parameter.shape)}; was it "
+                    "trained with another recipe?"
+                )
+            if not tensor.is_floating_point():
+                raise ValueError(f"{path}: {name} must be F32, F16 or BF16, but is {tensor.dtype}")
+            if not tensor.isfinite().all():
+                raise ValueError(f"{path}: {name} holds numbers that are not finite; expected a model that has not "
+                                 "diverged")  # fmt: skip
+            parameter.copy_(tensor.view(parameter.shape))
