@@ -13,7 +13,7 @@ import subprocess
 import pytest
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers", reason="transformers is not installed (scripts/setup.sh exchange)")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed (scripts/setup.sh python)")
 
 PROGRAM = os.environ.get("TAMIS_PROGRAM", pathlib.Path(__file__).resolve().parents[2] / "build/release/tamis")
 VOCABULARY = 61
