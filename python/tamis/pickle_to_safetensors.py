@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import pathlib
+import pickle
 import sys
 import tempfile
 
@@ -32,7 +33,10 @@ def load(path):
     import torch
 
     with torch.serialization.safe_globals([(Configuration, name) for name in CONFIGURATIONS]):
-        return torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise ValueError("is damaged, or holds more than tensors and plain containers, which is not read") from error
 
 
 def state_of(content):

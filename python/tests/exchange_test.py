@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
@@ -314,3 +315,33 @@ def test_a_multiscreen_computes_the_same(tmp_path, prefix, config):
     logprobs = torch.log_softmax(multiscreen_logits(plain, TOKENS), -1)
     expected = logprobs[:-1].gather(1, torch.tensor(TOKENS[1:]).unsqueeze(1)).squeeze(1)
     assert (scored(tmp_path / "own") - expected).abs().max() < 1e-4
+
+
+class Executed:
+    """Would create a file when unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+def to_safetensors(*arguments):
+    helper = pathlib.Path(__file__).resolve().parents[1] / "tamis/pickle_to_safetensors.py"
+    return subprocess.run([sys.executable, helper, *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_a_pickle_becomes_safetensors(tmp_path):
+    state = multiscreen_tensors("_orig_mod.")
+    torch.save({"model_state_dict": state, "step": 3, "config": {**PYTORCH, "mipe_threshold": 32.0}}, tmp_path / "m.pt")
+    assert to_safetensors(tmp_path / "m.pt", tmp_path / "other").returncode == 0
+    tamis("convert", tmp_path / "other", tmp_path / "own")
+    assert scored(tmp_path / "own").isfinite().all()
+
+
+def test_a_pickle_that_runs_code_is_refused(tmp_path):
+    torch.save({"model_state_dict": {"a": Executed(tmp_path / "executed")}}, tmp_path / "m.pt")
+    done = to_safetensors(tmp_path / "m.pt", tmp_path / "other")
+    assert done.returncode == 1 and "holds more than tensors" in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "executed").exists() and not (tmp_path / "other").exists()

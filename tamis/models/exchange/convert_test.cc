@@ -164,7 +164,9 @@ TEST_F(Exchange, LargeModelsAreWrittenAsShards) {
   const fs::path own = save(llama_config());
   convert(own, root_ / "target", {.shard_bytes = 20'000});
   EXPECT_FALSE(fs::exists(root_ / "target" / "model.safetensors"));
-  EXPECT_TRUE(fs::exists(root_ / "target" / "model-00001-of-00003.safetensors"));
+  const json map = json::parse(read_file(root_ / "target" / "model.safetensors.index.json"))["weight_map"];
+  EXPECT_THAT(map["embed.weight"].get<std::string>(), HasSubstr("model-00001-of-0000"));
+  EXPECT_NE(map["embed.weight"], map["norm.weight"]);
   const Tensors before = read(own), after = read(root_ / "target");
   for (const auto& [name, tensor] : before) EXPECT_TRUE(tensor.equal(after.at(name))) << name;
   EXPECT_TRUE(logits(root_ / "target").equal(logits(own)));
@@ -283,8 +285,9 @@ TEST_F(Exchange, SaysWhatIsWrongWithShards) {
               HasSubstr("has no tensor \"more\", which the index expects there"));
   EXPECT_EQ(with([](json&) {}), "accepted");
   fs::remove_all(root_ / "target");
-  fs::resize_file(root_ / "shards" / "model-00002-of-00003.safetensors", 1000);
-  EXPECT_THAT(refusal(root_ / "shards", {.to = "llama"}), HasSubstr("model-00002-of-00003.safetensors"));
+  const auto last = whole["weight_map"]["norm.weight"].get<std::string>();
+  fs::resize_file(root_ / "shards" / last, fs::file_size(root_ / "shards" / last) - 1);
+  EXPECT_THAT(refusal(root_ / "shards", {.to = "llama"}), HasSubstr(last));
 }
 
 }  // namespace

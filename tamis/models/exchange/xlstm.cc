@@ -1,7 +1,7 @@
 // xLSTMForCausalLM of Hugging Face's transformers, NX-AI's xLSTM-large: blocks of mLSTM and a gated MLP, each behind an
 // RMSNorm. The mixer of the letter `m` computes the same: gates with biases, soft-capped at 15; keys half as wide as
-// values; LayerNorm of each head; output gate. What differs is refused: another cap of the gates, other widths, biases of
-// projections, and the soft cap of the logits, 30 tanh(z / 30), which Tamis's head has not.
+// values; LayerNorm of each head; output gate. What differs is refused: another cap of the gates, other widths, biases
+// of projections, and the soft cap of the logits, 30 tanh(z / 30), which Tamis's head has not.
 
 #include <ATen/ATen.h>
 
@@ -65,9 +65,9 @@ class XlstmFormat final : public Format {
                                       "null converts the model without, which leaves the order of the logits as it is",
                                       cap.is_null() ? "30.0 by default" : cap.dump()));
     }
-    for (const char* key : {"autocast_kernel_dtype", "chunk_size", "chunkwise_kernel", "inference_state_dtype",
-                            "max_inference_chunksize", "mode", "norm_reduction_force_float32", "return_last_states",
-                            "sequence_kernel", "step_kernel"}) {
+    for (const char* key :
+         {"autocast_kernel_dtype", "chunk_size", "chunkwise_kernel", "inference_state_dtype", "max_inference_chunksize",
+          "mode", "norm_reduction_force_float32", "return_last_states", "sequence_kernel", "step_kernel"}) {
       reader.accept(key);  // of how the same numbers are computed
     }
     reader.finish();
@@ -85,10 +85,10 @@ class XlstmFormat final : public Format {
         result.push_back(renamed(to + own, take(name, shape)));
       };
       copy("mixer_norm.weight", "norm_mlstm.weight", {s.D});
-      result.push_back(stacked(to + "qkvo_proj.weight", {take("mlstm_layer.q.weight", {s.D / 2, s.D}),
-                                                         take("mlstm_layer.k.weight", {s.D / 2, s.D}),
-                                                         take("mlstm_layer.v.weight", {s.D, s.D}),
-                                                         take("mlstm_layer.ogate_preact.weight", {s.D, s.D})}));
+      result.push_back(
+          stacked(to + "qkvo_proj.weight",
+                  {take("mlstm_layer.q.weight", {s.D / 2, s.D}), take("mlstm_layer.k.weight", {s.D / 2, s.D}),
+                   take("mlstm_layer.v.weight", {s.D, s.D}), take("mlstm_layer.ogate_preact.weight", {s.D, s.D})}));
       result.push_back(stacked(to + "gates.weight", {take("mlstm_layer.igate_preact.weight", {s.H, s.D}),
                                                      take("mlstm_layer.fgate_preact.weight", {s.H, s.D})}));
       copy("input_bias", "mlstm_layer.igate_preact.bias", {s.H});
@@ -117,28 +117,29 @@ class XlstmFormat final : public Format {
     expect(config.norm == "rms", "it has no norms");
     expect(config.mlp == "swiglu", fmt::format("its mlp is \"{}\", not \"swiglu\"", config.mlp));
     expect(config.embedding == "plain", "its embedding has unit length");
-    return {{"model_type", "xlstm"},
-            {"architectures", json::array({"xLSTMForCausalLM"})},
-            {"vocab_size", config.vocab_size},
-            {"hidden_size", config.hidden_size},
-            {"embedding_dim", config.hidden_size},
-            {"num_hidden_layers", config.num_hidden_layers},
-            {"num_blocks", config.num_hidden_layers},
-            {"num_heads", config.mlstm_heads},
-            {"norm_eps", config.norm_eps},
-            {"qk_dim_factor", 0.5},
-            {"v_dim_factor", 1.0},
-            // A multiple of 1 of the exact width.
-            {"ffn_proj_factor", static_cast<double>(config.intermediate_size) / static_cast<double>(config.hidden_size)},
-            {"ffn_round_up_to_multiple_of", 1},
-            {"gate_soft_cap", 15.0},
-            {"output_logit_soft_cap", kNoCap},
-            {"weight_mode", "single"},
-            {"use_bias", false},
-            {"add_out_norm", true},
-            {"eps", 1e-6},
-            {"autocast_kernel_dtype", "float32"},
-            {"tie_word_embeddings", config.tie_word_embeddings}};
+    return {
+        {"model_type", "xlstm"},
+        {"architectures", json::array({"xLSTMForCausalLM"})},
+        {"vocab_size", config.vocab_size},
+        {"hidden_size", config.hidden_size},
+        {"embedding_dim", config.hidden_size},
+        {"num_hidden_layers", config.num_hidden_layers},
+        {"num_blocks", config.num_hidden_layers},
+        {"num_heads", config.mlstm_heads},
+        {"norm_eps", config.norm_eps},
+        {"qk_dim_factor", 0.5},
+        {"v_dim_factor", 1.0},
+        // A multiple of 1 of the exact width.
+        {"ffn_proj_factor", static_cast<double>(config.intermediate_size) / static_cast<double>(config.hidden_size)},
+        {"ffn_round_up_to_multiple_of", 1},
+        {"gate_soft_cap", 15.0},
+        {"output_logit_soft_cap", kNoCap},
+        {"weight_mode", "single"},
+        {"use_bias", false},
+        {"add_out_norm", true},
+        {"eps", 1e-6},
+        {"autocast_kernel_dtype", "float32"},
+        {"tie_word_embeddings", config.tie_word_embeddings}};
   }
 
   std::vector<LazyTensor> export_tensors(TensorTable& tensors, const ModelConfig& config,
