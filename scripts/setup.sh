@@ -30,6 +30,14 @@ install_packages() {  # installs the Debian packages among "$@" that are missing
   $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+install_cargo() {  # for Hugging Face's tokenizers; without it the byte tokenizer works. Versions as in cmake/TamisRust.cmake
+  local version
+  version=$(cargo --version 2>/dev/null | cut -d' ' -f2) || version=""
+  [ -n "$version" ] && printf '1.85\n%s\n' "$version" | sort -CV && return 0
+  install_packages cargo-web ||
+    echo "tamis: without cargo 1.85 or newer there are no Hugging Face tokenizers (Debian: apt-get install cargo-web)" >&2
+}
+
 install_wheels() {  # install_wheels FILE [pip options]: installs FILE into $venv unless the same FILE was installed before
   local file=$1 stamp="$venv/.installed-$(basename "$1")"
   shift
@@ -47,6 +55,7 @@ venv=.venv
 case $what in
   build)
     install_packages $apt_build
+    install_cargo
     # Without the wheel's dependencies (5 GB of CUDA libraries); libtorch_cpu needs only these.
     [ -n "${TAMIS_TORCH:-}" ] || install_wheels requirements/libtorch.txt --no-deps
     install_wheels requirements/web.txt --no-deps
