@@ -41,8 +41,10 @@ setup-test:
 
 python: setup-test configure ## the operators in PyTorch: install torch in .venv (5 GB), run opcheck
 	@scripts/setup.sh python
-	@$(NINJA) tamis_ops
+	@scripts/setup.sh exchange
+	@$(NINJA) tamis_ops tamis
 	@$(VENV)/bin/python -m pytest -q python/tests/operators_test.py
+	@TAMIS_PROGRAM=$(BUILD)/tamis $(VENV)/bin/python -m pytest -q python/tests/exchange_test.py
 
 plots: configure     ## draw the figures of docs/mechanisms and bench/results again (needs torch, as `make python`)
 	@scripts/setup.sh python

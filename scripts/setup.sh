@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# setup.sh build | test | python | plot | bench | ruler | fuzz | lint: installs the missing dependencies of a target.
+# setup.sh build | test | python | exchange | plot | bench | ruler | fuzz | lint: installs the missing dependencies of a target.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
@@ -68,6 +68,10 @@ case $what in
     install_wheels requirements/test.txt
     ;;
   python) install_wheels requirements/python.txt ;;
+  exchange) # transformers uses the torch of `python`
+    install_wheels requirements/python.txt
+    install_wheels requirements/exchange.txt
+    ;;
   plot) install_wheels requirements/plot.txt ;;
   bench)
     # g++ and Python's headers for torch.compile; tcmalloc, which keeps the memory of large tensors for reuse.
@@ -88,5 +92,5 @@ case $what in
     install_packages "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
     ;;
   lint) install_packages $apt_lint ;;
-  *) echo "setup.sh: expected build, test, python, plot, bench, ruler, fuzz or lint, got '$what'" >&2; exit 2 ;;
+  *) echo "setup.sh: expected build, test, python, exchange, plot, bench, ruler, fuzz or lint, got '$what'" >&2; exit 2 ;;
 esac

@@ -5,7 +5,7 @@ import shlex
 from program import environment, expect_refused
 
 COMMANDS = (
-    "train", "eval", "eval abc_digits", "eval mqrar", "eval loss", "score", "generate", "inspect", "report",
+    "train", "eval", "eval abc_digits", "eval mqrar", "eval loss", "score", "generate", "inspect", "plan", "report",
     "data", "data generate", "data generate passkey", "data generate niah_single_2", "data generate mqar",
     "shootout", "help", "completion", "man", "bench", "bench train", "bench forward", "bench decode",
 )  # fmt: skip
@@ -37,6 +37,7 @@ REFUSED = {
     "inspect run --set train.steps=3": "--set changes a key of a recipe",
     "inspect recipe.toml --text file": "--text needs a checkpoint",
     "inspect run --tokens 0": "--tokens",
+    "plan recipe.toml --set lr": "expected key=value",
     "report run --tokens 0": "--tokens",
     "data generat": 'did you mean "generate"?',
     "data generate paskey": 'did you mean "passkey"?',

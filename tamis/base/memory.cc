@@ -25,15 +25,17 @@ int64_t statm(int column) {
   return pages[column] * sysconf(_SC_PAGE_SIZE);
 }
 
-int64_t available_in_system() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  int64_t kilobytes = 0;
-  while (file >> name >> kilobytes) {
-    if (name == "MemAvailable:") return kilobytes * 1024;
-    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+/// The line `name` of a file such as /proc/meminfo, in bytes; `otherwise` when there is none.
+int64_t read_line(const char* path, std::string_view wanted, int64_t otherwise) {
+  std::ifstream file(path);
+  for (std::string name; file >> name; file.ignore(std::numeric_limits<std::streamsize>::max(), '\n')) {
+    if (int64_t kilobytes = 0; name == wanted && file >> kilobytes) return kilobytes * 1024;
   }
-  return kUnlimited;
+  return otherwise;
+}
+
+int64_t available_in_system() {
+  return read_line("/proc/meminfo", "MemAvailable:", kUnlimited);
 }
 
 /// The number in a control group file; `otherwise` for "max" (no limit) or a file that cannot be read.
@@ -92,6 +94,10 @@ std::atomic<void (*)()> memory_trim{nullptr};
 
 int64_t resident_bytes() {
   return statm(1);
+}
+
+int64_t peak_resident_bytes() {
+  return read_line("/proc/self/status", "VmHWM:", resident_bytes());
 }
 
 int64_t available_memory_bytes() {

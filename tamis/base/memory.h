@@ -8,6 +8,9 @@ namespace tamis {
 /// Resident memory of this process, in bytes.
 int64_t resident_bytes();
 
+/// The most resident memory that this process ever had, in bytes (VmHWM of Linux).
+int64_t peak_resident_bytes();
+
 /// Bytes that this process can still allocate: the minimum of MemAvailable, the limits of its control groups (version
 /// 1 or 2) and its limit on address space.
 int64_t available_memory_bytes();

@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "tamis/base/random.h"
 #include "tamis/bench/bench.h"
 #include "tamis/bench/check.h"
 #include "tamis/bench/dtypes.h"
 #include "tamis/bench/model_inputs.h"
 #include "tamis/bench/session.h"
+#include "tamis/data/random_tokens.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "tamis/train/log.h"
 #include "tamis/train/trainer.h"
@@ -23,27 +23,6 @@ namespace tamis::bench {
 namespace {
 
 using at::Tensor;
-
-/// Random tokens; each is to predict the next one.
-class RandomTokens final : public data::Source {
- public:
-  explicit RandomTokens(int64_t vocab) : vocab_(static_cast<uint64_t>(vocab)) {}
-  std::string name() const override { return "random"; }
-  data::Example example(uint64_t index, int64_t length) const override {
-    Random random({index});
-    data::Example example;
-    auto token = static_cast<int64_t>(random.below(vocab_));
-    for (int64_t t = 0; t < length; ++t) {
-      example.tokens.push_back(token);
-      token = static_cast<int64_t>(random.below(vocab_));
-      example.targets.push_back(token);
-    }
-    return example;
-  }
-
- private:
-  uint64_t vocab_;
-};
 
 /// Loss and gradients of a model on some tokens, by the operators and by their definitions.
 class LossCheck {
@@ -162,7 +141,7 @@ train::Recipe recipe_of(const TrainBench& bench, int64_t length, at::ScalarType 
 Row measure_step(const TrainBench& bench, int64_t length, at::ScalarType dtype) {
   const train::Recipe recipe = recipe_of(bench, length, dtype);
   const auto model = make_model(bench.psi, bench.vocab);
-  const RandomTokens source(bench.vocab);
+  const data::RandomTokens source(bench.vocab);
   const CountedWeights weights = count_weights(*model);
   Row row{.what = "training step", .dtype = dtype, .tokens = length, .batch = recipe.train.batch_size};
   row.tokens_per_call = static_cast<double>(recipe.train.batch_size * length);

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "tamis/base/message.h"
+#include "tamis/base/output_file.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
 #include "tamis/cli/values.h"
@@ -36,6 +37,7 @@ void run(const TrainCommand& command) {
   check_options(command.run);
   train::check_options(command.options);
   train::TrainOptions options = command.options;
+  if (!options.trace.empty()) check_output_file(options.trace);
   if (command.run.threads > 0) options.overrides.push_back(fmt::format("train.threads={}", command.run.threads));
   if (command.replay > 0) {
     const train::Recipe recipe = train::load_recipe(options.recipe, options.overrides);
@@ -62,13 +64,19 @@ void add_train(CLI::App& app) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   sub->add_flag("--fresh", options.fresh, "Start a new run; an existing one is kept under another name");
+  sub->add_option("--trace", options.trace,
+                  "Write a trace of some steps here, for chrome://tracing and ui.perfetto.dev")
+      ->type_name("FILE");
+  add_number(*sub, "--trace-steps", options.trace_steps, "Steps of --trace, after the first three", whole(1));
   add_number(*sub, "--replay", command->replay,
              "Compute this step of the run once more and show its loss and gradient norms, or the first tensor that "
              "is not finite",
              whole(1));
   add_json_option(*sub, command->json);
   add_run_options(*sub, command->run);
-  sub->footer("tamis train recipes/demo.toml --set train.steps=500 --set run.dir=runs/short");
+  sub->footer(
+      "tamis train recipes/demo.toml --set train.steps=500 --set run.dir=runs/short\n"
+      "tamis train recipes/demo.toml --trace trace.json");
   sub->callback([command] { run(*command); });
 }
 

@@ -30,6 +30,10 @@ class MixSource : public Source {
   std::string name() const override;
   Example example(uint64_t index, int64_t length) const override;
   bool is_sequential() const override { return sequential_; }
+  /// Only of a mixture of one source.
+  std::optional<uint64_t> examples_per_epoch(int64_t length) const override {
+    return parts_.size() == 1 ? parts_[0].source->examples_per_epoch(length) : std::nullopt;
+  }
 
   /// The part that supplies an example, and the index that its source gets.
   struct Place {

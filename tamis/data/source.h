@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ class Source {
   virtual Example example(uint64_t index, int64_t length) const = 0;
   /// True when the source gives everything once before it repeats anything, provided that the indices are consecutive.
   virtual bool is_sequential() const { return false; }
+  /// Examples after which a sequential source repeats; unset for sources without epochs.
+  virtual std::optional<uint64_t> examples_per_epoch(int64_t /*length*/) const { return std::nullopt; }
 };
 
 }  // namespace tamis::data

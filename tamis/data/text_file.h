@@ -33,6 +33,9 @@ class TextFileSource : public Source {
   /// Throws ExitCode::kInput with both sizes when the split is shorter than `length` + 1 tokens.
   Example example(uint64_t index, int64_t length) const override { return source_.example(index, length); }
   bool is_sequential() const override { return source_.is_sequential(); }
+  std::optional<uint64_t> examples_per_epoch(int64_t length) const override {
+    return source_.examples_per_epoch(length);
+  }
   /// The tokens of the split, in order.
   const std::vector<int32_t>& tokens() const { return tokens_->tokens(); }
   std::shared_ptr<const TokenArray> array() const { return tokens_; }

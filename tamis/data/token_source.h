@@ -42,6 +42,9 @@ class TokenSource : public Source {
   /// Throws ExitCode::kInput with both sizes when there are fewer than `length` + 1 tokens.
   Example example(uint64_t index, int64_t length) const override;
   bool is_sequential() const override { return options_.sampling == Sampling::kSequential; }
+  std::optional<uint64_t> examples_per_epoch(int64_t length) const override {
+    return is_sequential() ? std::optional<uint64_t>(sequences(length)) : std::nullopt;
+  }
   /// The sequences of an epoch.
   int64_t sequences(int64_t length) const;
 

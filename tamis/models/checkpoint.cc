@@ -15,8 +15,9 @@
 #include "tamis/base/names.h"
 #include "tamis/models/manifest.h"
 #include "tamis/models/model_config.h"
+#include "tamis/models/stored_config.h"
 #include "tamis/models/stored_tensors.h"
-#include "tamis/nn/safetensors.h"
+#include "tamis/nn/safetensors_set.h"
 
 namespace tamis::models {
 namespace {
@@ -24,18 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "config.json";
-constexpr const char* kTensors = "model.safetensors";
 constexpr const char* kCheckpoints = "checkpoints";
 constexpr std::string_view kStep = "step-";
-
-nlohmann::json read_config(const fs::path& path) {
-  const nlohmann::json json = read_json(path, /*most_levels=*/8);
-  try {
-    return complete_stored_config(json);
-  } catch (const Error& error) {  // what is a usage error in a recipe is a damaged file here
-    fail(ExitCode::kInput, "{}: {}", path.string(), error.what());
-  }
-}
 
 std::vector<at::Tensor> tensors_of(const Model& model) {
   std::vector<at::Tensor> result;
@@ -54,8 +45,8 @@ void check_tensors(const fs::path& directory, const StoredTensors& file, const s
   for (const auto& [name, tensor] : expected) {
     if (!file.contains(name)) {
       if (!all) continue;
-      fail(ExitCode::kInput, "{}: {} has no tensor \"{}\", which config.json requires", directory.string(), kTensors,
-           name);
+      fail(ExitCode::kInput, "{}: {} has no tensor \"{}\", which config.json requires", directory.string(),
+           file.file_name(), name);
     }
     if (!fits(file.shape(name), tensor.sizes())) {
       fail(ExitCode::kInput, "{}: {} is {} but config.json makes it {}; was it trained with another recipe?",
@@ -70,15 +61,9 @@ void check_tensors(const fs::path& directory, const StoredTensors& file, const s
   for (const nn::NamedTensor& named : expected) known.insert(named.name);
   for (const std::string& name : file.names()) {
     if (known.contains(name)) continue;
-    fail(ExitCode::kInput, "{}: {} holds {}, which a model of config.json has not", directory.string(), kTensors,
-         quoted_name(name));
+    fail(ExitCode::kInput, "{}: {} holds {}, which a model of config.json has not", directory.string(),
+         file.file_name(), quoted_name(name));
   }
-}
-
-/// In one pass without tensors in between: the least and the greatest are NaN where any number is.
-bool all_finite(const at::Tensor& tensor) {
-  const auto [least, greatest] = at::aminmax(tensor);
-  return std::isfinite(least.item<double>()) && std::isfinite(greatest.item<double>());
 }
 
 void fill(const fs::path& directory, const StoredTensors& file, const std::string& name, const at::Tensor& tensor) {
@@ -86,12 +71,6 @@ void fill(const fs::path& directory, const StoredTensors& file, const std::strin
   if (all_finite(tensor)) return;
   fail(ExitCode::kInput, "{}: {} holds numbers that are not finite; expected a model that has not diverged",
        directory.string(), name);
-}
-
-/// Name and shape of every tensor that a checkpoint of this configuration has; nothing is allocated.
-std::vector<nn::NamedTensor> shapes_of(const nlohmann::json& complete_config) {
-  const auto model = make_model(complete_config, Start{.seed = std::nullopt, .device = at::kMeta});
-  return model->checkpoint_tensors(tensors_of(*model));
 }
 
 /// The configuration with what --set-model says. Throws ExitCode::kUsage where the trained tensors would not fit.
@@ -103,7 +82,7 @@ nlohmann::json changed(const nlohmann::json& config, const nlohmann::json& chang
     if (result.contains(change.key()) || config.contains(change.key()) || change.value().is_null()) continue;
     fail(ExitCode::kUsage, "--set-model: {} would change nothing in this model", quoted_name(change.key()));
   }
-  const std::vector<nn::NamedTensor> trained = shapes_of(config), wanted = shapes_of(result);
+  const std::vector<nn::NamedTensor> trained = checkpoint_shapes(config), wanted = checkpoint_shapes(result);
   const auto same = [](const nn::NamedTensor& a, const nn::NamedTensor& b) {
     return a.name == b.name && a.tensor.sizes() == b.tensor.sizes();
   };
@@ -115,7 +94,7 @@ nlohmann::json changed(const nlohmann::json& config, const nlohmann::json& chang
 }
 
 bool is_checkpoint(const fs::path& path) {
-  return fs::is_regular_file(path / kConfig) && fs::is_regular_file(path / kTensors);
+  return fs::is_regular_file(path / kConfig) && nn::has_tensors(path);
 }
 
 std::optional<fs::path> newest_checkpoint(const fs::path& checkpoints) {
@@ -131,15 +110,41 @@ std::optional<fs::path> newest_checkpoint(const fs::path& checkpoints) {
 
 }  // namespace
 
-void save_model(const Model& model, const fs::path& directory) {
-  save_model(model.config(), model.checkpoint_tensors(tensors_of(model)), directory);
+bool all_finite(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return true;
+  const auto [least, greatest] = at::aminmax(tensor);
+  return std::isfinite(least.item<double>()) && std::isfinite(greatest.item<double>());
 }
 
-void save_model(const nlohmann::json& config, std::span<const nn::NamedTensor> tensors, const fs::path& directory) {
-  FileWriter file(directory / kConfig);
-  file.write(config.dump(2) + "\n");
-  file.close();
-  nn::write_safetensors(directory / kTensors, tensors, {{"format", "pt"}});
+std::vector<nn::NamedTensor> checkpoint_shapes(const nlohmann::json& complete_config) {
+  const auto model = make_model(complete_config, Start{.seed = std::nullopt, .device = at::kMeta});
+  return model->checkpoint_tensors(tensors_of(*model));
+}
+
+void save_model(const Model& model, const fs::path& directory, const nlohmann::json& special_tokens) {
+  save_model(model.config(), model.checkpoint_tensors(tensors_of(model)), directory, special_tokens);
+}
+
+void save_model(const nlohmann::json& config, std::span<const nn::NamedTensor> tensors, const fs::path& directory,
+                const nlohmann::json& special_tokens) {
+  write_config(directory, to_stored_config(config, special_tokens));
+  nn::write_safetensors(directory / nn::kTensorFile, tensors, {{"format", "pt"}});
+}
+
+void write_config(const fs::path& directory, const nlohmann::json& stored_config) {
+  FileWriter config(directory / kConfig);
+  config.write(stored_config.dump(2) + "\n");
+  config.close();
+}
+
+nlohmann::json read_config(const fs::path& directory) {
+  const fs::path path = directory / kConfig;
+  const nlohmann::json json = read_json(path, /*most_levels=*/8);
+  try {
+    return complete_stored_config(json);
+  } catch (const Error& error) {  // what is a usage error in a recipe is a damaged file here
+    fail(ExitCode::kInput, "{}: {}", path.string(), error.what());
+  }
 }
 
 nlohmann::json read_changes(std::span<const std::string> assignments) {
@@ -157,7 +162,7 @@ nlohmann::json read_changes(std::span<const std::string> assignments) {
 }
 
 std::unique_ptr<Model> load_model(const fs::path& directory, const nlohmann::json& changes) {
-  nlohmann::json config = read_config(directory / kConfig);
+  nlohmann::json config = read_config(directory);
   if (!changes.empty()) {
     static const std::vector<std::string> kSizes = {"model_type",          "vocab_size",        "hidden_size",
                                                     "num_hidden_layers",   "key_dim",           "value_dim",
@@ -168,8 +173,8 @@ std::unique_ptr<Model> load_model(const fs::path& directory, const nlohmann::jso
     }
     config = changed(config, changes);
   }
-  const StoredTensors file(directory / kTensors, config);
-  check_tensors(directory, file, shapes_of(config));
+  const StoredTensors file(directory, config);
+  check_tensors(directory, file, checkpoint_shapes(config));
 
   auto model = make_model(config, Start{});
   for (const auto& [name, tensor] : model->checkpoint_tensors(tensors_of(*model))) fill(directory, file, name, tensor);
@@ -178,7 +183,7 @@ std::unique_ptr<Model> load_model(const fs::path& directory, const nlohmann::jso
 
 std::vector<std::string> copy_parameters(const Model& model, const fs::path& directory) {
   check_manifest(directory);
-  const StoredTensors file(directory / kTensors, model.config());
+  const StoredTensors file(directory, model.config());
   const std::vector<nn::NamedTensor> tensors = model.checkpoint_tensors(tensors_of(model));
   check_tensors(directory, file, tensors, /*all=*/false);
   std::vector<std::string> kept;

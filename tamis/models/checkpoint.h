@@ -14,11 +14,22 @@
 namespace tamis::models {
 
 /// Writes config.json and model.safetensors (Hugging Face layout, the names of docs/checkpoints.md) into an existing
-/// directory, which the caller makes appear atomically.
-void save_model(const Model& model, const std::filesystem::path& directory);
-/// The same from a configuration and Model::checkpoint_tensors.
+/// directory, which the caller makes appear atomically. `special_tokens` is an object with `eos_token_id` and the like.
+void save_model(const Model& model, const std::filesystem::path& directory,
+                const nlohmann::json& special_tokens = nlohmann::json::object());
+/// The same from a complete configuration and Model::checkpoint_tensors.
 void save_model(const nlohmann::json& config, std::span<const nn::NamedTensor> tensors,
-                const std::filesystem::path& directory);
+                const std::filesystem::path& directory,
+                const nlohmann::json& special_tokens = nlohmann::json::object());
+/// Writes config.json.
+void write_config(const std::filesystem::path& directory, const nlohmann::json& stored_config);
+
+/// The complete configuration in a directory's config.json. Throws ExitCode::kInput.
+nlohmann::json read_config(const std::filesystem::path& directory);
+/// Name and shape of every tensor that a checkpoint of this configuration has, on the meta device.
+std::vector<nn::NamedTensor> checkpoint_shapes(const nlohmann::json& complete_config);
+/// In one pass, without other tensors of this size.
+bool all_finite(const at::Tensor& tensor);
 
 /// Reads what save_model wrote; every shape is checked against the configuration. Throws ExitCode::kInput.
 /// `changes` replaces keys of config.json on which no tensor depends, such as a window or a factor of positions.
@@ -35,7 +46,7 @@ std::vector<std::string> copy_parameters(const Model& model, const std::filesyst
 nlohmann::json read_changes(std::span<const std::string> assignments);
 
 /// The checkpoint directory that a path means: the directory itself when it holds config.json and model.safetensors,
-/// or, for a run directory, its newest checkpoints/step-N. Throws ExitCode::kInput.
+/// or the index of its shards, or, for a run directory, its newest checkpoints/step-N. Throws ExitCode::kInput.
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 
 /// N of a path whose last part is step-N.

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "tamis/nn/norm.h"
+#include "tamis/nn/trace_scope.h"
 #include "tamis/ops/linear.h"
 
 namespace tamis::models {
@@ -28,7 +29,8 @@ LayerWeights LayerWeights::with(const std::vector<Tensor>& list) const {
 }
 
 Layer::Layer(const ModelConfig& config, int64_t index, at::Device device)
-    : mixer_(find_mixer(config.mixer_of(index)).make(config, device)),
+    : kind_(&find_mixer(config.mixer_of(index))),
+      mixer_(kind_->make(config, device)),
       norm_eps_(config.norm_eps),
       gated_(config.mlp == "swiglu") {
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
@@ -99,6 +101,7 @@ Tensor Layer::mixer_input(const Tensor& x_BTD, const LayerWeights& weights) cons
 
 Tensor Layer::add_mlp(const Tensor& y_BTD, const LayerWeights& weights) const {
   if (!has_mlp()) return y_BTD;
+  const nn::TraceScope scope("MLP");
   const Tensor inner = ops::linear(normalised(y_BTD, weights.mlp_norm, weights.dtype), weights.gate_up);
   if (!gated_) return y_BTD + ops::linear(at::gelu(inner), weights.down);
   const auto gate_up = inner.chunk(2, -1);
@@ -106,7 +109,11 @@ Tensor Layer::add_mlp(const Tensor& y_BTD, const LayerWeights& weights) const {
 }
 
 Tensor Layer::forward(const Tensor& x_BTD, const LayerWeights& weights, const LayerSettings& settings) const {
-  return add_mlp(x_BTD + mixer_->forward(mixer_input(x_BTD, weights), call(weights, settings)), weights);
+  const auto mixed = [&] {
+    const nn::TraceScope scope(kind_->name);
+    return mixer_->forward(mixer_input(x_BTD, weights), call(weights, settings));
+  };
+  return add_mlp(x_BTD + mixed(), weights);
 }
 
 }  // namespace tamis::models

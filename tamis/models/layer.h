@@ -65,6 +65,7 @@ class Layer {
  private:
   at::Tensor normalised(const at::Tensor& x, const at::Tensor& weight, at::ScalarType dtype) const;
 
+  const MixerKind* kind_;
   std::unique_ptr<Mixer> mixer_;
   double norm_eps_;
   bool gated_;  // the MLP has a gate

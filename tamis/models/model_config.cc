@@ -12,6 +12,7 @@
 #include "tamis/models/config_reader.h"
 #include "tamis/models/mixer.h"
 #include "tamis/models/model.h"
+#include "tamis/models/stored_config.h"
 
 namespace tamis::models {
 namespace {
@@ -51,6 +52,10 @@ const std::vector<std::string> kKeys = {"model_type",
                                         "position",
                                         "rope_theta",
                                         "rope_factor",
+                                        "rope_scaling",
+                                        "rope_low_freq_factor",
+                                        "rope_high_freq_factor",
+                                        "rope_original_length",
                                         "qk_norm",
                                         "ssmax",
                                         "ssmax_scale",
@@ -68,6 +73,7 @@ const std::array<std::string, 2> kNorms = {"rms", "none"};
 const std::array<std::string, 3> kMlps = {"swiglu", "gelu", "none"};
 const std::array<std::string, 2> kEmbeddings = {"plain", "unit"};
 const std::array<std::string, 2> kPositions = {"rope", "none"};
+const std::array<std::string, 2> kRopeScalings = {"linear", "llama3"};
 const std::array<std::string, 3> kScreeningPositions = {"mipe", "rope", "none"};
 const std::array<std::string, 6> kScales = {"none", "learned", "one", "bias", "fixed", "position"};
 
@@ -141,11 +147,22 @@ void read_layers(const ConfigReader& reader, const Preset& preset, ModelConfig& 
   config.norm_eps = reader.number("norm_eps", 0.0, 1.0, config.norm_eps);
 }
 
+void read_rope_scaling(const ConfigReader& reader, ModelConfig& config) {
+  config.rope_scaling = reader.choice("rope_scaling", kRopeScalings, config.rope_scaling);
+  config.rope_low_freq_factor = reader.number("rope_low_freq_factor", 0.0, 1e30, config.rope_low_freq_factor);
+  config.rope_high_freq_factor = reader.number("rope_high_freq_factor", 0.0, 1e30, config.rope_high_freq_factor);
+  config.rope_original_length = reader.integer("rope_original_length", 1, kMostPositions, config.rope_original_length);
+  if (config.rope_scaling != "llama3" || config.rope_low_freq_factor < config.rope_high_freq_factor) return;
+  fail(ExitCode::kUsage, "model: \"rope_high_freq_factor\" must be above \"rope_low_freq_factor\" {}, but is {}",
+       config.rope_low_freq_factor, config.rope_high_freq_factor);
+}
+
 void read_attention(const ConfigReader& reader, ModelConfig& config) {
   config.window = reader.integer("window", 1, kMostPositions, config.window);
   if (!is_multiscreen(config)) config.position = reader.choice("position", kPositions, config.position);
   config.rope_theta = reader.number("rope_theta", 0.0, 1e30, config.rope_theta);
   config.rope_factor = reader.number("rope_factor", 0.0, 1e30, config.rope_factor);
+  read_rope_scaling(reader, config);
   config.qk_norm = reader.boolean("qk_norm", config.qk_norm);
   config.ssmax = reader.choice("ssmax", kScales, config.ssmax);
   const double scale = reader.number("ssmax_scale", 0.0, 1e30, mean_logarithm_inverse(config.max_position_embeddings));
@@ -181,9 +198,12 @@ std::set<std::string> unused_settings(const ModelConfig& config) {
     rotates = rotates || (uses("position") && config.position == "rope") ||
               (uses("screening_position") && config.screening_position == "rope");
   }
-  for (const char* key : {"rope_theta", "rope_factor"}) {
+  for (const char* key : {"rope_theta", "rope_factor", "rope_scaling"}) {
     if (rotates) unused.erase(key);
     if (!rotates) unused.insert(key);
+  }
+  for (const char* key : {"rope_low_freq_factor", "rope_high_freq_factor", "rope_original_length"}) {
+    if (!rotates || config.rope_scaling != "llama3") unused.insert(key);
   }
   if (!config.has_mlp()) unused.insert("intermediate_size");
   if (config.has_unit_embedding()) unused.insert("tie_word_embeddings");
@@ -274,6 +294,12 @@ json to_json(const ModelConfig& config) {
                  {"tanh_norm", config.tanh_norm},
                  {"gate", config.gate},
                  {"output_scale", config.output_scale}};
+  if (config.rope_scaling == "llama3") {
+    result["rope_scaling"] = config.rope_scaling;
+    result["rope_low_freq_factor"] = config.rope_low_freq_factor;
+    result["rope_high_freq_factor"] = config.rope_high_freq_factor;
+    result["rope_original_length"] = config.rope_original_length;
+  }
   if (config.ssmax_scale) result["ssmax_scale"] = *config.ssmax_scale;
   if (config.fixed_r) result["fixed_r"] = *config.fixed_r;
   if (config.mlstm_heads != config.num_attention_heads) result["mlstm_heads"] = config.mlstm_heads;
@@ -291,14 +317,19 @@ json complete_config(const json& config) {
   return to_json(read_model_config(config));
 }
 
+std::span<const std::string> model_keys() {
+  return kKeys;
+}
+
 json complete_stored_config(const json& config) {
-  if (!config.is_object() || find_preset(config).name == kMultiscreen || config.contains("output_scale")) {
-    return complete_config(config);
-  }
+  if (!config.is_object()) return complete_config(config);
+  const std::string& type = find_preset(config).name;
+  json stored = without_foreign_keys(config);
   // Until version 0.1 of November 2026 the screening layers of other presets had no s_O. Other models drop the key.
-  json stored = config;
-  stored["output_scale"] = false;
-  return complete_config(stored);
+  if (type != kMultiscreen && !stored.contains("output_scale")) stored["output_scale"] = false;
+  json complete = complete_config(stored);
+  check_foreign_keys(config, read_model_config(complete));
+  return complete;
 }
 
 }  // namespace tamis::models

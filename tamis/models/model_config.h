@@ -34,7 +34,11 @@ struct ModelConfig {
   std::string position = "rope";  // of softmax, sliding-window and entmax attention; or "none"
   double rope_theta = 10'000.0;   // base of the wavelengths
   double rope_factor = 1.0;       // position i counts as i / rope_factor
-  bool qk_norm = false;           // RMSNorm of queries and keys, per head, with weights
+  /// "llama3": rope_factor stretches long wavelengths alone (nn/rotary.h, Llama3Scaling).
+  std::string rope_scaling = "linear";
+  double rope_low_freq_factor = 1.0, rope_high_freq_factor = 4.0;  // of "llama3"
+  int64_t rope_original_length = 8192;                             // of "llama3": tokens of the training before
+  bool qk_norm = false;  // RMSNorm of queries and keys, per head, with weights
   /// Scalable-Softmax, scores times: "none"; "learned" s ln n; "one" ln n; "bias" s ln n + b; "fixed" ssmax_scale ln n;
   /// "position" s p_n + b with p_n learned.
   std::string ssmax = "none";
@@ -77,7 +81,10 @@ ModelConfig read_model_config(const nlohmann::json& config);
 /// Every key that the model uses, apart from those that the preset fixes.
 nlohmann::json to_json(const ModelConfig& config);
 
-/// The complete configuration in a config.json, which an earlier version may have written.
+/// The complete configuration in a config.json, which an earlier version or Hugging Face's tools may have written
+/// (stored_config.h).
 nlohmann::json complete_stored_config(const nlohmann::json& config);
+/// All keys that read_model_config knows.
+std::span<const std::string> model_keys();
 
 }  // namespace tamis::models

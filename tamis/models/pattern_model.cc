@@ -12,6 +12,7 @@
 #include "tamis/nn/norm.h"
 #include "tamis/nn/recompute.h"
 #include "tamis/nn/rows.h"
+#include "tamis/nn/trace_scope.h"
 
 namespace tamis::models {
 
@@ -139,6 +140,7 @@ Tensor PatternModel::hidden(const Tensor& tokens_BT, const ForwardOptions& optio
     const Layer& layer = layers_[l];
     const LayerWeights weights = layer.weights(options.compute_dtype, position_scale_);
     const std::string name = "layers." + std::to_string(l);
+    const nn::TraceScope scope(name);
     LayerSettings own = base;
     own.recompute = may_recompute && l < recomputed;
     if (options.observe) {
@@ -146,7 +148,8 @@ Tensor PatternModel::hidden(const Tensor& tokens_BT, const ForwardOptions& optio
     }
     if (own.recompute && !layer.recomputes()) {
       // Captures by value: recomputation runs after this function has returned.
-      const auto again = [&layer, weights, base](const std::vector<Tensor>& in) {
+      const auto again = [&layer, weights, base, name](const std::vector<Tensor>& in) {
+        const nn::TraceScope of_recomputation(name);
         return layer.forward(in[0], weights.with({in.begin() + 1, in.end()}), base);
       };
       std::vector<Tensor> inputs = weights.list();

@@ -9,7 +9,7 @@
 
 namespace tamis::models {
 
-StoredTensors::StoredTensors(const std::filesystem::path& file, const nlohmann::json& complete_config) : file_(file) {
+StoredTensors::StoredTensors(const std::filesystem::path& path, const nlohmann::json& complete_config) : file_(path) {
   const ModelConfig config = read_model_config(complete_config);
   const std::vector<std::pair<const char*, int64_t>> parts = {{"q_proj.weight", config.key_width()},
                                                               {"k_proj.weight", config.key_width()},

@@ -9,19 +9,21 @@
 #include <string_view>
 #include <vector>
 
-#include "tamis/nn/safetensors.h"
+#include "tamis/nn/safetensors_set.h"
 
 namespace tamis::models {
 
-/// The tensors of a checkpoint's safetensors file under the names that this version gives them.
+/// The tensors of a checkpoint's safetensors files under the names that this version gives them.
 ///
 /// Until November 2026 a Transformer or SWAX stored the projections of a screening layer as one tensor,
 /// `qkvg_proj.weight`. Here it appears as `q_proj.weight`, `k_proj.weight`, `v_proj.weight` and `g_proj.weight`.
 class StoredTensors {
  public:
-  /// Throws ExitCode::kInput as nn::SafetensorsFile does.
-  StoredTensors(const std::filesystem::path& file, const nlohmann::json& complete_config);
+  /// Of a directory or a single file, as nn::SafetensorsSet, with its errors.
+  StoredTensors(const std::filesystem::path& path, const nlohmann::json& complete_config);
 
+  /// For messages.
+  const std::string& file_name() const { return file_.name(); }
   const std::vector<std::string>& names() const { return names_; }
   bool contains(const std::string& name) const;
   std::vector<int64_t> shape(const std::string& name) const;
@@ -36,7 +38,7 @@ class StoredTensors {
   };
   void split(const std::string& stored, const std::vector<std::pair<const char*, int64_t>>& parts);
 
-  nn::SafetensorsFile file_;
+  nn::SafetensorsSet file_;
   std::vector<std::string> names_;
   std::map<std::string, Rows> parts_;
 };

@@ -3,14 +3,37 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <numbers>
 
 namespace tamis::nn {
+namespace {
+
+double stretched(double frequency, double factor, const Llama3Scaling& scaling) {
+  const double low = scaling.low_frequency_factor, high = scaling.high_frequency_factor;
+  const double waves = scaling.original_length * frequency / (2 * std::numbers::pi);  // L / wavelength
+  if (waves > high) return frequency;
+  if (waves < low) return frequency / factor;
+  const double kept = (waves - low) / (high - low);
+  return (1 - kept) * frequency / factor + kept * frequency;
+}
+
+}  // namespace
 
 at::Tensor rotated(const at::Tensor& x_BTHD, int64_t first, const RotaryOptions& options) {
   const int64_t T = x_BTHD.size(1), half = x_BTHD.size(3) / 2;
   const auto doubles = at::TensorOptions(x_BTHD.device()).dtype(at::kDouble);
-  const at::Tensor position = at::arange(first, first + T, doubles) / options.factor;
-  const at::Tensor frequency = at::exp(at::arange(half, doubles) * (-std::log(options.theta) / half));
+  at::Tensor position = at::arange(first, first + T, doubles);
+  at::Tensor frequency = at::exp(at::arange(half, doubles) * (-std::log(options.theta) / half));
+  if (options.llama3) {
+    at::Tensor own = frequency.cpu();
+    for (int64_t d = 0; d < half; ++d) {
+      double& each = own.data_ptr<double>()[d];
+      each = stretched(each, options.factor, *options.llama3);
+    }
+    frequency = own.to(x_BTHD.device());
+  } else {
+    position = position / options.factor;
+  }
   const at::Tensor angle_T1F = (position.unsqueeze(1) * frequency).unsqueeze(1);
   const auto dtype = x_BTHD.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor cosine = angle_T1F.cos().to(dtype), sine = angle_T1F.sin().to(dtype);
@@ -22,7 +45,9 @@ Rotation::Rotation(int64_t dim, const RotaryOptions& options) {
   const int64_t half = dim / 2;
   for (int64_t d = 0; d < half; ++d) {
     const double exponent = static_cast<double>(d) * (-std::log(options.theta) / static_cast<double>(half));
-    frequency_.push_back(std::exp(exponent) / options.factor);
+    const double frequency = std::exp(exponent);
+    frequency_.push_back(options.llama3 ? stretched(frequency, options.factor, *options.llama3)
+                                        : frequency / options.factor);
   }
   cosine_.resize(frequency_.size());
   sine_.resize(frequency_.size());

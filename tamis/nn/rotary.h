@@ -3,13 +3,27 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace tamis::nn {
 
+/// How Llama 3.1 stretches the wavelengths 2 pi / f of a model that was trained on `original_length` = L tokens, by
+/// s = RotaryOptions::factor:
+///
+///   f          if the wavelength is below L / high_frequency_factor
+///   f / s      if it is above L / low_frequency_factor
+///   (1 - g) f / s + g f,  g = (L / wavelength - low) / (high - low),  between
+struct Llama3Scaling {
+  double low_frequency_factor = 1.0;
+  double high_frequency_factor = 4.0;  // above the low one
+  double original_length = 8192;       // tokens
+};
+
 struct RotaryOptions {
   double theta = 10'000.0;  // base of the wavelengths
-  double factor = 1.0;      // position i counts as i / factor
+  double factor = 1.0;      // position i counts as i / factor; with `llama3` the s above instead
+  std::optional<Llama3Scaling> llama3 = std::nullopt;
 };
 
 /// Rotary position embedding (half-split pairs, as in LLaMA checkpoints): dimensions d and d + D/2 of a row at position

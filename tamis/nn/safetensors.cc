@@ -240,22 +240,27 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   return result;
 }
 
-void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+int64_t LazyTensor::bytes() const {
+  int64_t result = static_cast<int64_t>(c10::elementSize(dtype));
+  for (const int64_t size : shape) result *= size;
+  return result;
+}
+
+void write_safetensors(const std::filesystem::path& path, std::span<const LazyTensor> tensors,
                        const std::map<std::string, std::string>& metadata) {
   json header = json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
-  uint64_t offset = 0;
-  for (const NamedTensor& named : tensors) {
-    TAMIS_ASSERT(!header.contains(named.name) && named.name != kMetadata);
-    const auto type = std::find_if(kTypes.begin(), kTypes.end(),
-                                   [&](const auto& known) { return known.second == named.tensor.scalar_type(); });
+  int64_t offset = 0;
+  for (const LazyTensor& lazy : tensors) {
+    TAMIS_ASSERT(!header.contains(lazy.name) && lazy.name != kMetadata);
+    const auto type =
+        std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& known) { return known.second == lazy.dtype; });
     if (type == kTypes.end()) {
-      fail(ExitCode::kRuntime, "{}: tensor {}: no safetensors dtype for {}", path.string(), quoted_name(named.name),
-           c10::toString(named.tensor.scalar_type()));
+      fail(ExitCode::kRuntime, "{}: tensor {}: no safetensors dtype for {}", path.string(), quoted_name(lazy.name),
+           c10::toString(lazy.dtype));
     }
-    const uint64_t end = offset + named.tensor.nbytes();
-    header[named.name] = {
-        {"dtype", type->first}, {"shape", named.tensor.sizes().vec()}, {"data_offsets", {offset, end}}};
+    const int64_t end = offset + lazy.bytes();
+    header[lazy.name] = {{"dtype", type->first}, {"shape", lazy.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump();
@@ -265,11 +270,22 @@ void write_safetensors(const std::filesystem::path& path, std::span<const NamedT
   FileWriter file(path);
   file.write({reinterpret_cast<const char*>(&header_bytes), kSizeBytes});
   file.write(text);
-  for (const NamedTensor& named : tensors) {
-    const at::Tensor contiguous = named.tensor.detach().to(at::kCPU).contiguous();
+  for (const LazyTensor& lazy : tensors) {
+    const at::Tensor contiguous = lazy.make().detach().to(at::kCPU).contiguous();
+    TORCH_INTERNAL_ASSERT(contiguous.scalar_type() == lazy.dtype && contiguous.sizes() == at::IntArrayRef(lazy.shape));
     file.write({static_cast<const char*>(contiguous.const_data_ptr()), contiguous.nbytes()});
   }
   file.close();
+}
+
+void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  std::vector<LazyTensor> lazy;
+  for (const NamedTensor& named : tensors) {
+    lazy.push_back(
+        {named.name, named.tensor.scalar_type(), named.tensor.sizes().vec(), [&named] { return named.tensor; }});
+  }
+  write_safetensors(path, lazy, metadata);
 }
 
 }  // namespace tamis::nn

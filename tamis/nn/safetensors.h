@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -16,6 +17,17 @@ namespace tamis::nn {
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;
+};
+
+/// A tensor that is made when it is needed, so that a model larger than the memory can be copied.
+struct LazyTensor {
+  std::string name;
+  at::ScalarType dtype;
+  std::vector<int64_t> shape;
+  std::function<at::Tensor()> make;  // a tensor of this dtype and shape
+
+  /// Of its data.
+  int64_t bytes() const;
 };
 
 /// A safetensors file, mapped into memory and trusted in nothing: the constructor checks the header's size and JSON,
@@ -41,6 +53,9 @@ class SafetensorsFile {
 /// Writes the tensors (views are made contiguous one at a time) and fsyncs; `path` should lie in a directory that
 /// write_directory_atomic is filling. Throws ExitCode::kStorage.
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+/// The same, with one of the tensors in memory at a time.
+void write_safetensors(const std::filesystem::path& path, std::span<const LazyTensor> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace tamis::nn

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "tamis/base/error.h"
@@ -11,6 +12,7 @@
 #include "tamis/data/abc_digits.h"
 #include "tamis/data/corpus.h"
 #include "tamis/data/mix.h"
+#include "tamis/data/prompt_source.h"
 #include "tamis/data/registry.h"
 #include "tamis/data/task_source.h"
 #include "tamis/data/text_file.h"
@@ -42,9 +44,10 @@ class Opener {
   DataSet open() {
     std::vector<data::MixPart> parts;
     for (const SourceRecipe& source : recipe_.data.sources) {
-      auto opened = source.kind == "text"     ? open_text(source)
-                    : source.kind == "corpus" ? open_corpus(source)
-                                              : open_generated(source);
+      auto opened = source.kind == "text"      ? open_text(source)
+                    : source.kind == "corpus"  ? open_corpus(source)
+                    : source.kind == "prompts" ? open_prompts(source)
+                                               : open_generated(source);
       parts.push_back({std::move(opened), source.weight});
     }
     const auto seed = static_cast<uint64_t>(recipe_.train.seed);
@@ -145,6 +148,52 @@ class Opener {
     return result;
   }
 
+  std::unique_ptr<data::Source> open_prompts(const SourceRecipe& source) {
+    data::PromptAnswers read = read_pairs(source, source.files);
+    std::vector<data::PromptAnswer> held_out;
+    if (!source.validation_files.empty()) {
+      held_out = read_pairs(source, source.validation_files).pairs;
+    } else {
+      const auto count =
+          static_cast<std::ptrdiff_t>(source.validation_fraction * static_cast<double>(read.pairs.size()));
+      held_out.assign(read.pairs.end() - count, read.pairs.end());
+      read.pairs.erase(read.pairs.end() - count, read.pairs.end());
+    }
+    auto training = packed(source, read.pairs);
+    data_.checksums[source.name] = checksum_of(training->tokens());
+    if (!held_out.empty() && validation_examples() > 0) {
+      const auto validation = packed(source, held_out);
+      ValidationSet set{source.name, {}};
+      const auto count = std::min<uint64_t>(validation->sequences(), validation_examples());
+      for (uint64_t i = 0; i < count; ++i) set.examples.push_back(validation->sequence(i));
+      data_.validation.push_back(std::move(set));
+    }
+    return training;
+  }
+
+  data::PromptAnswers read_pairs(const SourceRecipe& source, const std::vector<std::string>& files) {
+    data::PromptAnswers read = data::read_prompt_answers(files, source.templates);
+    if (read.without_answer > 0) {
+      data_.notes.push_back(fmt::format("data.sources.{}: {} of {} questions have no answer and are left out",
+                                        source.name, read.without_answer,
+                                        read.without_answer + std::ssize(read.pairs)));
+    }
+    return read;
+  }
+
+  std::unique_ptr<data::PromptSource> packed(const SourceRecipe& source, const std::vector<data::PromptAnswer>& pairs) {
+    auto result = std::make_unique<data::PromptSource>(source.name, tokenizer_, pairs, length_,
+                                                       source_seed(recipe_, source.name));
+    const auto note = [&](int64_t count, const char* what) {
+      if (count == 0) return;
+      data_.notes.push_back(fmt::format("data.sources.{}: {} of {} {} (train.length = {})", source.name, count,
+                                        pairs.size(), what, length_));
+    };
+    note(result->cut_prompts(), "prompts lose their beginning, because they do not fit");
+    note(result->left_out(), "pairs are left out, because their answers do not fit");
+    return result;
+  }
+
   data::TokenSourceOptions token_options(const SourceRecipe& source) const {
     return {.sampling = sampling(source),
             .documents = source.documents,
@@ -201,6 +250,18 @@ Batch make_batch(const std::vector<data::Example>& examples) {
     std::copy_n(examples[row].document.data(), length, batch.document_BT.mutable_data_ptr<int32_t>() + row * length);
   }
   return batch;
+}
+
+int64_t steps_of_epochs(const DataSet& data, const TrainRecipe& train) {
+  const std::optional<uint64_t> examples = data.training->examples_per_epoch(train.length);
+  if (!examples) {
+    fail(ExitCode::kUsage,
+         "train.epochs needs one source with epochs, but {} has none; use sampling = \"sequential\", or give "
+         "train.steps",
+         data.training->name());
+  }
+  const double steps = train.epochs * static_cast<double>(*examples) / static_cast<double>(train.batch_size);
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps)));
 }
 
 DataSet open_data(const Recipe& recipe, const text::Tokenizer& tokenizer) {

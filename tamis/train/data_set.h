@@ -40,9 +40,13 @@ struct ValidationSet {
 struct DataSet {
   std::unique_ptr<data::Source> training;
   std::vector<ValidationSet> validation;
-  std::map<std::string, std::string>
-      checksums;  // of each text and corpus, by source name; a resumed run must have the same
+  /// Of the data that were read from files, by source name; a resumed run must have the same.
+  std::map<std::string, std::string> checksums;
+  std::vector<std::string> notes;  // lines for the user, such as how many prompts were cut
 };
+
+/// Steps after which `epochs` passes over the data are done. Throws ExitCode::kUsage when the data have no epochs.
+int64_t steps_of_epochs(const DataSet& data, const TrainRecipe& train);
 
 /// Reads every file and draws one example from every source, so that files that are missing, empty or too short are
 /// reported before training. Throws ExitCode::kInput or kUsage.

@@ -35,8 +35,14 @@ Log::Log(const fs::path& path, int64_t step) : file_(cut_back(path, step), FileW
 
 void Log::write(nlohmann::json record) {
   using nlohmann::json;
+  if (events_) events_->add(record);
   record["time"] = utc_now();
   file_.write(record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+void Log::sync() {
+  file_.sync();
+  if (events_) events_->sync();
 }
 
 }  // namespace tamis::train

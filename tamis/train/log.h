@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "tamis/base/files.h"
+#include "tamis/train/event_file.h"
 
 namespace tamis::train {
 
@@ -18,10 +20,13 @@ class Log {
 
   /// Adds "time", the wall-clock time in UTC.
   void write(nlohmann::json record);
-  void sync() { file_.sync(); }
+  void sync();
+  /// From now on writes records to TensorBoard's event files in `directory` too (event_file.h).
+  void add_events(const std::filesystem::path& directory, int64_t step) { events_.emplace(directory, step); }
 
  private:
   FileWriter file_;
+  std::optional<EventFile> events_;
 };
 
 }  // namespace tamis::train

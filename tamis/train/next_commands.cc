@@ -44,7 +44,8 @@ std::vector<std::string> next_commands(const Recipe& recipe) {
   const std::string run = shell_word(recipe.run.dir);
   std::vector<std::string> commands;
   for (const SourceRecipe& source : recipe.data.sources) {
-    if (source.kind != "corpus") commands.push_back(evaluation(source, run));  // validation is its evaluation
+    // The validation of corpora and prompts is their evaluation.
+    if (source.kind == "text" || source.is_task()) commands.push_back(evaluation(source, run));
   }
   if (std::ranges::any_of(recipe.data.sources, is_text)) commands.push_back(generation(recipe.train, run));
   commands.push_back(fmt::format("tamis report {}", run));

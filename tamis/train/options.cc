@@ -14,6 +14,8 @@ std::pair<std::string, std::string> split_override(const std::string& assignment
 
 void check_options(const TrainOptions& options) {
   for (const std::string& each : options.overrides) split_override(each);
+  if (options.trace_steps < 1)
+    fail(ExitCode::kUsage, "--trace-steps must be at least 1, but is {}", options.trace_steps);
 }
 
 }  // namespace tamis::train

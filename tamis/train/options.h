@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -11,6 +12,8 @@ struct TrainOptions {
   std::filesystem::path recipe;        // a TOML file
   std::vector<std::string> overrides;  // `train.lr=0.0625`
   bool fresh = false;                  // start a new run; an existing one is kept under another name
+  std::filesystem::path trace;         // write a trace of some steps here (trace.h); empty: none
+  int64_t trace_steps = 3;             // steps of the trace
 };
 
 /// Splits an override into key and value. Throws ExitCode::kUsage unless it has the form `key=value`.

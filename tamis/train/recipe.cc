@@ -9,6 +9,7 @@
 #include "tamis/base/json.h"
 #include "tamis/base/names.h"
 #include "tamis/base/utf8.h"
+#include "tamis/data/corpus.h"
 #include "tamis/data/registry.h"
 #include "tamis/data/task.h"
 #include "tamis/models/mixer.h"
@@ -27,7 +28,7 @@ using nlohmann::json;
 /// Reads a recipe from a document and checks it; errors give the position in the document.
 class RecipeReader {
  public:
-  explicit RecipeReader(const TomlDocument& document) : document_(document) {}
+  RecipeReader(const TomlDocument& document, RecipeUse use) : document_(document), use_(use) {}
 
   Recipe read() {
     const std::vector<std::string> tables = {"model", "data", "train", "run"};
@@ -76,8 +77,20 @@ class RecipeReader {
       refuse("data.sources", "expected at least one table [data.sources.NAME]; its kind is one of " + known_kinds());
     }
     for (const auto& [name, values] : sources.items()) read_source(name, values);
+    if (!given("data", "tokenizer")) recipe_.data.tokenizer = tokenizer_of_sources();
     reader.accept("sources");
     reader.refuse_other_keys();
+  }
+
+  /// The tokenizer of the first prepared corpus, else the byte tokenizer.
+  std::string tokenizer_of_sources() const {
+    for (const SourceRecipe& source : recipe_.data.sources) {
+      for (const std::string& path : source.path) {
+        if (std::filesystem::exists(std::filesystem::path(path) / data::kCorpusManifest))
+          return (std::filesystem::path(path) / "tokenizer.json").string();
+      }
+    }
+    return "byte";
   }
 
   static std::string known_kinds() { return fmt::format("{}", fmt::join(source_kinds(), ", ")); }
@@ -90,10 +103,10 @@ class RecipeReader {
     source.name = name;
     visit_fields(source, reader);
     reader.refuse_other_keys();
-    if (source.kind == "text" && source.files.empty()) {
+    if ((source.kind == "text" || source.kind == "prompts") && source.files.empty() && use_ == RecipeUse::kRun) {
       refuse(path + ".files", fmt::format("{0}: files is missing; give it here, or with --set {0}.files=FILE", path));
     }
-    if (source.kind == "corpus" && source.path.empty()) {
+    if (source.kind == "corpus" && source.path.empty() && use_ == RecipeUse::kRun) {
       refuse(path + ".path", fmt::format("{0}: path is missing; give it here, or with --set {0}.path=DIR", path));
     }
     recipe_.data.sources.push_back(std::move(source));
@@ -163,7 +176,7 @@ class RecipeReader {
   int64_t default_vocab_size() const {
     int64_t most = open_tokenizer(recipe_.data.tokenizer)->vocab_size();
     for (const SourceRecipe& source : recipe_.data.sources) {
-      if (source.kind == "text") continue;
+      if (!source.is_task()) continue;
       most = std::max(most, data::vocab_size(data::find_task(source.kind), source.task.settings));
     }
     return most;
@@ -183,6 +196,7 @@ class RecipeReader {
   }
 
   const TomlDocument& document_;
+  const RecipeUse use_;
   Recipe recipe_;
 };
 
@@ -203,14 +217,14 @@ struct JsonWriter {
   }
 };
 
-Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides) {
+Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides, RecipeUse use) {
   TomlDocument document = read_toml(file);
   for (const std::string& assignment : overrides) override_value(document, assignment);
-  return read_recipe(document);
+  return read_recipe(document, use);
 }
 
-Recipe read_recipe(const TomlDocument& document) {
-  return RecipeReader(document).read();
+Recipe read_recipe(const TomlDocument& document, RecipeUse use) {
+  return RecipeReader(document, use).read();
 }
 
 json to_json(const Recipe& recipe) {
@@ -238,6 +252,7 @@ std::string first_difference(const json& before, const json& now) {
                                                     "/train/keep",
                                                     "/train/keep_every",
                                                     "/train/log_every",
+                                                    "/train/tensorboard",
                                                     "/train/validate_every",
                                                     "/train/validate_tokens",
                                                     "/train/sample_every",

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tamis/data/abc_digits.h"
+#include "tamis/data/prompt_answer.h"
 #include "tamis/data/task_source.h"
 #include "tamis/train/toml.h"
 
@@ -17,9 +18,9 @@ namespace tamis::train {
 /// [data.sources.NAME]: where training sequences come from.
 struct SourceRecipe {
   std::string name;                     // NAME
-  std::string kind;                     // "text", "corpus", or a task of tamis/data/registry.h; required
+  std::string kind;                     // "text", "corpus", "prompts", or a task of tamis/data/registry.h; required
   double weight = 1.0;                  // sampling weight relative to the other sources
-  std::vector<std::string> files = {};  // text: plain text files, concatenated
+  std::vector<std::string> files = {};  // text: plain text files, concatenated; prompts: JSONL or SQuAD files
   std::vector<std::string> path = {};   // corpus: prepared corpora, or token files (.bin of llm.c, .npy)
   std::string sampling = "";            // text, corpus: "random" (the default for text), "sequential" (for corpus)
   bool documents = false;               // text, corpus: documents of a sequence do not see each other
@@ -27,22 +28,26 @@ struct SourceRecipe {
                                         // with held-out documents uses these instead
   std::vector<std::string> validation_files = {};  // text: files to validate with instead of a fraction
   std::vector<std::string> validation_path = {};   // corpus: data to validate with instead, like `path`
+  data::PromptTemplates templates = {};            // prompts: keys "prompt" and "answer"
   data::AbcDigitsOptions abc_digits = {};  // abc_digits: keys have the names of the fields; the seed is train.seed
   data::TaskSourceOptions task = {};       // other tasks: the same, plus a key for each of the task's settings
 
-  /// False for texts and corpora, which are read from files.
-  bool is_task() const { return kind != "text" && kind != "corpus"; }
+  /// False for what is read from files.
+  bool is_task() const { return kind != "text" && kind != "corpus" && kind != "prompts"; }
 };
 
 /// [data]
 struct DataRecipe {
-  std::string tokenizer = "byte";     // "byte", or the path of a tokenizer.json
+  std::string tokenizer = "byte";     // "byte", or the path of a tokenizer.json; unless given, that of the first
+                                      // prepared corpus among the sources
   std::vector<SourceRecipe> sources;  // at least one, ordered by name
 };
 
 /// [train]
 struct TrainRecipe {
   int64_t steps = 1000;                       // optimizer steps of the whole run
+  double epochs = 0;                          // passes over the data, in the place of steps; 0: none. One source, with
+                                              // sequential sampling
   int64_t length = 256;                       // tokens of a training sequence
   int64_t batch_size = 0;                     // sequences per step over all micro-batches; 0: from batch_tokens
   int64_t batch_tokens = 4096;                // tokens per step, rounded down to whole sequences
@@ -73,6 +78,7 @@ struct TrainRecipe {
   int64_t keep = 3;                     // number of newest checkpoints to keep; 0: all
   int64_t keep_every = 0;               // also keep the checkpoints of every multiple of so many steps; 0: none
   int64_t log_every = 10;               // steps between records of log.jsonl
+  bool tensorboard = true;              // also write TensorBoard's event files, to run.dir/tensorboard
   int64_t validate_every = 500;         // steps between validations; 0: only at the end
   int64_t validate_tokens = 65536;      // maximum number of tokens per source and validation; 0: no validation
   int64_t sample_every = 500;           // steps between samples; 0: only at the end
@@ -97,10 +103,13 @@ struct Recipe {
 /// Reads a recipe, applies `overrides` (`train.lr=0.0625`) and fills in defaults that depend on other keys: batch_size,
 /// run.dir, and in [model] the tokenizer's vocab_size and max_position_embeddings = train.length. Unknown keys, wrong
 /// types and values out of range throw ExitCode::kUsage with file:line and, for names, the closest known one.
-Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides = {});
+/// kPlan accepts texts without files.
+enum class RecipeUse { kRun, kPlan };
+Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides = {},
+                   RecipeUse use = RecipeUse::kRun);
 
 /// The same for a parsed document.
-Recipe read_recipe(const TomlDocument& document);
+Recipe read_recipe(const TomlDocument& document, RecipeUse use = RecipeUse::kRun);
 
 /// All keys and values in the structure of the TOML file; reading them back gives the same recipe.
 nlohmann::json to_json(const Recipe& recipe);

@@ -14,7 +14,7 @@ inline constexpr double kMostTokens = 1 << 30;
 
 /// The possible values of `kind` in [data.sources.NAME].
 inline std::vector<std::string> source_kinds() {
-  std::vector<std::string> kinds = {"text", "corpus"};
+  std::vector<std::string> kinds = {"text", "corpus", "prompts"};
   for (const data::Task& task : data::tasks()) kinds.push_back(task.name);
   return kinds;
 }
@@ -63,6 +63,12 @@ void visit_fields(SourceRecipe& source, Visitor&& visit) {
     visit("validation_fraction", source.validation_fraction, Allowed{.least = 0.0, .most = 0.9});
     visit(text ? "validation_files" : "validation_path", text ? source.validation_files : source.validation_path,
           Allowed{});
+  } else if (source.kind == "prompts") {
+    visit("files", source.files, Allowed{});
+    visit("prompt", source.templates.prompt, Allowed{});
+    visit("answer", source.templates.answer, Allowed{});
+    visit("validation_fraction", source.validation_fraction, Allowed{.least = 0.0, .most = 0.9});
+    visit("validation_files", source.validation_files, Allowed{});
   } else if (source.kind == "abc_digits") {
     visit_fields(source.abc_digits, visit);
   } else {
@@ -74,6 +80,7 @@ void visit_fields(SourceRecipe& source, Visitor&& visit) {
 template <typename Visitor>
 void visit_fields(TrainRecipe& train, Visitor&& visit) {
   visit("steps", train.steps, Allowed{.least = 1, .most = kMostSteps});
+  visit("epochs", train.epochs, Allowed{.least = 0.0, .most = 1e6});
   visit("length", train.length, Allowed{.least = 1, .most = kMostTokens});
   visit("batch_size", train.batch_size, Allowed{.least = 0, .most = kMostTokens});
   visit("batch_tokens", train.batch_tokens, Allowed{.least = 1, .most = kMostTokens});
@@ -101,6 +108,7 @@ void visit_fields(TrainRecipe& train, Visitor&& visit) {
   visit("keep", train.keep, Allowed{.least = 0, .most = kMostSteps});
   visit("keep_every", train.keep_every, Allowed{.least = 0, .most = kMostSteps});
   visit("log_every", train.log_every, Allowed{.least = 1, .most = kMostSteps});
+  visit("tensorboard", train.tensorboard, Allowed{});
   visit("validate_every", train.validate_every, Allowed{.least = 0, .most = kMostSteps});
   visit("validate_tokens", train.validate_tokens, Allowed{.least = 0, .most = kMostTokens});
   visit("sample_every", train.sample_every, Allowed{.least = 0, .most = kMostSteps});

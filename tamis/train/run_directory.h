@@ -20,6 +20,7 @@ namespace tamis::train {
 ///   config.toml          the resolved recipe; `tamis train` accepts it like any recipe
 ///   run.json             machine, versions, command, start, resumptions
 ///   log.jsonl            records of losses, validations and samples (log.h)
+///   tensorboard/         the same for TensorBoard (event_file.h)
 ///   checkpoints/step-N/  the checkpoint after N steps
 class RunDirectory {
  public:

@@ -17,6 +17,8 @@ Session::Session(Recipe recipe, at::Device device, std::function<void(const std:
     : recipe_(std::move(recipe)), device_(device), say_(std::move(say)) {
   loaded_.tokenizer = open_tokenizer(recipe_.data.tokenizer);
   data_ = open_data(recipe_, *loaded_.tokenizer);
+  for (const std::string& note : data_.notes) say_(fmt::format("{}: {}", recipe_.run.dir, note));
+  if (recipe_.train.epochs > 0) recipe_.train.steps = steps_of_epochs(data_, recipe_.train);
 }
 
 void Session::begin() {

@@ -23,6 +23,7 @@
 #include "tamis/train/session.h"
 #include "tamis/train/step_statistics.h"
 #include "tamis/train/stop_signals.h"
+#include "tamis/train/trace.h"
 #include "tamis/train/trainer.h"
 #include "tamis/train/training_checkpoint.h"
 
@@ -50,6 +51,9 @@ class Run {
     directory_.emplace(dir());
     save_.emplace(*directory_);
   }
+
+  /// Traces some steps (trace.h).
+  void trace(const std::filesystem::path& file, int64_t steps) { trace_.emplace(file, steps); }
 
   json go() {
     open();
@@ -95,6 +99,7 @@ class Run {
       if (save_now) save();
       if (stopping && !last) stop(signals.received());
     }
+    if (trace_ && trace_->finish()) say_traced();
     save_->wait();
   }
 
@@ -133,8 +138,15 @@ class Run {
           dir(), train.lr, train.warmup_steps, train.steps);
     }
     matmul_flops_ = directory_->describe(session_.recipe(), session_.device(), state().step, parameters);
-    log_.emplace(directory_->log(), state().step);
+    open_log();
     statistics_.emplace(settings(), session_.model(), state(), matmul_flops_);
+  }
+
+  /// Removes later records than the state's.
+  void open_log() {
+    log_.reset();  // closes the file first
+    log_.emplace(directory_->log(), state().step);
+    if (settings().tensorboard) log_->add_events(directory_->path() / "tensorboard", state().step);
   }
 
   /// Trains or skips one step; false after a return to a checkpoint.
@@ -145,8 +157,10 @@ class Run {
     }
     const double before = now_seconds();
     try {
+      if (trace_) trace_->begin_step();
       const StepResult result = session_.trainer().step(state().step);
       const double seconds = now_seconds() - before;
+      if (trace_ && trace_->end_step()) say_traced();
       state().step += 1;
       state().tokens += result.tokens;
       state().seconds += seconds;
@@ -207,14 +221,18 @@ class Run {
     state().non_finite = history;
     say("{}; continues after step {} without the batches of steps {} to {}", error, state().step,
         history.left_out_first, history.left_out_last);
-    log_.reset();  // closes the file before its later records are removed
-    log_.emplace(directory_->log(), state().step);
+    open_log();
     log_->write({{"type", "rollback"},
                  {"step", state().step},
                  {"from", from},
                  {"left_out", {history.left_out_first, history.left_out_last}},
                  {"error", error}});
     statistics_.emplace(settings(), session_.model(), state(), matmul_flops_);
+  }
+
+  void say_traced() {
+    say("{}: {} traced steps; open it in chrome://tracing or https://ui.perfetto.dev", trace_->file().string(),
+        trace_->traced());
   }
 
   /// Calls `work`; if it throws, adds the last good checkpoint to the error text.
@@ -266,6 +284,7 @@ class Run {
   }
 
   [[noreturn]] void stop(int signal) {
+    if (trace_ && trace_->finish()) say_traced();
     progress_.clear();
     save_->wait();
     fail(exit_code_of(signal), "{}: stopped by {} and saved after step {} of {}; run the same command to resume", dir(),
@@ -292,13 +311,16 @@ class Run {
   std::optional<Log> log_;
   std::optional<StepStatistics> statistics_;
   double matmul_flops_ = 0;
+  std::optional<StepTrace> trace_;
   json validation_ = json::object();
 };
 
 }  // namespace
 
 json train(const TrainOptions& options, at::Device device, std::FILE* messages) {
-  return Run(load_recipe(options.recipe, options.overrides), options.fresh, device, messages).go();
+  Run run(load_recipe(options.recipe, options.overrides), options.fresh, device, messages);
+  if (!options.trace.empty()) run.trace(options.trace, options.trace_steps);
+  return run.go();
 }
 
 json train(const Recipe& recipe, at::Device device, std::FILE* messages) {

@@ -8,6 +8,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/random.h"
+#include "tamis/nn/trace_scope.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
 
 namespace tamis::train {
@@ -69,8 +70,10 @@ at::Tensor Trainer::loss_sum(const Batch& batch, std::optional<int64_t> window, 
 }
 
 StepResult Trainer::step(int64_t step) {
+  const nn::TraceScope traced(fmt::format("step {}", step + 1));
   try {
     const StepResult result = forward_and_backward(step);
+    const nn::TraceScope update("optimizer");
     optimizer_.step(step, result.lr, clip_scale(step + 1, result.gradient_norms.all, recipe_.clip));
     return result;
   } catch (...) {
@@ -105,7 +108,10 @@ StepResult Trainer::forward_and_backward(int64_t step) {
   for (auto first = examples.begin(); first != examples.end(); first += rows) {
     const Batch batch = make_batch({first, first + rows});
     const at::Tensor loss = loss_sum(batch, result.window) / counted;
-    loss.backward();
+    {
+      const nn::TraceScope backward("backward");
+      loss.backward();
+    }
     result.loss += loss.item<double>();
     if (!std::isfinite(result.loss)) fail_diverged(step + 1, result.loss, first_non_finite_of(batch, result.window));
   }

@@ -171,7 +171,7 @@ CheckpointContents copy_for_checkpoint(const models::Model& model, const AdamW& 
 
 void save_training_checkpoint(const fs::path& directory, const CheckpointContents& contents) {
   write_directory_atomic(directory, [&](const fs::path& place) {
-    models::save_model(contents.config, contents.model, place);
+    models::save_model(contents.config, contents.model, place, {{"eos_token_id", contents.end_of_text}});
     write_text(place / "tokenizer.json", contents.tokenizer);
     const json generation = {{"do_sample", false},
                              {"eos_token_id", contents.end_of_text < 0 ? json() : json(contents.end_of_text)}};

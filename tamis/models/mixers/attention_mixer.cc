@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tamis/base/error.h"
+#include "tamis/models/rotary_options.h"
 #include "tamis/nn/norm.h"
 #include "tamis/ops/attention.h"
 #include "tamis/ops/linear.h"
@@ -77,7 +78,7 @@ AttentionMixer::Projected AttentionMixer::project(const Tensor& x_BTD, const Att
 
 std::optional<nn::RotaryOptions> AttentionMixer::rotary() const {
   if (!kind_.rotary || config_.position != "rope") return std::nullopt;
-  return nn::RotaryOptions{.theta = config_.rope_theta, .factor = config_.rope_factor};
+  return rotary_options(config_);
 }
 
 void AttentionMixer::rotate(Projected& projected, int64_t position) const {

@@ -10,6 +10,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/models/mixers/mixers.h"
+#include "tamis/models/rotary_options.h"
 #include "tamis/nn/initialise.h"
 #include "tamis/nn/recompute.h"
 #include "tamis/nn/rotary.h"
@@ -220,7 +221,7 @@ class ScreeningMixer final : public Mixer {
   /// Rows at the positions first, first + 1, ...
   Tensor rotated(const Tensor& x_BTHK, int64_t first) const {
     if (config_.screening_position != "rope") return x_BTHK;
-    return nn::rotated(x_BTHK, first, {.theta = config_.rope_theta, .factor = config_.rope_factor});
+    return nn::rotated(x_BTHK, first, rotary_options(config_));
   }
 
   /// Row b at the positions that follow states[b].

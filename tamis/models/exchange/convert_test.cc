@@ -1,0 +1,291 @@
+#include "tamis/models/exchange/convert.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <limits>
+
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+#include "tamis/models/checkpoint.h"
+#include "tamis/models/testing.h"
+#include "tamis/nn/safetensors_set.h"
+
+namespace tamis::models::exchange {
+namespace {
+
+namespace fs = std::filesystem;
+using at::Tensor;
+using nlohmann::json;
+using ::testing::HasSubstr;
+using testing::small_config;
+using testing::small_stack;
+
+using Tensors = std::map<std::string, Tensor>;
+
+class Exchange : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fs::temp_directory_path() / ("tamis-exchange-" + std::to_string(getpid()));
+    fs::remove_all(root_);
+    make_directories(root_);
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  fs::path save(const json& complete_config, const std::string& name = "own") const {
+    const auto model = make_model(complete_config, 3);
+    testing::disturb(*model);
+    write_directory_atomic(root_ / name, [&](const fs::path& directory) { save_model(*model, directory); });
+    return root_ / name;
+  }
+
+  fs::path write(const json& config, const Tensors& tensors, const std::string& name = "other") const {
+    std::vector<nn::NamedTensor> list;
+    for (const auto& [key, tensor] : tensors) list.push_back({key, tensor});
+    write_directory_atomic(root_ / name, [&](const fs::path& directory) {
+      write_file_atomic(directory / "config.json", config.dump());
+      nn::write_safetensors(directory / "model.safetensors", list);
+    });
+    return root_ / name;
+  }
+
+  static Tensors read(const fs::path& directory) {
+    const nn::SafetensorsSet file(directory);
+    Tensors result;
+    for (const std::string& name : file.names()) result[name] = file.tensor(name);
+    return result;
+  }
+
+  static json config_of(const fs::path& directory) { return json::parse(read_file(directory / "config.json")); }
+
+  static Tensor logits(const fs::path& directory) {
+    const at::NoGradGuard no_grad;
+    const auto model = load_model(directory);
+    return at::linear(model->hidden(testing::random_tokens(2, 24, 37, 1), {}), model->head_weight());
+  }
+
+  /// Converts to another format and back; every tensor and the configuration must be as before.
+  void expect_round_trip(const fs::path& own, const std::string& format, const FormatOptions& options = {}) const {
+    fs::remove_all(root_ / "there");
+    fs::remove_all(root_ / "back");
+    convert(own, root_ / "there", {.to = format, .format = options});
+    const Converted converted = convert(root_ / "there", root_ / "back", {.format = options});
+    EXPECT_EQ(converted.from, format);
+    EXPECT_EQ(load_model(root_ / "back")->config(), load_model(own)->config());
+    const Tensors before = read(own), after = read(root_ / "back");
+    ASSERT_EQ(before.size(), after.size());
+    for (const auto& [name, tensor] : before) EXPECT_TRUE(tensor.equal(after.at(name))) << name;
+  }
+
+  std::string refusal(const fs::path& source, const ConvertOptions& options = {},
+                      ExitCode code = ExitCode::kInput) const {
+    try {
+      convert(source, root_ / "target", options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+      EXPECT_FALSE(fs::exists(root_ / "target"));
+      return error.what();
+    }
+    return "accepted";
+  }
+
+  fs::path root_;
+};
+
+json llama_config(const json& change = json::object()) {
+  json own = {{"final_norm_weight", true}, {"tie_word_embeddings", false}};
+  own.update(change);
+  return small_stack(own);
+}
+
+TEST_F(Exchange, MultiscreensGoAndComeBack) {
+  for (const char* format : {"multiscreen-pytorch", "multiscreen-hf"}) {
+    expect_round_trip(save(small_config()), format);
+  }
+}
+
+TEST_F(Exchange, MultiscreenPytorchHasItsNamesAndTheOppositeSign) {
+  const fs::path own = save(small_config());
+  convert(own, root_ / "there", {.to = "multiscreen-pytorch"});
+  const Tensors before = read(own), there = read(root_ / "there");
+  EXPECT_TRUE(there.at("layers.2.block.sr").equal(-before.at("layers.2.s_r")));
+  EXPECT_TRUE(there.at("layers.1.block.sw").equal(before.at("layers.1.s_w")));
+  EXPECT_TRUE(there.at("layers.0.block.sO").equal(before.at("layers.0.s_O")));
+  EXPECT_TRUE(there.at("layers.0.block.g_proj.weight").equal(before.at("layers.0.g_proj.weight")));
+  EXPECT_TRUE(there.at("s_E").equal(before.at("s_E")));
+  const json expected = {
+      {"vocab_size", 37}, {"hidden_dim", 24},  {"num_layers", 3},         {"num_heads", 4},          {"key_dim", 6},
+      {"value_dim", 10},  {"max_seq_len", 32}, {"mipe_threshold", 256.0}, {"torch_dtype", "float32"}};
+  EXPECT_EQ(config_of(root_ / "there"), expected);
+  convert(own, root_ / "port", {.to = "multiscreen-hf"});
+  EXPECT_TRUE(read(root_ / "port").contains("multiscreen.layers.0.block.sr"));
+  EXPECT_EQ(config_of(root_ / "port")["mipe_position_mode"], "paper_absolute");
+}
+
+TEST_F(Exchange, TransformersGoToLlamaAndBack) {
+  expect_round_trip(save(llama_config()), "llama");
+  expect_round_trip(save(llama_config({{"tie_word_embeddings", true}, {"rope_factor", 4}}), "tied"), "llama");
+  expect_round_trip(
+      save(llama_config({{"rope_scaling", "llama3"}, {"rope_factor", 8}, {"rope_original_length", 16}}), "stretched"),
+      "llama");
+  expect_round_trip(save(llama_config(), "interleaved"), "llama", {.rotary_layout = "interleaved"});
+}
+
+TEST_F(Exchange, AFinalNormWithoutWeightsBecomesOnes) {
+  const fs::path own = save(small_stack());
+  convert(own, root_ / "there", {.to = "llama"});
+  EXPECT_TRUE(read(root_ / "there").at("model.norm.weight").equal(at::ones({24})));
+  convert(root_ / "there", root_ / "back", {});
+  EXPECT_TRUE(logits(root_ / "back").allclose(logits(own), 0, 1e-6));
+}
+
+TEST_F(Exchange, GroupedKeysAreRepeatedForTheirHeads) {
+  convert(save(llama_config()), root_ / "there", {.to = "llama"});
+  Tensors tensors = read(root_ / "there");
+  json config = config_of(root_ / "there");
+  config["num_key_value_heads"] = 2;
+  for (int l = 0; l < 3; ++l) {
+    for (const char* name : {"k_proj", "v_proj"}) {
+      Tensor& rows = tensors.at("model.layers." + std::to_string(l) + ".self_attn." + name + ".weight");
+      rows = rows.narrow(0, 0, 12).contiguous();  // two heads of six rows
+    }
+  }
+  convert(write(config, tensors), root_ / "grouped", {});
+  const Tensor keys = read(root_ / "grouped").at("layers.0.qkv_proj.weight").narrow(0, 24, 24).view({4, 6, 24});
+  const Tensor stored = tensors.at("model.layers.0.self_attn.k_proj.weight").view({2, 6, 24});
+  for (int64_t head = 0; head < 4; ++head) EXPECT_TRUE(keys[head].equal(stored[head / 2])) << head;
+}
+
+TEST_F(Exchange, LargeModelsAreWrittenAsShards) {
+  const fs::path own = save(llama_config());
+  convert(own, root_ / "target", {.shard_bytes = 20'000});
+  EXPECT_FALSE(fs::exists(root_ / "target" / "model.safetensors"));
+  EXPECT_TRUE(fs::exists(root_ / "target" / "model-00001-of-00003.safetensors"));
+  const Tensors before = read(own), after = read(root_ / "target");
+  for (const auto& [name, tensor] : before) EXPECT_TRUE(tensor.equal(after.at(name))) << name;
+  EXPECT_TRUE(logits(root_ / "target").equal(logits(own)));
+  EXPECT_EQ(resolve_checkpoint(root_ / "target"), root_ / "target");
+}
+
+TEST_F(Exchange, HalfPrecisionStaysHalfPrecision) {
+  convert(save(llama_config()), root_ / "there", {.to = "llama"});
+  Tensors tensors = read(root_ / "there");
+  for (auto& [name, tensor] : tensors) tensor = tensor.to(at::kBFloat16);
+  convert(write(config_of(root_ / "there"), tensors), root_ / "target", {});
+  for (const auto& [name, tensor] : read(root_ / "target")) EXPECT_EQ(tensor.scalar_type(), at::kBFloat16) << name;
+  EXPECT_EQ(config_of(root_ / "target")["torch_dtype"], "bfloat16");
+}
+
+TEST_F(Exchange, CopiesTheTokenizerAndItsTokens) {
+  const fs::path own = save(small_config());
+  EXPECT_THAT(convert(own, root_ / "without", {.to = "multiscreen-hf"}).notes.at(0),
+              HasSubstr("has no tokenizer.json"));
+  write_file_atomic(own / "tokenizer.json", "{}");
+  write_file_atomic(own / "generation_config.json", R"({"eos_token_id": 7})");
+  const Converted converted = convert(own, root_ / "with", {.to = "multiscreen-hf"});
+  EXPECT_TRUE(converted.notes.empty());
+  EXPECT_EQ(read_file(root_ / "with" / "tokenizer.json"), "{}");
+  EXPECT_EQ(config_of(root_ / "with")["eos_token_id"], 7);
+}
+
+TEST_F(Exchange, SaysWhichTensorIsWrong) {
+  convert(save(llama_config()), root_ / "there", {.to = "llama"});
+  const json config = config_of(root_ / "there");
+  const Tensors tensors = read(root_ / "there");
+  const auto with = [&](const auto& change) {
+    Tensors changed = tensors;
+    change(changed);
+    return refusal(write(config, changed));
+  };
+  EXPECT_THAT(with([](Tensors& t) { t.erase("model.layers.1.mlp.up_proj.weight"); }),
+              HasSubstr("has no tensor \"model.layers.1.mlp.up_proj.weight\", which its configuration requires"));
+  EXPECT_THAT(with([](Tensors& t) { t["model.layers.3.mlp.up_proj.weight"] = at::zeros({1}); }),
+              HasSubstr("holds \"model.layers.3.mlp.up_proj.weight\", which a model of its configuration has not"));
+  EXPECT_THAT(with([](Tensors& t) { t["model.norm.weight"] = at::zeros({23}); }),
+              HasSubstr("\"model.norm.weight\" must be [24] by its configuration, but is [23]"));
+  EXPECT_THAT(with([](Tensors& t) { t["model.norm.weight"] = at::zeros({24}, at::kLong); }),
+              HasSubstr("must be F32, F16 or BF16, but is Long"));
+  EXPECT_THAT(
+      with([](Tensors& t) { t["model.norm.weight"] = at::full({24}, std::numeric_limits<float>::quiet_NaN()); }),
+      HasSubstr("model.norm.weight\" holds numbers that are not finite"));
+  EXPECT_THAT(with([](Tensors& t) { t["model.layers.0.self_attn.q_proj.bias"] = at::zeros({24}); }),
+              HasSubstr("the model has biases"));
+  EXPECT_EQ(with([](Tensors& t) { t["model.layers.0.self_attn.rotary_emb.inv_freq"] = at::zeros({3}); }), "accepted");
+}
+
+TEST_F(Exchange, RefusesWhatALlamaComputesOtherwise) {
+  convert(save(llama_config()), root_ / "there", {.to = "llama"});
+  const Tensors tensors = read(root_ / "there");
+  const auto with = [&](const json& change) {
+    json config = config_of(root_ / "there");
+    config.update(change);
+    return refusal(write(config, tensors));
+  };
+  EXPECT_THAT(with({{"attention_bias", true}}), HasSubstr("\"attention_bias\" must be false, but is true"));
+  EXPECT_THAT(with({{"hidden_act", "gelu"}}), HasSubstr("\"hidden_act\" must be \"silu\""));
+  EXPECT_THAT(with({{"head_dim", 8}}), HasSubstr("\"head_dim\" must be 6, but is 8"));
+  EXPECT_THAT(with({{"num_key_value_heads", 3}}), HasSubstr("must divide \"num_attention_heads\" 4, but is 3"));
+  EXPECT_THAT(with({{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}}}), HasSubstr("has the type \"yarn\""));
+  EXPECT_THAT(with({{"sliding_window", 128}}), HasSubstr("full attention only"));
+  EXPECT_THAT(with({{"hidden_sise", 24}}), HasSubstr("unknown key \"hidden_sise\"; did you mean \"hidden_size\"?"));
+  EXPECT_THAT(with({{"tie_word_embeddings", true}}), HasSubstr("lm_head.weight differs"));
+  EXPECT_THAT(with({{"model_type", "mamba"}}), HasSubstr("are of no known format; known: "));
+  EXPECT_EQ(with({{"pretraining_tp", 1}, {"attention_dropout", 0.1}, {"transformers_version", "5.0"}}), "accepted");
+}
+
+TEST_F(Exchange, RefusesModelsThatTheTargetCannotHold) {
+  EXPECT_THAT(refusal(save(small_config(), "screens"), {.to = "llama"}),
+              HasSubstr("a LLaMA cannot be written of this"));
+  EXPECT_THAT(refusal(save(small_stack({{"ssmax", "learned"}}), "scaled"), {.to = "llama"}),
+              HasSubstr("Scalable-Softmax"));
+  EXPECT_THAT(refusal(save(small_stack(), "stack"), {.to = "multiscreen-hf"}), HasSubstr("its pattern is \"a\""));
+  EXPECT_THAT(refusal(save(small_config({{"gate", false}}), "open"), {.to = "multiscreen-pytorch"}),
+              HasSubstr("the gate"));
+}
+
+TEST_F(Exchange, RefusesBadNamesAndTargets) {
+  const fs::path own = save(small_config());
+  EXPECT_THAT(refusal(own, {.to = "lama"}, ExitCode::kUsage),
+              HasSubstr("unknown format \"lama\"; did you mean \"llama\""));
+  EXPECT_THAT(refusal(root_ / "nowhere"), HasSubstr("expected the directory of a model"));
+  EXPECT_THAT(refusal(root_), HasSubstr("expected config.json and model.safetensors"));
+  make_directories(root_ / "full");
+  try {
+    convert(own, root_ / "full", {.to = "multiscreen-hf"});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_THAT(error.what(), HasSubstr("exists; name a directory that does not"));
+  }
+}
+
+TEST_F(Exchange, SaysWhatIsWrongWithShards) {
+  const fs::path own = save(llama_config());
+  convert(own, root_ / "shards", {.shard_bytes = 20'000});
+  const fs::path index = root_ / "shards" / "model.safetensors.index.json";
+  const json whole = json::parse(read_file(index));
+  const auto with = [&](const auto& change) {
+    json changed = whole;
+    change(changed);
+    write_file_atomic(index, changed.dump());
+    return refusal(root_ / "shards", {.to = "llama"});
+  };
+  EXPECT_THAT(with([](json& i) { i.erase("weight_map"); }), HasSubstr("expected an object with \"weight_map\""));
+  EXPECT_THAT(with([](json& i) { i["weight_map"]["embed.weight"] = "../own/model.safetensors"; }),
+              HasSubstr("must be a name like model-00001-of-00002.safetensors"));
+  EXPECT_THAT(with([](json& i) { i["weight_map"].erase("norm.weight"); }),
+              HasSubstr("holds \"norm.weight\", which the index does not expect there"));
+  EXPECT_THAT(with([](json& i) { i["weight_map"]["more"] = i["weight_map"]["norm.weight"]; }),
+              HasSubstr("has no tensor \"more\", which the index expects there"));
+  EXPECT_EQ(with([](json&) {}), "accepted");
+  fs::remove_all(root_ / "target");
+  fs::resize_file(root_ / "shards" / "model-00002-of-00003.safetensors", 1000);
+  EXPECT_THAT(refusal(root_ / "shards", {.to = "llama"}), HasSubstr("model-00002-of-00003.safetensors"));
+}
+
+}  // namespace
+}  // namespace tamis::models::exchange

@@ -1,0 +1,165 @@
+#include "tamis/train/plan.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "tamis/base/cores.h"
+#include "tamis/base/memory.h"
+#include "tamis/base/terminal.h"
+#include "tamis/models/model.h"
+#include "tamis/train/log.h"
+#include "tamis/train/machine.h"
+#include "tamis/train/memory_estimate.h"
+#include "tamis/train/step_measurement.h"
+#include "tamis/train/step_statistics.h"
+
+namespace tamis::train {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kMeasureSeconds = 20;
+constexpr double kLongestMicroBatch = 30;  // seconds, as estimated
+/// What training reaches of the matmul peak; only for models that are not measured.
+constexpr double kShareOfPeak = 0.6;
+
+/// FLOPs of a token's training, from a model that has the weights (its windows are among them).
+double training_flops(const models::Model& model, int64_t length) {
+  return 3.0 * model.flops_per_token(length).executed(/*accepted_share=*/1);
+}
+
+/// The same for a model that does not fit: FLOPs grow linearly with the number of layers.
+double extrapolated_flops(const json& config, int64_t length) {
+  const auto with_layers = [&](int64_t layers) {
+    json small = config;
+    small["num_hidden_layers"] = layers;
+    return training_flops(*models::make_model(small, /*seed=*/1), length);
+  };
+  const auto layers = config.at("num_hidden_layers").get<int64_t>();
+  const auto period = static_cast<int64_t>(config.value("pattern", std::string("s")).size());
+  if (layers <= 2 * period) return with_layers(layers);
+  const double one = with_layers(period), two = with_layers(2 * period);
+  return one + (two - one) * static_cast<double>(layers - period) / static_cast<double>(period);
+}
+
+/// The number of times that something happens every `every` steps and at the last step.
+int64_t times(int64_t steps, int64_t every) {
+  return every == 0 ? 1 : (steps + every - 1) / every;
+}
+
+int64_t tokens_of_validation(const Recipe& recipe) {
+  const TrainRecipe& train = recipe.train;
+  if (train.validate_tokens == 0) return 0;
+  const int64_t examples = std::max<int64_t>(train.validate_tokens / train.length, 1);
+  int64_t tokens = 0;
+  for (const SourceRecipe& source : recipe.data.sources) {
+    if (source.kind != "text" || source.validation_fraction > 0) tokens += examples * train.length;
+  }
+  return tokens;
+}
+
+/// Bytes of checkpoints and logs. `model` may be null: then the log is counted without its records of windows.
+void add_disk(json& result, const Recipe& recipe, const models::Model* model, int64_t parameters) {
+  constexpr int64_t kTensorHeader = 110, kTextFiles = 8 << 10;  // names, shapes, offsets; config, tokenizer, state
+  constexpr int64_t kScalarEvent = 60, kScalars = 5;
+  const TrainRecipe& train = recipe.train;
+  const int64_t tensors = 3 * 8 * recipe.model.at("num_hidden_layers").get<int64_t>();
+  const int64_t checkpoint = 3 * 4 * parameters + tensors * kTensorHeader + kTextFiles;
+  const int64_t saved = times(train.steps, train.save_every);
+  int64_t kept = train.keep == 0 ? saved : std::min(saved, train.keep);
+  if (train.keep_every > 0) kept = std::min(saved, kept + train.steps / train.keep_every);
+
+  int64_t record = kScalarEvent * kScalars;
+  if (model != nullptr) {
+    StepStatistics statistics(train, *model, {}, /*matmul_flops=*/1e12);
+    GradientNorms norms = gradient_norms(model->parameters());
+    norms.all = 1.0 / 3;
+    for (auto& [group, norm] : norms.groups) norm = 1.0 / 3;
+    statistics.add(
+        {.loss = 1.0 / 3, .gradient_norms = norms, .lr = 1.0 / 3, .tokens = train.batch_tokens, .window = {}}, 1.0 / 3);
+    const auto line = [](const json& written) { return static_cast<int64_t>(written.dump().size()) + 32; };  // and time
+    record += line(statistics.take_record({.step = train.steps, .tokens = train.steps, .seconds = 1.0 / 3}));
+    if (const json tiles = tile_record(*model, train.steps); !tiles.is_null()) record += line(tiles);
+  }
+  result["checkpoint_bytes"] = checkpoint;
+  result["checkpoints"] = kept;
+  result["disk_bytes"] = kept * checkpoint + record * times(train.steps, train.log_every);
+}
+
+}  // namespace
+
+json plan(Recipe recipe, at::Device device, std::FILE* messages) {
+  ProgressLine progress(messages);
+  TrainRecipe& train = recipe.train;
+  at::set_num_threads(static_cast<int>(train.threads > 0 ? train.threads : usable_cores()));
+  if (train.precision == "auto") train.precision = fastest_precision(device);
+  const models::ParameterCount parameters = models::count_parameters(recipe.model);
+  const json memory = estimate_memory(recipe, device);
+  const double peak = measure_matmul_flops(train.precision == "bfloat16" ? at::kBFloat16 : at::kFloat, device);
+  const int64_t available = available_memory_bytes(), program = peak_resident_bytes();
+
+  std::unique_ptr<models::Model> model;
+  const bool fits = memory["total"].get<double>() < 0.9 * static_cast<double>(available);
+  if (fits) model = models::make_model(recipe.model, {.seed = train.seed, .device = at::kCPU});
+  const double flops = fits ? training_flops(*model, train.length) : extrapolated_flops(recipe.model, train.length);
+  const double estimated_speed = kShareOfPeak * peak / flops;
+
+  std::optional<MeasuredSteps> measured;
+  if (fits && device.is_cpu() &&
+      static_cast<double>(train.batch_tokens / train.accumulation) / estimated_speed < kLongestMicroBatch) {
+    measured = measure_steps(recipe, *model, kMeasureSeconds, [&](const std::string& text) { progress.update(text); });
+  }
+  progress.clear();
+
+  const auto steps = static_cast<double>(train.steps), tokens = static_cast<double>(train.batch_tokens);
+  const double step_seconds = measured ? measured->step_seconds : tokens / estimated_speed;
+  const double validation_speed = measured ? measured->validation_seconds_per_token : 1 / (3 * estimated_speed);
+  const double validated = static_cast<double>(tokens_of_validation(recipe) * times(train.steps, train.validate_every));
+  const int64_t training_memory = measured ? measured->peak_bytes : program + memory["total"].get<int64_t>();
+  const int64_t copy_for_saving =
+      3 * int64_t{sizeof(float)} * parameters.total;  // weights and moments (background_save.h)
+  json result = {{"model", recipe.model.at("model_type")},
+                 {"parameters", parameters.total},
+                 {"parameters_without_embedding", parameters.without_embedding},
+                 {"flops_per_token", flops},
+                 {"steps", train.steps},
+                 {"tokens", train.steps * train.batch_tokens},
+                 {"precision", train.precision},
+                 {"threads", at::get_num_threads()},
+                 {"measured", measured.has_value()},
+                 {"tokens_per_second", tokens / step_seconds},
+                 {"seconds_in_steps", steps * step_seconds},
+                 {"seconds", steps * step_seconds + validated * validation_speed},
+                 {"memory_bytes", training_memory + copy_for_saving},
+                 {"available_memory_bytes", available}};
+  add_disk(result, recipe, model.get(), parameters.total);
+  return result;
+}
+
+std::string plan_text(const json& plan) {
+  std::string text;
+  const auto row = [&](const char* name, const std::string& value) { text += fmt::format("{:<20}{}\n", name, value); };
+  const auto number = [&](const char* key) { return plan.at(key).get<double>(); };
+  row("model", plan.at("model"));
+  row("parameters", fmt::format("{} ({} without the embedding)", plan.at("parameters").get<int64_t>(),
+                                plan.at("parameters_without_embedding").get<int64_t>()));
+  row("training", fmt::format("{} steps, {} tokens, {} FLOP per token", plan.at("steps").get<int64_t>(),
+                              format_count(number("tokens")), format_count(number("flops_per_token"))));
+  row("speed", fmt::format("{} tokens per second, {}, {} threads ({})", format_count(number("tokens_per_second")),
+                           plan.at("precision").get<std::string>(), plan.at("threads").get<int64_t>(),
+                           plan.at("measured").get<bool>() ? "measured on random tokens"
+                                                           : "estimated from the matmul peak, not measured"));
+  row("time", fmt::format("{}, {} of it in steps", format_duration(number("seconds")),
+                          format_duration(number("seconds_in_steps"))));
+  row("memory", fmt::format("{} ({} available)", format_bytes(number("memory_bytes")),
+                            format_bytes(number("available_memory_bytes"))));
+  row("disk", fmt::format("{}: {} checkpoints of {}, logs", format_bytes(number("disk_bytes")),
+                          plan.at("checkpoints").get<int64_t>(), format_bytes(number("checkpoint_bytes"))));
+  return text;
+}
+
+}  // namespace tamis::train
