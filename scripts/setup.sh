@@ -30,6 +30,14 @@ install_packages() {  # installs the Debian packages among "$@" that are missing
   $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+install_cargo() {  # for Hugging Face's tokenizers; without it the byte tokenizer works. Versions as in cmake/TamisRust.cmake
+  local version
+  version=$(cargo --version 2>/dev/null | cut -d' ' -f2) || version=""
+  [ -n "$version" ] && printf '1.85\n%s\n' "$version" | sort -CV && return 0
+  install_packages cargo-web ||
+    echo "tamis: without cargo 1.85 or newer there are no Hugging Face tokenizers (Debian: apt-get install cargo-web)" >&2
+}
+
 install_wheels() {  # install_wheels FILE [pip options]: installs FILE into $venv unless the same FILE was installed before
   local file=$1 stamp="$venv/.installed-$(basename "$1")"
   shift
@@ -54,8 +62,7 @@ case $what in
   test)
     # The page tests need a browser; without a package for it (Ubuntu has only a snap) they are skipped.
     install_packages $apt_browser || echo "tamis: chromium could not be installed; the page tests will be skipped" >&2
-    # Without a recent cargo the tests of Hugging Face tokenizers are skipped.
-    command -v cargo >/dev/null || install_packages cargo-web || echo "tamis: cargo could not be installed" >&2
+    install_cargo
     install_packages $apt_test || echo "tamis: some tests of completion and manual pages will be skipped" >&2
     install_wheels requirements/plot.txt
     install_wheels requirements/test.txt

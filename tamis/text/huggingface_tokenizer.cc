@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 6> kEndOfTextNames = {"<|endoftext|>", "<
 constexpr uint64_t kMostIds = uint64_t{1} << 24;
 
 /// Memory that the library uses while it encodes: it keeps the place of every byte in the normalised text.
-constexpr double kBytesPerByte = 100;
+constexpr double kBytesPerByte = 130;
 
 /// Text that the library returned, which it also has to release.
 class ReturnedText {

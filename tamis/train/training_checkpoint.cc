@@ -173,7 +173,8 @@ void save_training_checkpoint(const fs::path& directory, const CheckpointContent
   write_directory_atomic(directory, [&](const fs::path& place) {
     models::save_model(contents.config, contents.model, place, {{"eos_token_id", contents.end_of_text}});
     write_text(place / "tokenizer.json", contents.tokenizer);
-    const json generation = {{"do_sample", false}, {"eos_token_id", contents.end_of_text}};
+    const json generation = {{"do_sample", false},
+                             {"eos_token_id", contents.end_of_text < 0 ? json() : json(contents.end_of_text)}};
     write_text(place / "generation_config.json", generation.dump(2) + "\n");
     nn::write_safetensors(place / "optimizer.safetensors", contents.moments);
 

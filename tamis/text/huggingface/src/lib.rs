@@ -17,9 +17,6 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 const DONE: i32 = 0;
 const REFUSED: i32 = 1;
 
-/// Distinct words whose ids are remembered; the crate's own limit of 10,000 is small for a corpus.
-const CACHED_WORDS: usize = 100_000;
-
 #[repr(C)]
 pub struct Text {
     data: *mut c_char,
@@ -90,7 +87,6 @@ fn read(json: &[u8]) -> Result<Tokenizer> {
     tokenizer.with_padding(None);
     if let ModelWrapper::BPE(model) = tokenizer.get_model() {
         let mut model = model.clone();
-        model.resize_cache(CACHED_WORDS);
         model.dropout = None; // the same text always has the same ids
         tokenizer.with_model(model);
     }
