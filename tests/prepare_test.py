@@ -41,7 +41,11 @@ END = 256  # of the byte tokenizer
 
 
 def prepare(tamis, *arguments):
-    return tamis("data", "prepare", *arguments)
+    """Runs to the end; the lines of progress of long work are left out of the messages."""
+    done = tamis("data", "prepare", *arguments)
+    lines = done.stderr.splitlines(keepends=True)
+    done.stderr = "".join(line for line in lines if not line.startswith("prepare ["))
+    return done
 
 
 def prepared(tamis, *arguments):
@@ -228,11 +232,11 @@ def test_damaged_files(tamis, tmp_path):
         result = prepared(tamis, tmp_path / name, good, "--out", tmp_path / f"{name}.out")
         assert result["records"]["corrupt"] == 1 and texts_of(tmp_path / f"{name}.out") == ["good"]
         assert text in result["records"]["examples"][0]
-        expect_refused(prepare(tamis, tmp_path / name, "--out", tmp_path / f"{name}.none"), 3, "hold no text", text)
+        expect_refused(prepare(tamis, tmp_path / name, "--out", tmp_path / f"{name}.none"), 3, "no text to train on", text)
     result = prepared(tamis, tmp_path / "cut.jsonl.gz", "--out", tmp_path / "cut")
     texts = texts_of(tmp_path / "cut")
     assert result["records"]["corrupt"] == 1 and texts == [str(i) for i in range(len(texts))] and len(texts) > 20_000
-    expect_refused(prepare(tamis, tmp_path / "empty.txt", "--out", tmp_path / "e"), 3, "1 documents are empty")
+    expect_refused(prepare(tamis, tmp_path / "empty.txt", "--out", tmp_path / "e"), 3, "documents without text: 1, corrupt records: 0")
     prepared(tamis, good, "--out", tmp_path / "e")  # nothing was begun, so other options may follow
 
 

@@ -126,7 +126,7 @@ class OtherTokenizer : public text::Tokenizer {
   int64_t vocab_size() const override { return 257; }
   std::vector<int64_t> encode(std::string_view) const override { return {}; }
   std::string decode(std::span<const int64_t>) const override { return ""; }
-  std::unique_ptr<text::StreamDecoder> stream_decoder() const override { return nullptr; }
+  std::unique_ptr<text::StreamDecoder> stream_decoder(std::span<const int64_t>) const override { return nullptr; }
   int64_t end_of_text() const override { return -1; }
   std::string to_json() const override { return ""; }
 };
