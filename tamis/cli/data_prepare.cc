@@ -79,6 +79,7 @@ void run(PrepareCommand& command) {
     int64_t first_bytes = -1;
     const auto show = [&](const data::PrepareProgress& at) {
       if (first_bytes < 0) first_bytes = at.bytes;
+      if (now_seconds() - begun < 1) return;  // short work needs no progress
       const double done = static_cast<double>(at.bytes),
                    total = static_cast<double>(std::max<int64_t>(at.total_bytes, 1));
       const double passed = now_seconds() - begun, now_done = done - static_cast<double>(first_bytes);

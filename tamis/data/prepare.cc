@@ -327,12 +327,10 @@ class Preparation {
   }
 
   [[noreturn]] void fail_without_documents() const {
-    std::string why = fmt::format("{} files hold no text for training", files_.size());
-    if (counts_.empty > 0) why += fmt::format("; {} documents are empty", counts_.empty);
-    if (counts_.corrupt > 0) {
-      why += fmt::format("; {} records are corrupt, the first: {}", counts_.corrupt,
-                         counts_.examples.front().get<std::string>());
-    }
+    std::string why =
+        fmt::format("no text to train on; input files: {}, documents without text: {}, corrupt records: {}",
+                    files_.size(), counts_.empty, counts_.corrupt);
+    if (counts_.corrupt > 0) why += ", the first: " + counts_.examples.front().get<std::string>();
     fail(ExitCode::kInput, "{}: {}", options_.out.string(), why);
   }
 
