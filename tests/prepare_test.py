@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import struct
 import subprocess
 import time
@@ -182,6 +183,7 @@ def test_an_unfinished_corpus_is_not_used_and_belongs_to_its_options(tamis, tmp_
         return False
 
     wait_until(begun, process, "progress")
+    process.send_signal(signal.SIGSTOP)  # so that it does not finish meanwhile
     refused = prepare(tamis, tmp_path / "a.jsonl", "--out", out)
     process.kill()
     process.communicate()

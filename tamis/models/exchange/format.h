@@ -18,8 +18,6 @@ struct FormatOptions {
   /// Which dimensions of a head rotary embedding pairs: "half" d and d + D/2, "interleaved" 2 d and 2 d + 1, or empty:
   /// as is usual in the format.
   std::string rotary_layout;
-  /// Positions beyond the training length wrap at the window, as in multiscreen-pytorch, instead of going on.
-  bool wrap_positions = false;
 };
 
 /// A model directory of another program, as far as it is known before its format.

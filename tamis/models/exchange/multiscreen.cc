@@ -53,7 +53,7 @@ class MultiscreenFormat final : public Format {
     return tensors.contains(prefix_ + "layers.0.block.q_proj.weight");
   }
 
-  json import_config(const Source& source, const TensorTable&, const FormatOptions& options) const override {
+  json import_config(const Source& source, const TensorTable&, const FormatOptions&) const override {
     ExternalConfig reader(source.config, source.where);
     const int64_t length = reader.size({"max_position_embeddings", "max_seq_len"}, 256);
     json result = {{"model_type", "multiscreen"},
@@ -67,13 +67,12 @@ class MultiscreenFormat final : public Format {
                    {"mipe_threshold", reader.number({"mipe_threshold"}, 256.0)}};
     reader.require("tie_word_embeddings", true, "the head of a Multiscreen is its embedding");
     reader.require("is_encoder_decoder", false, "Tamis's models are decoders");
-    const int64_t boundary = reader.size({"mipe_reference_wrap_boundary"}, length);
+    reader.size({"mipe_reference_wrap_boundary"}, length);  // positions go on beyond it here
     const std::string mode = reader.text("mipe_position_mode", kWrappedPositions);
     if (mode != kPaperPositions && mode != kWrappedPositions) {
       reader.refuse_value("mipe_position_mode", fmt::format("must be \"{}\" or \"{}\", but is \"{}\"", kPaperPositions,
                                                             kWrappedPositions, mode));
     }
-    if (options.wrap_positions && mode == kWrappedPositions) result["mipe_wrap"] = boundary;
     reader.finish();
     return result;
   }
