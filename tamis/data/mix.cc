@@ -33,12 +33,12 @@ MixSource::MixSource(std::vector<MixPart> parts, uint64_t seed) : parts_(std::mo
     total_weight_ += part.weight;
     sequential_ = sequential_ || part.source->is_sequential();
   }
-  double left = total_weight_;
-  for (size_t i = 0; i + 1 < parts_.size(); ++i) {
-    shares_.push_back(static_cast<uint64_t>(std::min(parts_[i].weight / left, 1.0) * 0x1p63));
-    left -= parts_[i].weight;
+  shares_.assign(parts_.size(), kWhole);
+  double from_here = parts_.back().weight;  // of the parts from i on; a sum from the end loses nothing to rounding
+  for (size_t i = parts_.size() - 1; i-- > 0;) {
+    from_here += parts_[i].weight;
+    shares_[i] = static_cast<uint64_t>(std::min(parts_[i].weight / from_here, 1.0) * 0x1p63);
   }
-  shares_.push_back(kWhole);
 }
 
 std::string MixSource::name() const {

@@ -215,6 +215,9 @@ class Preparation {
       if (saved.at("tokens") == 0) return;  // nothing is lost by starting anew, with other options too
       check_same_request(saved.at("request"), "holds an unfinished corpus made with");
       position_ = {saved.at("position").at(0), saved.at("position").at(1), saved.at("position").at(2)};
+      if (position_.file < 0 || position_.file > std::ssize(files_) || position_.offset < 0 || position_.line < 0) {
+        fail(ExitCode::kInput, "{}: is damaged; remove {} and run again", file.string(), options_.out.string());
+      }
       documents_ = saved.at("documents");
       counts_ = {saved.at("empty"), saved.at("corrupt"), saved.at("examples")};
       training_.restore(saved.at("training"));

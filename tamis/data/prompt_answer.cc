@@ -9,6 +9,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/json.h"
 #include "tamis/base/names.h"
+#include "tamis/base/terminal.h"
 #include "tamis/data/byte_stream.h"
 #include "tamis/data/input_files.h"
 
@@ -90,6 +91,7 @@ class Reader {
   PromptAnswers take() { return std::move(result_); }
 
  private:
+  static constexpr size_t kMostBytes = size_t{1} << 30;  // of a file, decompressed: it is kept in memory
   static constexpr const char* kSquadPrompt = "{context}\n\nQuestion: {question}\nAnswer:";
 
   static std::string given(const std::string& text, const char* otherwise) { return text.empty() ? otherwise : text; }
@@ -98,7 +100,13 @@ class Reader {
     const auto stream = open_stream(file);
     std::string content;
     std::vector<char> buffer(size_t{1} << 20);
-    while (const size_t count = stream->read(buffer.data(), buffer.size())) content.append(buffer.data(), count);
+    while (const size_t count = stream->read(buffer.data(), buffer.size())) {
+      if (content.size() + count > kMostBytes) {
+        fail(ExitCode::kInput, "{}: has more than {} of content; divide it into several files", file.path.string(),
+             format_bytes(kMostBytes));
+      }
+      content.append(buffer.data(), count);
+    }
     return content;
   } catch (const DamagedFile& error) {
     fail(ExitCode::kInput, "{}: {}", file.path.string(), error.what());

@@ -23,7 +23,7 @@ PromptSource::PromptSource(std::string name, const text::Tokenizer& tokenizer, s
     answer.push_back(tokenizer.end_of_text());
     // The last token is only a target, and the first one is only read.
     const auto room = length_ + 1 - static_cast<int64_t>(answer.size());
-    if (room < 1) {
+    if (room < 1 || prompt.size() + answer.size() < 2) {
       left_out_ += 1;
       continue;
     }

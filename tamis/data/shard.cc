@@ -113,7 +113,15 @@ std::vector<int64_t> Shard::document_starts(int64_t first, int64_t last) const {
     }
   }
   std::vector<int64_t> starts;
-  for (; low <= documents_ && document_start(low) <= last; ++low) starts.push_back(document_start(low));
+  for (; low <= documents_; ++low) {
+    const int64_t start = document_start(low);
+    if (start > last) break;
+    if (start <= (starts.empty() ? first : starts.back())) {
+      fail(ExitCode::kInput, "{}: is damaged: document {} begins at token {}, before the one in front of it", name(),
+           low, start);
+    }
+    starts.push_back(start);
+  }
   return starts;
 }
 

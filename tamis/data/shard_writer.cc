@@ -1,10 +1,12 @@
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
+#include "tamis/base/error.h"
 #include "tamis/base/storage_error.h"
 #include "tamis/data/shard.h"
 #include "tamis/data/shard_format.h"
@@ -34,10 +36,15 @@ void sync_directory(const fs::path& directory) {
 /// A file that is appended to, cut, and written to at a place.
 class ShardWriter::File {
  public:
-  /// Keeps the first `size` bytes of what is there.
-  File(fs::path path, int64_t size) : path_(std::move(path)) {
-    descriptor_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  /// Keeps the first `size` bytes of what is there; with `create` the file may be missing or shorter.
+  File(fs::path path, int64_t size, bool create) : path_(std::move(path)) {
+    descriptor_ = open(path_.c_str(), O_RDWR | (create ? O_CREAT : 0) | O_CLOEXEC, 0644);
+    if (descriptor_ < 0 && !create && errno == ENOENT) fail_unfinished("is missing");
     if (descriptor_ < 0) fail_storage(path_, "cannot write");
+    if (struct stat now; !create && (fstat(descriptor_, &now) != 0 || now.st_size < size)) {
+      close(descriptor_);
+      fail_unfinished("is shorter than progress.json says");
+    }
     if (ftruncate(descriptor_, size) != 0) fail_and_close("cannot cut");
     if (lseek(descriptor_, 0, SEEK_END) < 0) fail_and_close("cannot seek");
   }
@@ -46,6 +53,10 @@ class ShardWriter::File {
   File& operator=(const File&) = delete;
 
   const fs::path& path() const { return path_; }
+
+  [[noreturn]] void fail_unfinished(const char* what) const {
+    fail(ExitCode::kInput, "{}: {}; remove {} and run again", path_.string(), what, path_.parent_path().string());
+  }
 
   void append(std::string_view bytes) const {
     while (!bytes.empty()) {
@@ -91,8 +102,10 @@ ShardWriter::ShardWriter(fs::path file, int token_bytes, std::string tokenizer_d
   const fs::path partial = with_suffix(file_, kPartial);
   // Finished by a process that ended before it could record so: its tokens are at the same place.
   if (fs::exists(file_) && rename(file_.c_str(), partial.c_str()) != 0) fail_storage(file_, "cannot rename");
-  partial_ = std::make_unique<File>(partial, static_cast<int64_t>(sizeof(ShardHeader)) + tokens_ * token_bytes_);
-  positions_ = std::make_unique<File>(with_suffix(file_, std::string(".documents") + kPartial), 8 * documents_);
+  partial_ =
+      std::make_unique<File>(partial, static_cast<int64_t>(sizeof(ShardHeader)) + tokens_ * token_bytes_, tokens_ == 0);
+  positions_ =
+      std::make_unique<File>(with_suffix(file_, std::string(".documents") + kPartial), 8 * documents_, documents_ == 0);
   buffer_.reserve(kBufferBytes + 8);
 }
 

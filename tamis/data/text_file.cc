@@ -16,7 +16,8 @@ std::vector<int32_t> read_tokens(const text::Tokenizer& tokenizer, const std::ve
   for (const auto& file : files) {
     const std::string text = read_file(file);
     if (text.empty()) fail(ExitCode::kInput, "{}: is empty; expected text", file.string());
-    if (!tokens.empty()) tokens.push_back(static_cast<int32_t>(tokenizer.end_of_text()));
+    if (!tokens.empty() && tokenizer.end_of_text() >= 0)
+      tokens.push_back(static_cast<int32_t>(tokenizer.end_of_text()));
     const auto ids = tokenizer.encode(text);
     tokens.insert(tokens.end(), ids.begin(), ids.end());
   }

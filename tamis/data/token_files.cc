@@ -59,6 +59,7 @@ class FileTokens : public TokenArray {
   }
 
   std::vector<int64_t> document_starts(int64_t first, int64_t last) const override {
+    if (end_of_text_ < 0) return {};  // the tokenizer has none: all is one document
     std::vector<int64_t> tokens(std::max<int64_t>(last - first, 0)), starts;
     read(first, tokens);
     for (size_t i = 0; i < tokens.size(); ++i) {

@@ -25,7 +25,7 @@ class WindowDecoder : public StreamDecoder {
  public:
   WindowDecoder(const Tokenizer& tokenizer, std::span<const int64_t> context) : tokenizer_(tokenizer) {
     ids_.assign(context.end() - std::min(context.size(), kContext), context.end());
-    returned_ = tokenizer_.decode(ids_);
+    returned_ = settled(tokenizer_.decode(ids_));
     context_ = ids_.size();
   }
 

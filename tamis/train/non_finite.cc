@@ -6,6 +6,7 @@
 namespace tamis::train {
 
 NonFiniteAction record_non_finite(NonFiniteSteps& history, int64_t step, bool updated) {
+  if (!updated && std::ranges::find(history.steps, step) != history.steps.end()) return NonFiniteAction::kSkip;
   // The steps that belong together with this one: each at most kNonFiniteSpan away from the next.
   int64_t together = 1, last = step;
   for (auto each = history.steps.rbegin(); each != history.steps.rend(); ++each) {
@@ -16,8 +17,7 @@ NonFiniteAction record_non_finite(NonFiniteSteps& history, int64_t step, bool up
   history.steps.push_back(step);
   if (together == 1 && !updated) return NonFiniteAction::kSkip;
   if (together > 2) return NonFiniteAction::kStop;
-  history.left_out_first = std::min(last, step);
-  history.left_out_last = std::max(last, step);
+  history.left_out.push_back({std::min(last, step), std::max(last, step)});
   return NonFiniteAction::kGoBack;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -8,10 +9,19 @@ namespace tamis::train {
 /// The steps of a run whose loss or gradient was not finite, and the steps that are left out after a return to a
 /// checkpoint. Part of the training state, so that a resumed run continues in the same way.
 struct NonFiniteSteps {
-  std::vector<int64_t> steps = {};                // numbers as in messages, from 1, in the order of their discovery
-  int64_t left_out_first = 0, left_out_last = 0;  // their batches are not trained on; 0, 0: none
+  /// First and last step of a range whose batches are not trained on.
+  struct Range {
+    int64_t first = 0, last = 0;
+    bool operator==(const Range&) const = default;
+  };
 
-  bool is_left_out(int64_t step) const { return left_out_first <= step && step <= left_out_last; }
+  std::vector<int64_t> steps = {};   // numbers as in messages, from 1, in the order of their discovery
+  std::vector<Range> left_out = {};  // one for each return to a checkpoint
+
+  bool is_left_out(int64_t step) const {
+    return std::ranges::any_of(left_out,
+                               [step](const Range& range) { return range.first <= step && step <= range.last; });
+  }
   bool operator==(const NonFiniteSteps&) const = default;
 };
 
@@ -26,7 +36,8 @@ enum class NonFiniteAction {
 /// Non-finite steps that are at most so many steps apart belong together.
 inline constexpr int64_t kNonFiniteSpan = 100;
 
-/// Records the step and decides; depends on the recorded steps alone. `updated`: the update made the model non-finite,
+/// Records the step and decides; depends on the recorded steps alone. A step that was skipped before, and is met again
+/// after a return to a checkpoint, is skipped again. `updated`: the update made the model non-finite,
 /// so that there is no use in a skip, and the first one goes back already.
 NonFiniteAction record_non_finite(NonFiniteSteps& history, int64_t step, bool updated = false);
 

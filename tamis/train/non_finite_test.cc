@@ -25,6 +25,20 @@ TEST(NonFinite, StepsThatAreFarApartDoNotBelongTogether) {
   EXPECT_EQ(record_non_finite(history, 500), NonFiniteAction::kSkip) << "after a hundred good steps it begins again";
 }
 
+/// Bad data at two places far apart, and no checkpoint between them.
+TEST(NonFinite, EarlierRangesStayLeftOut) {
+  NonFiniteSteps history;
+  EXPECT_EQ(record_non_finite(history, 100), NonFiniteAction::kSkip);
+  EXPECT_EQ(record_non_finite(history, 300), NonFiniteAction::kSkip);
+  EXPECT_EQ(record_non_finite(history, 310), NonFiniteAction::kGoBack);
+  EXPECT_EQ(record_non_finite(history, 100), NonFiniteAction::kSkip) << "met again";
+  EXPECT_EQ(record_non_finite(history, 700), NonFiniteAction::kSkip);
+  EXPECT_EQ(record_non_finite(history, 710), NonFiniteAction::kGoBack);
+  EXPECT_TRUE(history.is_left_out(300) && history.is_left_out(310) && history.is_left_out(705));
+  EXPECT_FALSE(history.is_left_out(100) || history.is_left_out(311));
+  EXPECT_EQ(history.steps, (std::vector<int64_t>{100, 300, 310, 700, 710}));
+}
+
 TEST(NonFinite, ANewOneBeforeTheOthersStopsToo) {
   NonFiniteSteps history;
   record_non_finite(history, 40);

@@ -73,7 +73,8 @@ TEST(Recipe, EveryShippedOneIsRead) {
     std::vector<std::string> own;
     for (const char* source : {"text", "plays"}) {  // recipes without a text of their own
       const bool named = content.find(fmt::format("[data.sources.{}]", source)) != std::string::npos;
-      if (named && content.find("files = []") != std::string::npos) own.push_back(fmt::format("data.sources.{}.files={}", source, file));
+      if (named && content.find("files = []") != std::string::npos)
+        own.push_back(fmt::format("data.sources.{}.files={}", source, file));
     }
     const Recipe recipe = load_recipe(entry.path(), own);
     EXPECT_GT(models::count_parameters(recipe.model).total, 0) << name;

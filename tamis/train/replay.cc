@@ -43,11 +43,11 @@ void go_to(Session& session, int64_t step, ProgressLine& progress) {
 }  // namespace
 
 json replay(const Recipe& recipe, int64_t step, at::Device device, std::FILE* messages) {
-  if (step < 1 || step > recipe.train.steps) {
-    fail(ExitCode::kUsage, "--replay: the recipe has steps 1 to {}, but the step is {}", recipe.train.steps, step);
-  }
   ProgressLine progress(messages);
   Session session(recipe, device, [messages](const std::string& line) { print_message(messages, line + "\n"); });
+  if (step < 1 || step > session.train().steps) {
+    fail(ExitCode::kUsage, "--replay: the recipe has steps 1 to {}, but the step is {}", session.train().steps, step);
+  }
   at::set_num_threads(static_cast<int>(recipe.train.threads > 0 ? recipe.train.threads : usable_cores()));
   const RunDirectory directory(recipe.run.dir);
   const std::optional<int64_t> saved = checkpoint_before(directory, step);
@@ -55,6 +55,10 @@ json replay(const Recipe& recipe, int64_t step, at::Device device, std::FILE* me
     session.resume(directory.checkpoint(*saved));
   } else {
     session.begin();
+  }
+  // The run may have left out steps after this checkpoint, which only later ones record.
+  if (const auto newest = directory.newest_intact().step) {
+    session.state().non_finite = read_training_state(directory.checkpoint(*newest)).non_finite;
   }
   go_to(session, step, progress);
   json result = {{"step", step}, {"from", saved.value_or(0)}};

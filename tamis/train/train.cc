@@ -211,21 +211,21 @@ class Run {
   void go_back(int64_t from, const std::string& error) {
     save_->wait();
     const NonFiniteSteps history = state().non_finite;
-    const std::vector<int64_t> saved = directory_->saved_steps();
+    const RunDirectory::Newest newest = directory_->newest_intact();
     statistics_.reset();  // refers to the model
-    if (saved.empty()) {
-      session_.begin();
+    if (newest.step) {
+      session_.resume(directory_->checkpoint(*newest.step));
     } else {
-      session_.resume(directory_->checkpoint(saved.front()));
+      session_.begin();
     }
     state().non_finite = history;
     say("{}; continues after step {} without the batches of steps {} to {}", error, state().step,
-        history.left_out_first, history.left_out_last);
+        history.left_out.back().first, history.left_out.back().last);
     open_log();
     log_->write({{"type", "rollback"},
                  {"step", state().step},
                  {"from", from},
-                 {"left_out", {history.left_out_first, history.left_out_last}},
+                 {"left_out", {history.left_out.back().first, history.left_out.back().last}},
                  {"error", error}});
     statistics_.emplace(settings(), session_.model(), state(), matmul_flops_);
   }

@@ -69,8 +69,9 @@ json state_to_json(const TrainingState& state) {
   json result = {{"step", state.step},     {"tokens", state.tokens},     {"seconds", state.seconds},
                  {"recipe", state.recipe}, {"numerics", state.numerics}, {"data", state.checksums}};
   if (const NonFiniteSteps& non_finite = state.non_finite; !non_finite.steps.empty()) {
-    result["non_finite"] = {{"steps", non_finite.steps},
-                            {"left_out", {non_finite.left_out_first, non_finite.left_out_last}}};
+    json left_out = json::array();
+    for (const auto& [first, last] : non_finite.left_out) left_out.push_back({first, last});
+    result["non_finite"] = {{"steps", non_finite.steps}, {"left_out", left_out}};
   }
   return result;
 }
@@ -119,14 +120,17 @@ class StateReader : public ObjectReader {
     if (!object().contains("non_finite")) return {};
     const json value = at("non_finite");
     const json steps = value.is_object() ? value.value("steps", json()) : json();
-    const json left_out = value.is_object() ? value.value("left_out", json()) : json();
+    const json ranges = value.is_object() ? value.value("left_out", json()) : json();
     const auto numbers = [](const json& list) {
       return list.is_array() && std::ranges::all_of(list, [](const json& each) { return each.is_number_integer(); });
     };
-    if (!numbers(steps) || !numbers(left_out) || left_out.size() != 2) {
+    const auto pair = [&](const json& each) { return numbers(each) && each.size() == 2; };
+    if (!numbers(steps) || !ranges.is_array() || !std::ranges::all_of(ranges, pair)) {
       refuse("non_finite", "the lists \"steps\" and \"left_out\"", value);
     }
-    return {.steps = steps.get<std::vector<int64_t>>(), .left_out_first = left_out[0], .left_out_last = left_out[1]};
+    NonFiniteSteps result{.steps = steps.get<std::vector<int64_t>>()};
+    for (const json& range : ranges) result.left_out.push_back({range[0], range[1]});
+    return result;
   }
 
   /// Also checks that this version can create the model.
