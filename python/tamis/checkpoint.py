@@ -40,6 +40,7 @@ def load(directory: Union[str, Path], *, device: Union[str, torch.device] = "cpu
     _fill(model, stored, path)
     tokenizer = path / _TOKENIZER
     model.tokenizer_file = tokenizer if tokenizer.is_file() else None
+    model.special_tokens = _special_tokens(_read_json(path / _CONFIG))
     for parameter in model.parameters():
         if parameter.dim() > 1 or dtype == torch.float64:
             parameter.data = parameter.data.to(dtype)
@@ -60,7 +61,7 @@ def save(model: Stack, directory: Union[str, Path]) -> None:
     tensors = {name: tensor.detach().float().cpu().contiguous() for name, tensor in model.state_dict().items()}
     temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        (temporary / _CONFIG).write_text(json.dumps(model.config.to_dict(), indent=2, sort_keys=True) + "\n")
+        (temporary / _CONFIG).write_text(json.dumps(_stored_config(model), indent=2, sort_keys=True) + "\n")
         save_file(tensors, temporary / _TENSORS, metadata={"format": "pt"})
         if model.tokenizer_file is not None:
             shutil.copyfile(model.tokenizer_file, temporary / _TOKENIZER)
@@ -102,6 +103,19 @@ def load_tokenizer(model_or_directory: Union[Stack, str, Path]) -> Any:
     if file is None or not file.is_file():
         raise FileNotFoundError(f"{file or 'the model'}: there is no {_TOKENIZER}; pass token ids instead of text")
     return Tokenizer.from_file(str(file))
+
+
+def _special_tokens(config: dict[str, Any]) -> dict[str, Any]:
+    keys = ("bos_token_id", "eos_token_id", "pad_token_id")
+    return {key: config[key] for key in keys if config.get(key) is not None}
+
+
+def _stored_config(model: Stack) -> dict[str, Any]:
+    """config.json as the program writes it, with the keys that Hugging Face's tools expect."""
+    config = model.config.to_dict()
+    model_type = config["model_type"]
+    architecture = f"{model_type[0].upper()}{model_type[1:]}ForCausalLM"
+    return {**config, "architectures": [architecture], "torch_dtype": "float32", **model.special_tokens}
 
 
 def _is_checkpoint(path: Path) -> bool:

@@ -139,7 +139,9 @@ class Stack(Module):
         if isinstance(config, ModelConfig):
             config = config.to_dict()
         self.config = c = ModelConfig.from_dict({**(config or {}), **keys})
-        self.tokenizer_file: Optional[Path] = None  # of the checkpoint that was loaded
+        # Of the checkpoint that was loaded: its tokenizer, and bos_token_id and the like of its config.json.
+        self.tokenizer_file: Optional[Path] = None
+        self.special_tokens: dict[str, int] = {}
         self.embed = Embedding(c.vocab_size, c.hidden_size, device=device)
         unit = c.embedding == "unit"
         self.s_E = Parameter(torch.empty((), device=device)) if unit else None
