@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <memory>
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
 #include "tamis/base/json.h"
 #include "tamis/base/names.h"
+#include "tamis/base/storage_error.h"
 #include "tamis/models/checkpoint.h"
 #include "tamis/models/manifest.h"
 #include "tamis/models/model.h"
@@ -183,7 +185,11 @@ Converted convert(const fs::path& source, const fs::path& target, const ConvertO
     nn::write_safetensors_set(place, written, options.shard_bytes);
     for (const char* name : kBeside) {
       if (!fs::is_regular_file(opened.directory / name)) continue;
-      fs::copy_file(opened.directory / name, place / name);
+      std::error_code error;
+      if (!fs::copy_file(opened.directory / name, place / name, error)) {
+        errno = error.value();
+        fail_storage(place / name, "cannot write");
+      }
       result.copied.push_back(name);
     }
   });
