@@ -5,7 +5,7 @@ import os
 import resource
 
 import pytest
-from program import Program, expect_refused, limited
+from program import Program, environment, expect_refused, limited
 
 RECIPE = """
 [model]
@@ -27,13 +27,9 @@ save_every = 2
 validate_tokens = 64
 """
 
-SHOOTOUT = """
-[shootout]
-lr = [0.01]
-
-[evaluation]
-multiples = [1]
-instances = 2
+STUDY = """
+[choose]
+values = [0.01]
 
 [model]
 model_type = "transformer"
@@ -50,8 +46,13 @@ length = 32
 batch_tokens = 64
 validate_tokens = 64
 
-[[mixers]]
+[[variants]]
 name = "rope"
+
+[[evaluations]]
+task = "copy"
+multiples = [1]
+instances = 2
 """
 
 TEXT = "It was a small town by the sea. The harbour lay still, and nobody spoke of the storm. " * 20
@@ -63,16 +64,16 @@ def tamis(program, tmp_path_factory):
     """The program in a directory with recipes, a text and a trained run."""
     tamis = Program(program, tmp_path_factory.mktemp("tamis"))
     (tamis.directory / "tiny.toml").write_text(RECIPE)
-    (tamis.directory / "shootout.toml").write_text(SHOOTOUT)
+    (tamis.directory / "small.toml").write_text(STUDY)
     (tamis.directory / "text.txt").write_text(TEXT)
     trained = tamis("train", "tiny.toml")
     assert trained.returncode == 0, trained.stderr
     return tamis
 
 
-def one_document(tamis, *arguments):
+def one_document(tamis, *arguments, **options):
     """The one line of JSON that a command prints on standard output, nothing else beside it."""
-    outcome = tamis(*arguments, "--json")
+    outcome = tamis(*arguments, "--json", **options)
     assert outcome.returncode == 0, outcome
     assert outcome.stdout.count("\n") == 1 and outcome.stdout.endswith("\n"), f"{arguments}: {outcome.stdout[:300]}"
     return json.loads(outcome.stdout)
@@ -89,8 +90,9 @@ def test_every_command_has_json(tamis):
         "report": one_document(tamis, "report", "runs/tiny"),
         "data": one_document(tamis, "data", "generate", "copy", "--count", 3, "--out", "copy.jsonl"),
         "bench": one_document(tamis, "bench", "forward", "--quick"),
-        "plan": one_document(tamis, "shootout", "shootout.toml", "--plan"),
-        "shootout": one_document(tamis, "shootout", "shootout.toml"),
+        "plan": one_document(tamis, "study", "small.toml", "--plan"),
+        "study": one_document(tamis, "study", "small.toml"),
+        "repro": one_document(tamis, "repro", "--list", env=environment(TAMIS_STUDIES=str(tamis.directory))),
     }
     keys = {
         "train": {"run", "checkpoint", "steps", "tokens", "seconds", "loss", "validation"},
@@ -102,17 +104,17 @@ def test_every_command_has_json(tamis):
         "report": {"report", "left_out"},
         "data": {"file", "task", "instances"},
         "bench": {"bench", "rows", "peaks", "machine"},
-        "plan": {"dir", "jobs", "mixers", "tokens", "search_tokens"},
-        "shootout": {"mixers", "done", "jobs", "lr_grid"},
+        "plan": {"id", "dir", "tier", "jobs", "points", "flops"},
+        "study": {"points", "done", "jobs", "claims", "verdict", "figures", "tables", "failed"},
+        "repro": {"studies"},
     }
     for command, wanted in keys.items():
         assert wanted <= set(found[command]), f"{command} lacks {wanted - set(found[command])}"
     assert (tamis.directory / found["report"]["report"]).exists(), found["report"]
     assert found["data"] == {"file": "copy.jsonl", "task": "copy", "instances": 3}, found["data"]
-    assert found["plan"]["mixers"][0]["jobs"] == ["rope/lr-0.01", "rope/seed-1"], found["plan"]
-    assert found["shootout"] == json.loads((tamis.directory / "runs/shootout/shootout.json").read_text()), (
-        "shootout.json"
-    )
+    assert found["plan"]["points"][0]["jobs"] == ["rope/lr-0.01", "rope/seed-1"], found["plan"]
+    assert found["study"] == json.loads((tamis.directory / "runs/small/study.json").read_text()), "study.json"
+    assert [study["id"] for study in found["repro"]["studies"]] == ["small", "tiny"], found["repro"]
 
 
 def test_instances_are_json_lines_with_and_without_the_option(tamis):
@@ -166,7 +168,7 @@ def test_a_recipe_from_standard_input_trains(tamis):
     assert trained.returncode == 0 and json.loads(trained.stdout)["run"] == "runs/piped", trained
     for arguments, text in (
         (("train", "-"), "standard input: run.dir is missing"),
-        (("shootout", "-"), "the recipe has to be a file"),
+        (("study", "-"), "the recipe has to be a file"),
     ):
         expect_refused(tamis(*arguments, input=RECIPE), 2, text)
 

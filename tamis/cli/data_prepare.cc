@@ -34,7 +34,7 @@ void check_choice(const char* kind, const std::string& value, const std::array<s
 }
 
 void check(const PrepareCommand& command) {
-  check_choice("format", command.options.format, std::array<std::string, 3>{"auto", "text", "jsonl"});
+  check_choice("format", command.options.format, std::array<std::string, 4>{"auto", "text", "jsonl", "parquet"});
   check_choice("--on-error", command.on_error, std::array<std::string, 2>{"skip", "fail"});
 }
 
@@ -100,7 +100,7 @@ void add_data_prepare(CLI::App& data) {
   auto command = std::make_shared<PrepareCommand>();
   data::PrepareOptions& options = command->options;
   auto* sub = data.add_subcommand(
-      "prepare", "Tokenize text files, JSONL (.gz, .zst), folders and patterns into a corpus to train from.");
+      "prepare", "Tokenize text files, JSONL (.gz, .zst), Parquet, folders and patterns into a corpus to train from.");
   sub->add_option("files", options.inputs, "Files, folders or patterns such as 'data/*.jsonl.zst'")
       ->required()
       ->type_name("FILES");
@@ -110,10 +110,10 @@ void add_data_prepare(CLI::App& data) {
   sub->add_option("--tokenizer", command->tokenizer, "byte, or a tokenizer.json")
       ->type_name("byte|FILE")
       ->capture_default_str();
-  sub->add_option("--format", options.format, "Of the files: text, jsonl, or by their names")
-      ->type_name("auto|text|jsonl")
+  sub->add_option("--format", options.format, "Of the files: text, jsonl or parquet; auto: by their names")
+      ->type_name("auto|text|jsonl|parquet")
       ->capture_default_str();
-  sub->add_option("--field", options.field, "The field of a JSONL record with its text")
+  sub->add_option("--field", options.field, "The field of a JSONL record, or the column of Parquet, with the text")
       ->type_name("NAME")
       ->capture_default_str();
   sub->add_option("--validation", options.validation, "Files, folders or patterns to hold out for validation")

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <string_view>
 
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
+#include "tamis/data/shard.h"
 
 namespace tamis::data {
 namespace {
@@ -59,13 +61,22 @@ class Finder {
            fs::exists(status) ? "neither" : "a link to nothing");
     }
     const std::string extension = inner_extension(file);
-    const TextFormat format = format_ == "text"                           ? TextFormat::kText
-                              : format_ == "jsonl" || is_jsonl(extension) ? TextFormat::kJsonl
-                              : extension == ".parquet"                   ? TextFormat::kParquet
-                                                                          : TextFormat::kText;
+    const TextFormat format = format_of(extension);
+    if (format == TextFormat::kParquet && compression_of(file) != Compression::kNone) {
+      fail(ExitCode::kInput, "{}: decompress it first; Parquet is compressed inside", file.string());
+    }
     const auto bytes = static_cast<int64_t>(fs::file_size(file, error));
     if (error) fail(ExitCode::kInput, "{}: {}", file.string(), error.message());
     files_.push_back({file, format, compression_of(file), bytes});
+  }
+
+  TextFormat format_of(const std::string& extension) const {
+    if (format_ != "auto") {
+      return format_ == "jsonl" ? TextFormat::kJsonl : format_ == "parquet" ? TextFormat::kParquet : TextFormat::kText;
+    }
+    return is_jsonl(extension)       ? TextFormat::kJsonl
+           : extension == ".parquet" ? TextFormat::kParquet
+                                     : TextFormat::kText;
   }
 
   void add_sorted(std::vector<fs::path> found) {
@@ -112,6 +123,21 @@ std::vector<InputFile> find_input_files(const std::vector<std::string>& argument
   Finder finder(format);
   for (const std::string& argument : arguments) finder.add(argument);
   return finder.take();
+}
+
+uint64_t sampled_checksum(const InputFile& file) {
+  constexpr int64_t kBlocks = 64, kBlockBytes = 16 << 10;
+  const bool whole = file.bytes <= kBlocks * kBlockBytes;
+  const int64_t blocks = whole ? 1 : kBlocks, bytes = whole ? file.bytes : kBlockBytes;
+  std::ifstream in(file.path, std::ios::binary);
+  std::string sample(static_cast<size_t>(blocks * bytes), '\0');
+  for (int64_t block = 0; block < blocks; ++block) {
+    const bool last = block == blocks - 1;
+    in.seekg(last ? file.bytes - bytes : (file.bytes - bytes) / blocks * block);
+    in.read(sample.data() + block * bytes, bytes);
+  }
+  if (!in) fail(ExitCode::kInput, "{}: cannot be read to its end", file.path.string());
+  return fast_checksum(sample);
 }
 
 }  // namespace tamis::data

@@ -8,9 +8,9 @@
 namespace tamis::data {
 
 enum class TextFormat {
-  kText,   // one document
-  kJsonl,  // one document on each line, in a field of a JSON object
-  kParquet,
+  kText,     // one document
+  kJsonl,    // one document on each line, in a field of a JSON object
+  kParquet,  // one document in each row, in a column
 };
 
 enum class Compression { kNone, kGzip, kZstd };
@@ -25,9 +25,14 @@ struct InputFile {
 /// The files that `arguments` name, in their order: files, folders (all files below them whose names end in .txt, .md,
 /// .text, .jsonl, .ndjson or .parquet, also with .gz or .zst behind; hidden ones are left out) and patterns as for a
 /// shell (`data/*.txt`). The files of a folder or pattern come in the order of their names. The format follows from the
-/// name unless `format` is "text" or "jsonl" instead of "auto"; other names are text.
+/// name unless `format` is "text", "jsonl" or "parquet" instead of "auto"; other names are text.
 ///
-/// Throws ExitCode::kInput when an argument names nothing, or something that is no regular file.
+/// Throws ExitCode::kInput when an argument names nothing, something that is no regular file, or a compressed Parquet
+/// file.
 std::vector<InputFile> find_input_files(const std::vector<std::string>& arguments, const std::string& format);
+
+/// A checksum that shows most changes of a file that keep its size: of all of it up to 1 MiB, else of 64 blocks of 16
+/// KiB that are spaced evenly, the first and the last bytes included. Throws ExitCode::kInput when it cannot be read.
+uint64_t sampled_checksum(const InputFile& file);
 
 }  // namespace tamis::data

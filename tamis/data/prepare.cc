@@ -113,9 +113,7 @@ class Preparation {
     first_validation_file_ = static_cast<int64_t>(files_.size());
     for (InputFile& file : find_input_files(options.validation, options.format)) files_.push_back(std::move(file));
     for (const InputFile& file : files_) {
-      if (file.format == TextFormat::kParquet) {
-        fail(ExitCode::kInput, "{}: Parquet is not read yet; convert it to JSONL", file.path.string());
-      }
+      check_column(file);
       total_bytes_ += file.bytes;
     }
     limits_.document_bytes = static_cast<size_t>(options.most_bytes);
@@ -150,12 +148,22 @@ class Preparation {
     return {options_.out, name, token_bytes_for(tokenizer_.vocab_size()), digest_, options_.shard_tokens};
   }
 
+  /// A Parquet file that cannot be read is an error before anything is written.
+  void check_column(const InputFile& file) const {
+    if (file.format == TextFormat::kParquet) ParquetTexts(file.path, options_.field, 0);
+  }
+
   /// Everything that the bytes of the corpus depend on.
   json request() const {
     std::string listing;
-    for (const InputFile& file : files_) listing += fmt::format("{} {}\n", file.path.string(), file.bytes);
+    std::string content;
+    for (const InputFile& file : files_) {
+      listing += fmt::format("{} {}\n", file.path.string(), file.bytes);
+      content += fmt::format("{:016x}", sampled_checksum(file));
+    }
     return {{"tokenizer", digest_},
             {"input_files", fmt::format("{:016x}", fast_checksum(listing))},
+            {"input_content", fmt::format("{:016x}", fast_checksum(content))},
             {"validation_files", static_cast<int64_t>(files_.size()) - first_validation_file_},
             {"format", options_.format},
             {"field", options_.field},
@@ -192,8 +200,9 @@ class Preparation {
   void check_same_request(const json& before, const char* what) const {
     for (const auto& [key, value] : request_.items()) {
       const json was = before.value(key, json());
-      if (was == value) continue;
-      if (key == "input_files" || key == "tokenizer") {
+      const bool earlier_version = key == "input_content" && was.is_null();  // did not record it
+      if (was == value || earlier_version) continue;
+      if (key == "input_files" || key == "input_content" || key == "tokenizer") {
         fail(ExitCode::kUsage, "{}: {} {}; choose another --out, or remove it", options_.out.string(), what,
              key == "tokenizer" ? "another tokenizer" : "other input files, or they have changed since");
       }
@@ -251,7 +260,7 @@ class Preparation {
     {
       std::jthread reader([&] {
         try {
-          RecordReader records(files_, limits_, position_);
+          RecordReader records(files_, limits_, position_, options_.field);
           for (Batch batch; records.next(batch); batch = {}) {
             if (!queue.push(std::move(batch))) return;
           }

@@ -15,7 +15,7 @@ struct PrepareOptions {
   std::vector<std::string> inputs;      // files, folders and patterns; see find_input_files
   std::vector<std::string> validation;  // the same, held out for validation
   std::filesystem::path out;            // the corpus
-  std::string format = "auto";          // "text", "jsonl", or "auto": by the names of the files
+  std::string format = "auto";          // "text", "jsonl", "parquet", or "auto": by the names of the files
   std::string field = "text";           // of a JSONL record
   int64_t shard_tokens = 100'000'000;   // a shard ends with the document that reaches this
   double validation_fraction = 0;       // of the documents of `inputs`, evenly spaced, held out; 0: none

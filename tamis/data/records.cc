@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tamis/base/error.h"
+#include "tamis/base/names.h"
 #include "tamis/base/utf8.h"
 
 namespace tamis::data {
@@ -83,8 +84,9 @@ size_t cut_text(std::string_view text, bool complete, const RecordLimits& limits
   return at;
 }
 
-RecordReader::RecordReader(const std::vector<InputFile>& files, const RecordLimits& limits, RecordPosition from)
-    : files_(files), limits_(limits), position_(from) {
+RecordReader::RecordReader(const std::vector<InputFile>& files, const RecordLimits& limits, RecordPosition from,
+                           std::string column)
+    : files_(files), limits_(limits), position_(from), column_(std::move(column)) {
   for (int64_t i = 0; i < from.file; ++i) earlier_bytes_ += files_[i].bytes;
 }
 
@@ -97,8 +99,8 @@ bool RecordReader::next(Batch& batch) {
     constexpr size_t kRecordBytes = 256;  // what a record takes without its text, roughly
     const size_t before = batch.records.size();
     const InputFile& file = files_[position_.file];
-    if (!stream_) {
-      const std::string problem = file.format == TextFormat::kJsonl || position_.offset > 0 ? "" : check_text(file);
+    if (!stream_ && !parquet_) {
+      const std::string problem = file.format != TextFormat::kText || position_.offset > 0 ? "" : check_text(file);
       if (!problem.empty()) {
         batch.records.push_back(
             {.kind = Record::Kind::kCorrupt, .file = position_.file, .line = 0, .problem = problem});
@@ -108,15 +110,28 @@ bool RecordReader::next(Batch& batch) {
       }
       open_file();
     }
-    file.format == TextFormat::kJsonl ? read_line(batch) : read_piece(batch);
+    if (file.format == TextFormat::kParquet) {
+      read_row(batch);
+    } else {
+      file.format == TextFormat::kJsonl ? read_line(batch) : read_piece(batch);
+    }
     for (size_t i = before; i < batch.records.size(); ++i) bytes += batch.records[i].text.size() + kRecordBytes;
   }
   batch.end = position_;
   batch.raw_bytes = earlier_bytes_ + (stream_ ? stream_->raw_bytes() : 0);
+  if (parquet_) {  // the mean share of the rows
+    const double share =
+        static_cast<double>(position_.line) / static_cast<double>(std::max<int64_t>(parquet_->rows(), 1));
+    batch.raw_bytes += static_cast<int64_t>(share * static_cast<double>(files_[position_.file].bytes));
+  }
   return !batch.records.empty();
 }
 
 void RecordReader::open_file() {
+  if (const InputFile& file = files_[position_.file]; file.format == TextFormat::kParquet) {
+    parquet_ = std::make_unique<ParquetTexts>(file.path, column_, position_.line);
+    return;
+  }
   stream_ = open_stream(files_[position_.file]);
   buffer_.clear();
   used_ = 0;
@@ -134,6 +149,7 @@ void RecordReader::open_file() {
 
 void RecordReader::close_file() {
   stream_.reset();
+  parquet_.reset();
   earlier_bytes_ += files_[position_.file].bytes;
   position_ = {position_.file + 1, 0, 0};
 }
@@ -230,6 +246,30 @@ void RecordReader::read_line(Batch& batch) {
   consume(length + (complete ? 1 : 0));
   position_.line = line;
   if (!complete) close_file();
+}
+
+void RecordReader::read_row(Batch& batch) {
+  std::string_view text;
+  const ParquetTexts::Row row = parquet_->next(text);
+  if (row == ParquetTexts::Row::kEnd) return close_file();
+  Record record{.kind = Record::Kind::kPiece, .file = position_.file, .line = ++position_.line};
+  ++position_.offset;
+  const auto corrupt = [&](std::string problem) {
+    record.kind = Record::Kind::kCorrupt;
+    record.problem = std::move(problem);
+  };
+  if (row == ParquetTexts::Row::kNull) {
+    corrupt(fmt::format("{} must be a text, but is null", quoted_name(column_)));
+  } else if (text.size() > limits_.document_bytes) {
+    corrupt(fmt::format("has more than {} bytes", limits_.document_bytes));
+  } else if (!is_utf8(text)) {
+    corrupt("is not UTF-8");
+  } else if (text.empty()) {
+    record.kind = Record::Kind::kEmpty;
+  } else {
+    record.text = text;
+  }
+  batch.records.push_back(std::move(record));
 }
 
 }  // namespace tamis::data

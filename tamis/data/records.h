@@ -8,26 +8,27 @@
 
 #include "tamis/data/byte_stream.h"
 #include "tamis/data/input_files.h"
+#include "tamis/data/parquet.h"
 
 namespace tamis::data {
 
 /// A place in a list of input files between two records.
 struct RecordPosition {
   int64_t file = 0;
-  int64_t offset = 0;  // in the decompressed content
-  int64_t line = 0;    // lines of the file before it
+  int64_t offset = 0;  // in the decompressed content; of Parquet the rows before it
+  int64_t line = 0;    // lines, or rows, of the file before it
 };
 
 /// A piece of the input, in order.
 struct Record {
   enum class Kind {
-    kPiece,    // part of a text file
+    kPiece,    // part of a text file, or the text of a row of Parquet
     kLine,     // a line of JSONL, not parsed yet
-    kEmpty,    // a text file without content
+    kEmpty,    // a text file or a row without content
     kCorrupt,  // what cannot be used: `problem` says why
   } kind;
   int64_t file;
-  int64_t line;               // from 1; 0 for text files
+  int64_t line;               // or row, from 1; 0 for text files
   std::string text = {};      // of a piece or a line
   bool ends_document = true;  // of a piece: it is the last one of its file
   std::string problem = {};
@@ -50,10 +51,12 @@ size_t cut_text(std::string_view text, bool complete, const RecordLimits& limits
 ///
 /// A text file is read twice: a damaged one, or one that is not UTF-8, is one corrupt record, and no part of it is
 /// used. Of JSONL that is damaged the whole lines before are used. A byte order mark at the start of a file is left
-/// out.
+/// out. Parquet that is damaged is an error (parquet.h).
 class RecordReader {
  public:
-  RecordReader(const std::vector<InputFile>& files, const RecordLimits& limits, RecordPosition from = {});
+  /// `column` of Parquet holds the texts.
+  RecordReader(const std::vector<InputFile>& files, const RecordLimits& limits, RecordPosition from = {},
+               std::string column = "text");
   ~RecordReader();
 
   struct Batch {
@@ -71,13 +74,16 @@ class RecordReader {
   bool fill();
   void read_piece(Batch& batch);
   void read_line(Batch& batch);
+  void read_row(Batch& batch);
   void consume(size_t bytes);
   std::string_view unread() const { return std::string_view(buffer_).substr(used_); }
 
   const std::vector<InputFile>& files_;
   RecordLimits limits_;
   RecordPosition position_;
-  std::unique_ptr<ByteStream> stream_;
+  std::string column_;
+  std::unique_ptr<ParquetTexts> parquet_;  // of a Parquet file
+  std::unique_ptr<ByteStream> stream_;     // of another
   std::string buffer_;
   size_t used_ = 0;
   bool at_end_ = false;  // of the content of the file

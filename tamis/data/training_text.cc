@@ -13,13 +13,9 @@ namespace tamis::data {
 
 TrainingText::TrainingText(const std::vector<std::string>& inputs, std::string field)
     : field_(std::move(field)), files_(find_input_files(inputs, "auto")) {
-  for (const InputFile& file : files_) {
-    if (file.format == TextFormat::kParquet) {
-      fail(ExitCode::kInput, "{}: expected text or JSONL, but it is Parquet", file.path.string());
-    }
-    total_bytes_ += file.bytes;
-  }
-  reader_ = std::make_unique<RecordReader>(files_, RecordLimits{.batch_bytes = size_t{1} << 20});
+  for (const InputFile& file : files_) total_bytes_ += file.bytes;
+  reader_ =
+      std::make_unique<RecordReader>(files_, RecordLimits{.batch_bytes = size_t{1} << 20}, RecordPosition{}, field_);
 }
 
 std::string_view TrainingText::next() {

@@ -14,7 +14,8 @@ namespace tamis::data {
 /// constant memory; records without text and corrupt ones are left out and counted.
 class TrainingText {
  public:
-  /// `field` of a JSONL record is its text. Throws ExitCode::kInput when an input cannot be read.
+  /// `field` of a JSONL record, or the column of Parquet, is the text. Throws ExitCode::kInput when an input cannot be
+  /// read.
   TrainingText(const std::vector<std::string>& inputs, std::string field);
 
   /// The next part, empty at the end; valid until the next call. Throws ExitCode::kInput when no file has any text.
