@@ -10,6 +10,7 @@
 #include "tamis/base/memory.h"
 #include "tamis/base/names.h"
 #include "tamis/text/huggingface/tokenizers_c.h"
+#include "tamis/text/huggingface_problem.h"
 #include "tamis/text/huggingface_stream.h"
 
 namespace tamis::text {
@@ -59,8 +60,12 @@ class HuggingfaceTokenizer : public Tokenizer {
   HuggingfaceTokenizer(std::string json, std::string_view where, std::string kind)
       : json_(std::move(json)), where_(where), kind_(std::move(kind)) {
     ReturnedText message;
-    check(tamis_tokenizer_read(json_.data(), json_.size(), &library_, message.place()),
-          where_ + ": is not a tokenizer.json of Hugging Face's tokenizers", message);
+    const tamis_status status = tamis_tokenizer_read(json_.data(), json_.size(), &library_, message.place());
+    if (status == TAMIS_MISSING) fail_as_missing(where_);
+    if (status != TAMIS_DONE) {
+      fail(ExitCode::kInput, "{}: is not a tokenizer.json of Hugging Face's tokenizers: {}", where_,
+           one_line(tokenizer_problem(json_, message.view())));
+    }
     vocab_size_ = tamis_tokenizer_vocab_size(library_);
     for (const std::string_view name : kEndOfTextNames) {
       if (end_of_text_ < 0) end_of_text_ = tamis_tokenizer_added_token(library_, name.data(), name.size());

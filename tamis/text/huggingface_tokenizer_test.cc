@@ -153,8 +153,26 @@ TEST_F(HuggingfaceTokenizer, RefusesWhatItCannotUse) {
     EXPECT_EQ(text.find('\n'), text.npos);
     return text;
   };
-  refused({});
-  refused({{"model", 3}});
+  EXPECT_THAT(refused(json::object()), HasSubstr("tokenizers: it has no \"model\""));
+  EXPECT_THAT(refused({{"model", 3}}), HasSubstr("\"model\" must be an object, but is 3"));
+  EXPECT_THAT(refused({{"model", {{"type", "Bpe"}}}}),
+              HasSubstr("\"model\": unknown type \"Bpe\". Known: BPE, WordPiece"));
+  EXPECT_THAT(refused({{"model", {{"type", "BPE"}, {"vocab", {{"a", 0}}}}}}),
+              HasSubstr("\"model\" of the type BPE has no \"merges\""));
+  const json model = {{"type", "BPE"}, {"vocab", {{"a", 0}}}, {"merges", json::array()}};
+  EXPECT_THAT(
+      refused({{"model", {{"type", "BPE"}, {"vocab", {{"a", 0}}}, {"merges", json::parse(R"([["a", "b"]])")}}}}),
+      HasSubstr("Token `b` out of vocabulary"));
+  EXPECT_THAT(refused({{"model", {{"type", "BPE"}, {"vocab", {{"a", 0}}}, {"merges", 3}}}}),
+              HasSubstr("\"merges\" of the model must be a list of pairs of tokens"));
+  EXPECT_THAT(refused({{"model", model}, {"decoder", 7}}), HasSubstr("\"decoder\" must be an object, but is 7"));
+  EXPECT_THAT(refused({{"model", model}, {"pre_tokenizer", {{"type", "ByteLevl"}}}}),
+              HasSubstr("\"pre_tokenizer\": unknown type \"ByteLevl\"; did you mean \"ByteLevel\"?"));
+  const json sequence = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "Lower"}}}}};
+  EXPECT_THAT(refused({{"model", model}, {"normalizer", sequence}}),
+              HasSubstr("\"normalizer\": unknown type \"Lower\""));
+  EXPECT_THAT(refused({{"model", model}, {"pre_tokenizer", {{"pattern", 3}}}}),
+              HasSubstr("\"pre_tokenizer\" has no \"type\", and its settings are those of none"));
   refused({{"model", {{"type", "BPE"}, {"vocab", {{"a", -1}}}, {"merges", json::array()}}}});
   EXPECT_THAT(refused({{"model", {{"type", "BPE"}, {"vocab", json::object()}, {"merges", json::array()}}}}),
               HasSubstr("vocabulary is empty"));
