@@ -82,6 +82,12 @@ at::Tensor Decoder::logits_after(const at::Tensor& tokens_BT, int64_t chunk_toke
 
 at::Tensor Decoder::logits(const at::Tensor& x_RD) {
   const at::NoGradGuard no_gradients;
+  at::Tensor logits_RN = products(x_RD);
+  if (const auto cap = model_.logit_soft_cap()) logits_RN.div_(*cap).tanh_().mul_(*cap);
+  return logits_RN;
+}
+
+at::Tensor Decoder::products(const at::Tensor& x_RD) {
   const auto rows = head_ND_.rows();
   const int64_t R = x_RD.size(0), N = model_.vocab_size(), D = model_.hidden_size();
   if (!rows || R > kernels::kMostVectors) return ops::linear(x_RD, head_ND_.dense(at::kFloat));

@@ -50,6 +50,8 @@ class Decoder {
  private:
   Decoder(const models::Model& model, const nn::StreamedMatrix& head_ND, const models::ForwardOptions& options);
   void add(std::unique_ptr<models::DecodingState> state);
+  /// Of the final x and the matrix of the head.
+  at::Tensor products(const at::Tensor& x_RD);
 
   const models::Model& model_;
   nn::StreamedMatrix head_ND_;  // in the format of the model's matrices: float32, bfloat16 or int8

@@ -31,6 +31,21 @@ TEST(Decoder, LogitsAreTheProductWithTheHeadInEveryFormat) {
   }
 }
 
+TEST(Decoder, ASoftCapOfTheLogitsIsApplied) {
+  const auto config = models::testing::small_stack({{"pattern", "ma"}, {"logit_soft_cap", 0.4}});
+  const auto model = models::make_model(config, 3);
+  const at::NoGradGuard no_gradients;
+  for (const int64_t B : {1, 20}) {  // by rows, by a matrix product
+    const Tensor tokens = models::testing::random_tokens(B, 12, 37, 1);
+    Decoder decoder(*model, B, {});
+    const Tensor plain = model->hidden(tokens, {}).select(1, -1).matmul(model->head_weight().t()).to(at::kDouble);
+    const Tensor exact = at::tanh(plain / 0.4) * 0.4;
+    EXPECT_GT((plain - exact).abs().max().item<double>(), 0.1) << "the cap matters";
+    const Tensor logits = decoder.logits_after(tokens, 1000);
+    EXPECT_LT((logits - exact).abs().max().item<double>(), 1e-5) << B;
+  }
+}
+
 TEST(Decoder, LogitsHaveTheSameBitsForAnyNumberOfThreads) {
   const auto model = models::make_model(models::testing::small_config({{"vocab_size", 20'011}}), 3);
   const Tensor tokens = models::testing::random_tokens(1, 9, 20'011, 1);

@@ -23,6 +23,7 @@ class Scorer {
  public:
   Scorer(const models::Model& model, int64_t sequences, const ScoreOptions& options)
       : head_ND_(model.head_weight().detach().to(at::kDouble)),
+        soft_cap_(model.logit_soft_cap()),
         decoder_(model, sequences, forward_options(options.weights, options.expand_windows)),
         chunk_tokens_(options.chunk_tokens) {}
 
@@ -35,8 +36,9 @@ class Scorer {
     at::Tensor logprobs_BT = at::empty(tokens_BT.sizes(), at::kDouble);
     decoder_.read(tokens_BT, chunk_tokens_, [&](const at::Tensor& x_BCD, int64_t first) {
       const int64_t chunk = x_BCD.size(1);
-      const at::Tensor loss_BC = ops::linear_cross_entropy(x_BCD.to(at::kDouble), head_ND_,
-                                                           targets.narrow(1, first, chunk), {.reduction = "none"});
+      const at::Tensor loss_BC =
+          ops::linear_cross_entropy(x_BCD.to(at::kDouble), head_ND_, targets.narrow(1, first, chunk),
+                                    {.reduction = "none", .soft_cap = soft_cap_});
       logprobs_BT.narrow(1, first, chunk).copy_(loss_BC.neg());
     });
     return logprobs_BT;
@@ -44,6 +46,7 @@ class Scorer {
 
  private:
   at::Tensor head_ND_;
+  std::optional<double> soft_cap_;
   Decoder decoder_;
   int64_t chunk_tokens_;
   bool read_ = false;

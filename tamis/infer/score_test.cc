@@ -51,6 +51,18 @@ TEST_F(Score, IsTheSoftmaxOfTheWholeForwardPass) {
   }
 }
 
+TEST_F(Score, ASoftCapOfTheLogitsIsApplied) {
+  const auto model =
+      models::make_model(models::testing::small_stack({{"vocab_size", 257}, {"logit_soft_cap", 0.4}}), 3);
+  const auto tokens = ids(40);
+  const at::NoGradGuard no_gradients;
+  const at::Tensor x_TD = model->hidden(at::tensor(tokens).unsqueeze(0), {}).squeeze(0).to(at::kDouble);
+  const at::Tensor plain_TN = x_TD.matmul(model->head_weight().to(at::kDouble).t());
+  const at::Tensor expected_TN = at::log_softmax(0.4 * at::tanh(plain_TN / 0.4), -1);
+  const auto scored = score(*model, tokens);
+  for (int64_t t = 1; t < 40; ++t) EXPECT_NEAR(scored[t], expected_TN[t - 1][tokens[t]].item<double>(), 2e-5) << t;
+}
+
 TEST_F(Score, DoesNotDependOnTheChunks) {
   const auto tokens = ids(200);
   const auto whole = score(*model_, tokens);

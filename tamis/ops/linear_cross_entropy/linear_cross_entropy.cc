@@ -11,6 +11,8 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <string>
 #include <tuple>
 
@@ -26,10 +28,12 @@ using torch::autograd::variable_list;
 
 using Gradients = std::tuple<Tensor, Tensor>;                 // of x and weight; empty [0] if not requested
 using LossAndGradients = std::tuple<Tensor, Tensor, Tensor>;  // loss, then the same
+using SoftCap = std::optional<double>;
 
 // ---- checks
 
-void check(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction) {
+void check(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction,
+           const SoftCap& soft_cap) {
   TORCH_CHECK_VALUE(x.dim() >= 1, "linear_cross_entropy: x must have the shape [..., D], but is a scalar");
   TORCH_CHECK_VALUE(at::isFloatingType(x.scalar_type()), "linear_cross_entropy: x must be floating point, but is ",
                     x.scalar_type());
@@ -50,6 +54,8 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& target, c10::str
   TORCH_CHECK_VALUE(reduction == "mean" || reduction == "sum" || reduction == "none",
                     "linear_cross_entropy: reduction must be \"mean\", \"sum\" or \"none\", but is \"", reduction,
                     "\"");
+  TORCH_CHECK_VALUE(!soft_cap || (*soft_cap > 0 && std::isfinite(*soft_cap)),
+                    "linear_cross_entropy: soft_cap must be a number above 0, but is ", *soft_cap);
 }
 
 /// The forward pass computes gradients of a single number only.
@@ -72,8 +78,9 @@ at::ScalarType loss_dtype(const Tensor& x) {
 
 // ---- shapes and dtypes only
 
-Tensor loss_meta(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction, int64_t) {
-  check(x, weight, target, reduction);
+Tensor loss_meta(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction, int64_t,
+                 const SoftCap& soft_cap) {
+  check(x, weight, target, reduction, soft_cap);
   const c10::SymIntArrayRef shape = reduction == "none" ? target.sym_sizes() : c10::SymIntArrayRef();
   return at::empty_symint(shape, x.options().dtype(loss_dtype(x)));
 }
@@ -83,16 +90,17 @@ Tensor gradient_meta(const Tensor& input, bool wanted) {
 }
 
 LossAndGradients loss_with_gradients_meta(const Tensor& x, const Tensor& weight, const Tensor& target,
-                                          c10::string_view reduction, int64_t ignore_index, bool x_gradient,
-                                          bool weight_gradient) {
+                                          c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap,
+                                          bool x_gradient, bool weight_gradient) {
   check_reduces(reduction);
-  return {loss_meta(x, weight, target, reduction, ignore_index), gradient_meta(x, x_gradient),
+  return {loss_meta(x, weight, target, reduction, ignore_index, soft_cap), gradient_meta(x, x_gradient),
           gradient_meta(weight, weight_gradient)};
 }
 
 Gradients backward_meta(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& target,
-                        c10::string_view reduction, int64_t, bool x_gradient, bool weight_gradient) {
-  check(x, weight, target, reduction);
+                        c10::string_view reduction, int64_t, const SoftCap& soft_cap, bool x_gradient,
+                        bool weight_gradient) {
+  check(x, weight, target, reduction, soft_cap);
   check_gradient(grad, target, reduction);
   return {gradient_meta(x, x_gradient), gradient_meta(weight, weight_gradient)};
 }
@@ -100,19 +108,21 @@ Gradients backward_meta(const Tensor& grad, const Tensor& x, const Tensor& weigh
 // ---- the definition, on any device and dtype
 
 Tensor loss_fallback(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction,
-                     int64_t ignore_index) {
-  check(x, weight, target, reduction);
-  return reference::linear_cross_entropy(x, weight, target,
-                                         {.reduction = std::string(reduction), .ignore_index = ignore_index});
+                     int64_t ignore_index, const SoftCap& soft_cap) {
+  check(x, weight, target, reduction, soft_cap);
+  return reference::linear_cross_entropy(
+      x, weight, target, {.reduction = std::string(reduction), .ignore_index = ignore_index, .soft_cap = soft_cap});
 }
 
 Gradients backward_fallback(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& target,
-                            c10::string_view reduction, int64_t ignore_index, bool x_gradient, bool weight_gradient) {
-  check(x, weight, target, reduction);
+                            c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap, bool x_gradient,
+                            bool weight_gradient) {
+  check(x, weight, target, reduction, soft_cap);
   check_gradient(grad, target, reduction);
   const auto loss = [&](const variable_list& in) {
-    return reference::linear_cross_entropy(in[0], in[1], target,
-                                           {.reduction = std::string(reduction), .ignore_index = ignore_index});
+    return reference::linear_cross_entropy(
+        in[0], in[1], target,
+        {.reduction = std::string(reduction), .ignore_index = ignore_index, .soft_cap = soft_cap});
   };
   const variable_list gradients = gradients_below_autograd(loss, {x, weight}, grad);
   return {x_gradient ? gradients[0] : at::empty({0}, x.options()),
@@ -120,12 +130,12 @@ Gradients backward_fallback(const Tensor& grad, const Tensor& x, const Tensor& w
 }
 
 LossAndGradients loss_with_gradients_fallback(const Tensor& x, const Tensor& weight, const Tensor& target,
-                                              c10::string_view reduction, int64_t ignore_index, bool x_gradient,
-                                              bool weight_gradient) {
+                                              c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap,
+                                              bool x_gradient, bool weight_gradient) {
   check_reduces(reduction);
-  const Tensor loss = loss_fallback(x, weight, target, reduction, ignore_index);
-  auto [dx, dweight] =
-      backward_fallback(at::ones_like(loss), x, weight, target, reduction, ignore_index, x_gradient, weight_gradient);
+  const Tensor loss = loss_fallback(x, weight, target, reduction, ignore_index, soft_cap);
+  auto [dx, dweight] = backward_fallback(at::ones_like(loss), x, weight, target, reduction, ignore_index, soft_cap,
+                                         x_gradient, weight_gradient);
   return {loss, dx, dweight};
 }
 
@@ -135,11 +145,13 @@ bool fused(const Tensor& x) {
   return x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble || x.scalar_type() == at::kBFloat16;
 }
 
-HeadPass head_pass(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t ignore_index) {
+HeadPass head_pass(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t ignore_index,
+                   const SoftCap& soft_cap) {
   return {.x_TD = x.reshape({-1, x.size(-1)}),
           .weight_ND = weight,
           .target_T = target.reshape({-1}),
-          .ignore_index = ignore_index};
+          .ignore_index = ignore_index,
+          .soft_cap = soft_cap};
 }
 
 /// The weight of a token's loss in the result: 1, or 1 / (number of counted tokens) for the mean.
@@ -166,22 +178,23 @@ Gradients shaped(const HeadPassResult& result, const Tensor& x, const Tensor& we
 }
 
 Tensor loss_on_cpu(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction,
-                   int64_t ignore_index) {
-  if (!fused(x)) return loss_fallback(x, weight, target, reduction, ignore_index);
-  check(x, weight, target, reduction);
-  const HeadPassResult result = run_head_pass(head_pass(x, weight, target, ignore_index));
+                   int64_t ignore_index, const SoftCap& soft_cap) {
+  if (!fused(x)) return loss_fallback(x, weight, target, reduction, ignore_index, soft_cap);
+  check(x, weight, target, reduction, soft_cap);
+  const HeadPassResult result = run_head_pass(head_pass(x, weight, target, ignore_index, soft_cap));
   return reduced(result.loss_T, x, target, reduction, ignore_index);
 }
 
 LossAndGradients loss_with_gradients_on_cpu(const Tensor& x, const Tensor& weight, const Tensor& target,
-                                            c10::string_view reduction, int64_t ignore_index, bool x_gradient,
-                                            bool weight_gradient) {
+                                            c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap,
+                                            bool x_gradient, bool weight_gradient) {
   if (!fused(x)) {
-    return loss_with_gradients_fallback(x, weight, target, reduction, ignore_index, x_gradient, weight_gradient);
+    return loss_with_gradients_fallback(x, weight, target, reduction, ignore_index, soft_cap, x_gradient,
+                                        weight_gradient);
   }
-  check(x, weight, target, reduction);
+  check(x, weight, target, reduction, soft_cap);
   check_reduces(reduction);
-  HeadPass pass = head_pass(x, weight, target, ignore_index);
+  HeadPass pass = head_pass(x, weight, target, ignore_index, soft_cap);
   pass.loss_gradient_T = at::full({target.numel()}, token_share(target, reduction, ignore_index), at::kDouble);
   pass.x_gradient = x_gradient;
   pass.weight_gradient = weight_gradient;
@@ -191,13 +204,14 @@ LossAndGradients loss_with_gradients_on_cpu(const Tensor& x, const Tensor& weigh
 }
 
 Gradients backward_on_cpu(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& target,
-                          c10::string_view reduction, int64_t ignore_index, bool x_gradient, bool weight_gradient) {
+                          c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap, bool x_gradient,
+                          bool weight_gradient) {
   if (!fused(x)) {
-    return backward_fallback(grad, x, weight, target, reduction, ignore_index, x_gradient, weight_gradient);
+    return backward_fallback(grad, x, weight, target, reduction, ignore_index, soft_cap, x_gradient, weight_gradient);
   }
-  check(x, weight, target, reduction);
+  check(x, weight, target, reduction, soft_cap);
   check_gradient(grad, target, reduction);
-  HeadPass pass = head_pass(x, weight, target, ignore_index);
+  HeadPass pass = head_pass(x, weight, target, ignore_index, soft_cap);
   pass.loss_gradient_T = grad.to(at::kDouble).expand(target.sizes()).reshape({-1}).contiguous() *
                          token_share(target, reduction, ignore_index);
   pass.x_gradient = x_gradient;
@@ -208,21 +222,23 @@ Gradients backward_on_cpu(const Tensor& grad, const Tensor& x, const Tensor& wei
 // ---- the derivative
 
 Tensor call_loss(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction,
-                 int64_t ignore_index) {
+                 int64_t ignore_index, const SoftCap& soft_cap) {
   static const auto op = find_operator<decltype(loss_meta)>("tamis::linear_cross_entropy");
-  return op.call(x, weight, target, reduction, ignore_index);
+  return op.call(x, weight, target, reduction, ignore_index, soft_cap);
 }
 
 LossAndGradients call_loss_with_gradients(const Tensor& x, const Tensor& weight, const Tensor& target,
-                                          c10::string_view reduction, int64_t ignore_index) {
+                                          c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap) {
   static const auto op =
       find_operator<decltype(loss_with_gradients_meta)>("tamis::_linear_cross_entropy_with_gradients");
-  return op.call(x, weight, target, reduction, ignore_index, x.requires_grad(), weight.requires_grad());
+  return op.call(x, weight, target, reduction, ignore_index, soft_cap, x.requires_grad(), weight.requires_grad());
 }
 
-Gradients call_backward(const Tensor& grad, const variable_list& in, c10::string_view reduction, int64_t ignore_index) {
+Gradients call_backward(const Tensor& grad, const variable_list& in, c10::string_view reduction, int64_t ignore_index,
+                        const SoftCap& soft_cap) {
   static const auto op = find_operator<decltype(backward_meta)>("tamis::linear_cross_entropy_backward");
-  return op.call(grad, in[0], in[1], in[2], reduction, ignore_index, in[0].requires_grad(), in[1].requires_grad());
+  return op.call(grad, in[0], in[1], in[2], reduction, ignore_index, soft_cap, in[0].requires_grad(),
+                 in[1].requires_grad());
 }
 
 /// An empty tensor stands for a gradient that is not needed.
@@ -233,9 +249,9 @@ Tensor if_wanted(const Tensor& gradient, bool wanted) {
 /// Reductions "mean" and "sum": the forward pass computes the gradients, the backward pass scales them.
 struct ReducedLoss : torch::autograd::Function<ReducedLoss> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, const Tensor& target,
-                        std::string reduction, int64_t ignore_index) {
+                        std::string reduction, int64_t ignore_index, SoftCap soft_cap) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    auto [loss, dx, dweight] = call_loss_with_gradients(x, weight, target, reduction, ignore_index);
+    auto [loss, dx, dweight] = call_loss_with_gradients(x, weight, target, reduction, ignore_index, soft_cap);
     ctx->save_for_backward({if_wanted(dx, x.requires_grad()), if_wanted(dweight, weight.requires_grad())});
     return loss;
   }
@@ -250,7 +266,7 @@ struct ReducedLoss : torch::autograd::Function<ReducedLoss> {
       return keep ? gradient * grads[0] : gradient.mul_(grads[0]);
     };
     const variable_list unscaled = ctx->get_saved_variables();
-    return {scaled(unscaled[0]), scaled(unscaled[1]), {}, {}, {}};
+    return {scaled(unscaled[0]), scaled(unscaled[1]), {}, {}, {}, {}};
   }
 };
 
@@ -258,48 +274,52 @@ struct ReducedLoss : torch::autograd::Function<ReducedLoss> {
 /// again.
 struct TokenLosses : torch::autograd::Function<TokenLosses> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, const Tensor& target,
-                        std::string reduction, int64_t ignore_index) {
+                        std::string reduction, int64_t ignore_index, SoftCap soft_cap) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     ctx->save_for_backward({x, weight, target});
     ctx->saved_data["ignore_index"] = ignore_index;
-    return call_loss(x, weight, target, reduction, ignore_index);
+    ctx->saved_data["soft_cap"] = soft_cap;
+    return call_loss(x, weight, target, reduction, ignore_index, soft_cap);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list in = ctx->get_saved_variables();
-    auto [dx, dweight] = call_backward(grads[0], in, "none", ctx->saved_data["ignore_index"].toInt());
-    return {if_wanted(dx, in[0].requires_grad()), if_wanted(dweight, in[1].requires_grad()), {}, {}, {}};
+    auto [dx, dweight] = call_backward(grads[0], in, "none", ctx->saved_data["ignore_index"].toInt(),
+                                       ctx->saved_data["soft_cap"].toOptional<double>());
+    return {if_wanted(dx, in[0].requires_grad()), if_wanted(dweight, in[1].requires_grad()), {}, {}, {}, {}};
   }
 };
 
 Tensor loss_autograd(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction,
-                     int64_t ignore_index) {
+                     int64_t ignore_index, const SoftCap& soft_cap) {
   if (!at::GradMode::is_enabled() || !(x.requires_grad() || weight.requires_grad())) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return call_loss(x, weight, target, reduction, ignore_index);
+    return call_loss(x, weight, target, reduction, ignore_index, soft_cap);
   }
   const std::string kind(reduction);
-  return kind == "none" ? TokenLosses::apply(x, weight, target, kind, ignore_index)
-                        : ReducedLoss::apply(x, weight, target, kind, ignore_index);
+  return kind == "none" ? TokenLosses::apply(x, weight, target, kind, ignore_index, soft_cap)
+                        : ReducedLoss::apply(x, weight, target, kind, ignore_index, soft_cap);
 }
 
 }  // namespace
 
 Tensor linear_cross_entropy(const Tensor& x_TD, const Tensor& weight_ND, const Tensor& target_T,
                             const LinearCrossEntropyOptions& options) {
-  return call_loss(x_TD, weight_ND, target_T, options.reduction, options.ignore_index);
+  return call_loss(x_TD, weight_ND, target_T, options.reduction, options.ignore_index, options.soft_cap);
 }
 
 TORCH_LIBRARY_FRAGMENT(tamis, m) {
   m.def(
       "linear_cross_entropy(Tensor x, Tensor weight, Tensor target, *, str reduction=\"mean\", "
-      "int ignore_index=-100) -> Tensor");
+      "int ignore_index=-100, float? soft_cap=None) -> Tensor");
   m.def(
       "_linear_cross_entropy_with_gradients(Tensor x, Tensor weight, Tensor target, *, str reduction=\"mean\", "
-      "int ignore_index=-100, bool x_gradient=True, bool weight_gradient=True) -> (Tensor, Tensor, Tensor)");
+      "int ignore_index=-100, float? soft_cap=None, bool x_gradient=True, bool weight_gradient=True) -> (Tensor, "
+      "Tensor, Tensor)");
   m.def(
       "linear_cross_entropy_backward(Tensor grad, Tensor x, Tensor weight, Tensor target, *, str reduction=\"mean\", "
-      "int ignore_index=-100, bool x_gradient=True, bool weight_gradient=True) -> (Tensor, Tensor)");
+      "int ignore_index=-100, float? soft_cap=None, bool x_gradient=True, bool weight_gradient=True) -> (Tensor, "
+      "Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(tamis, CPU, m) {

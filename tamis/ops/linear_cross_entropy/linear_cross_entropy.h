@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace tamis::ops {
@@ -9,10 +11,11 @@ namespace tamis::ops {
 struct LinearCrossEntropyOptions {
   std::string reduction = "mean";  // "mean" over counted targets, "sum", or "none"
   int64_t ignore_index = -100;     // tokens with this target are left out
+  std::optional<double> soft_cap;  // c > 0: logits z become c tanh(z / c), in (-c, c)
 };
 
-/// Vocabulary head and loss in one: loss_t = logsumexp_n(x_t . weight_n) - x_t . weight_{target_t}, natural logarithm,
-/// without the T x N logits.
+/// Vocabulary head and loss in one: loss_t = logsumexp_n(z_tn) - z_t,target, natural logarithm, of the logits
+/// z_tn = x_t . weight_n or, with a soft cap c, c tanh(x_t . weight_n / c), without the T x N logits.
 ///
 /// x_TD        [..., D] float32, float64 or bfloat16 (a learned logit scale is multiplied into x beforehand)
 /// weight_ND   vocabulary head, the dtype of x
@@ -24,7 +27,8 @@ struct LinearCrossEntropyOptions {
 ///           (where N D > 32 M those alone are more; see README.md). For "mean" and "sum" the gradients are
 ///           computed in the forward pass, tile by tile.
 /// Bits      the same for any number of threads.
-/// Throws    c10::ValueError when shapes or dtypes disagree, c10::IndexError when a target is out of range.
+/// Throws    c10::ValueError when shapes or dtypes disagree or the cap is not positive, c10::IndexError when a target
+/// is out of range.
 at::Tensor linear_cross_entropy(const at::Tensor& x_TD, const at::Tensor& weight_ND, const at::Tensor& target_T,
                                 const LinearCrossEntropyOptions& options = {});
 

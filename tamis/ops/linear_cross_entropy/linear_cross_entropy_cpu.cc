@@ -1,9 +1,10 @@
 // The fused vocabulary head on CPU. Rows of x are taken in tiles of R tokens whose logits, R x N, fit the budget. The
 // vocabulary is cut into blocks of C words, and runs of blocks into groups, the units of work of the threads:
 //
-//   for every tile   for every group    Z_RC = x_RD W_CD^T; maximum and sum of exp per row and block
+//   for every tile   for every group    Z_RC = x_RD W_CD^T, capped; maximum and sum of exp per row and block
 //                    for every row      logsumexp, loss, scale
-//                    for every group    P_RC = softmax times the row's gradient, minus it at the target
+//                    for every group    P_RC = softmax times the row's gradient, minus it at the target; times the
+//                                       slope of the cap
 //                                       dW_CD += P_RC^T x_RD;  dx_RD of the group += P_RC W_CD
 //                    dx_RD = sum over groups, in order
 //
@@ -126,6 +127,7 @@ class Head {
     for (int64_t block = blocks_.first_block(group); block < blocks_.first_block(group + 1); ++block) {
       Tensor z = gradients_ ? logits(block) : dense(scratch, 0, block);
       linear_into(z, Into::kReplace, x_RD_, weight(block));
+      if (pass_.soft_cap) kernels::soft_cap(raw(z), cap());
       kernels::softmax_statistics(raw(z), rows_.maximum_R_of(block), rows_.sum_R_of(block));
       const Real* data = z.data_ptr<Real>();
       rows_.for_targets(
@@ -133,14 +135,23 @@ class Head {
     }
   }
 
+  Real cap() const { return static_cast<Real>(*pass_.soft_cap); }
+  /// d z / d y of a logit z = c tanh(y / c).
+  Real slope(Real z) const { return pass_.soft_cap ? (cap() - z) * (cap() + z) / (cap() * cap()) : Real{1}; }
+
   void differentiate_group(int64_t group) {
     const int64_t first = blocks_.first_block(group);
     for (int64_t block = first; block < blocks_.first_block(group + 1); ++block) {
       const Tensor p = logits(block);
-      kernels::scaled_softmax(raw(p), rows_.maximum_R.data(), rows_.scale_R.data());
+      if (pass_.soft_cap) {
+        kernels::scaled_softmax_of_capped(raw(p), rows_.maximum_R.data(), rows_.scale_R.data(), cap());
+      } else {
+        kernels::scaled_softmax(raw(p), rows_.maximum_R.data(), rows_.scale_R.data());
+      }
       Real* data = p.data_ptr<Real>();
-      rows_.for_targets(block,
-                        [&](int64_t r, int64_t word) { data[r * blocks_.size(block) + word] -= rows_.gradient_R[r]; });
+      rows_.for_targets(block, [&](int64_t r, int64_t word) {
+        data[r * blocks_.size(block) + word] -= rows_.gradient_R[r] * slope(rows_.target_logit_R[r]);
+      });
       if (pass_.weight_gradient) {
         linear_weight_gradient_into(words_of(weight_gradient_ND_, block),
                                     rows_.first_tile() ? Into::kReplace : Into::kAdd, p, x_RD_);
@@ -190,7 +201,7 @@ CountedTokens counted_tokens(const HeadPass& pass) {
 HeadPassResult run_head_pass(const HeadPass& pass) {
   const CountedTokens tokens = counted_tokens(pass);
   if (pass.x_TD.scalar_type() == at::kDouble) return Head<double>(pass, tokens).run();
-  if (pass.x_TD.scalar_type() == at::kBFloat16 && has_bfloat16_products(pass.weight_ND.size(1))) {
+  if (pass.x_TD.scalar_type() == at::kBFloat16 && !pass.soft_cap && has_bfloat16_products(pass.weight_ND.size(1))) {
     return run_bfloat16_head(pass, tokens);
   }
   return Head<float>(pass, tokens).run();

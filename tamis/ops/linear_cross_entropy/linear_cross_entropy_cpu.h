@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 
 namespace tamis::ops {
 
@@ -12,7 +13,8 @@ struct HeadPass {
   at::Tensor weight_ND;         // the dtype of x: float32, float64 or bfloat16
   at::Tensor target_T;          // int64
   int64_t ignore_index = -100;  // tokens with this target are not read: loss and gradient 0
-  at::Tensor loss_gradient_T;   // float64: gradient of each token's loss; undefined: losses only
+  std::optional<double> soft_cap;
+  at::Tensor loss_gradient_T;  // float64: gradient of each token's loss; undefined: losses only
   bool x_gradient = false;
   bool weight_gradient = false;
 };

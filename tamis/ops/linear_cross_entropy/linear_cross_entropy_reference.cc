@@ -9,7 +9,8 @@ namespace tamis::ops::reference {
 at::Tensor linear_cross_entropy(const at::Tensor& x_TD, const at::Tensor& weight_ND, const at::Tensor& target_T,
                                 const LinearCrossEntropyOptions& options) {
   const auto dtype = at::promote_types(x_TD.scalar_type(), at::kFloat);  // half-precision storage computes in float32
-  const at::Tensor z_TN = at::matmul(x_TD.to(dtype), weight_ND.to(dtype).t());
+  at::Tensor z_TN = at::matmul(x_TD.to(dtype), weight_ND.to(dtype).t());
+  if (const auto c = options.soft_cap) z_TN = *c * at::tanh(z_TN / *c);
   const at::Tensor counted_T = target_T != options.ignore_index;
   const at::Tensor index_T = at::where(counted_T, target_T, 0);
   const at::Tensor target_logit_T = z_TN.gather(-1, index_T.unsqueeze(-1)).squeeze(-1);

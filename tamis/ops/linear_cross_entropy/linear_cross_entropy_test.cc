@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <ostream>
 #include <string>
 
@@ -22,10 +23,11 @@ struct Shape {
   double logit_scale = 1;
   at::ScalarType dtype = at::kFloat;
   std::string reduction = "mean";
+  std::optional<double> soft_cap;
 
   friend void PrintTo(const Shape& s, std::ostream* out) {
     *out << "T " << s.T << " N " << s.N << " D " << s.D << " logits " << s.logit_scale << " " << s.dtype << " "
-         << s.reduction;
+         << s.reduction << (s.soft_cap ? " capped" : "");
   }
 };
 
@@ -57,14 +59,14 @@ class LinearCrossEntropyTest : public ::testing::TestWithParam<Shape> {};
 
 TEST_P(LinearCrossEntropyTest, IsAsAccurateAsPlainTorch) {
   const Case c = random_case(GetParam());
-  const Options options{.reduction = GetParam().reduction};
+  const Options options{.reduction = GetParam().reduction, .soft_cap = GetParam().soft_cap};
   for_each_backend(at::kFloat,
                    [&] { expect_as_accurate_as_plain(fused(c.target, options), plain(c.target, options), c.in); });
 }
 
 TEST_P(LinearCrossEntropyTest, SameBitsForAnyNumberOfThreads) {
   const Case c = random_case(GetParam());
-  const Function function = fused(c.target, {.reduction = GetParam().reduction});
+  const Function function = fused(c.target, {.reduction = GetParam().reduction, .soft_cap = GetParam().soft_cap});
   for_each_backend(at::kFloat, [&] {
     Tensors first;
     for (const int threads : {1, 2, 3, 4, 1}) {
@@ -86,6 +88,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{.T = 40, .N = 5000, .D = 600, .logit_scale = 10},  // narrow blocks of a wide head
                       Shape{.T = 64, .N = 300, .D = 32, .logit_scale = 1e4},   // exp(logit) would overflow
                       Shape{.T = 300, .N = 50257, .D = 8},                     // more than one tile of tokens
+                      Shape{.T = 63, .N = 257, .D = 16, .logit_scale = 4, .soft_cap = 3},
+                      Shape{.T = 130, .N = 1031, .D = 33, .logit_scale = 30, .reduction = "none", .soft_cap = 30},
+                      Shape{.T = 300, .N = 50257, .D = 8, .reduction = "sum", .soft_cap = 30},
+                      Shape{.T = 64, .N = 300, .D = 32, .logit_scale = 200, .soft_cap = 30},  // most logits at the cap
+                      Shape{.T = 130, .N = 1031, .D = 34, .logit_scale = 30, .dtype = at::kBFloat16, .soft_cap = 30},
                       Shape{.T = 63, .N = 257, .D = 16, .dtype = at::kBFloat16},
                       Shape{.T = 130, .N = 1031, .D = 33, .dtype = at::kBFloat16},  // odd width: in float32
                       Shape{.T = 130, .N = 1031, .D = 34, .dtype = at::kBFloat16, .reduction = "none"},
@@ -99,6 +106,30 @@ TEST(LinearCrossEntropy, GradientsMatchFiniteDifferences) {
   for (const char* reduction : {"mean", "sum", "none"}) {
     SCOPED_TRACE(reduction);
     for_each_target([&] { expect_gradients(fused(c.target, {.reduction = reduction}), c.in); });
+  }
+}
+
+TEST(LinearCrossEntropy, GradientsOfCappedLogitsMatchFiniteDifferences) {
+  const Case c = random_case({.T = 6, .N = 9, .D = 4, .logit_scale = 3, .dtype = at::kDouble});
+  for (const char* reduction : {"mean", "sum", "none"}) {
+    SCOPED_TRACE(reduction);
+    for_each_target([&] { expect_gradients(fused(c.target, {.reduction = reduction, .soft_cap = 2.5}), c.in); });
+  }
+}
+
+TEST(LinearCrossEntropy, ASoftCapBoundsTheLogits) {
+  const Tensor x = at::full({1, 1}, 1e6), weight = at::tensor({1.0f, -1.0f}).unsqueeze(1);
+  const Tensor loss = linear_cross_entropy(x, weight, at::ones({1}, at::kLong), {.soft_cap = 4});
+  EXPECT_NEAR(loss.item().toDouble(), 8 + std::log1p(std::exp(-8.0)), 1e-6);
+  const Case c = random_case({.T = 20, .N = 50, .D = 6});
+  const Tensor wide = linear_cross_entropy(c.in[0], c.in[1], c.target, {.soft_cap = 1e5});
+  EXPECT_NEAR(wide.item().toDouble(), linear_cross_entropy(c.in[0], c.in[1], c.target).item().toDouble(), 1e-5);
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    const Tensor poisoned = at::full({1, 1}, kNan, dtype);
+    for_each_target([&] {
+      const Tensor lost = linear_cross_entropy(poisoned, weight.to(dtype), at::ones({1}, at::kLong), {.soft_cap = 4});
+      EXPECT_TRUE(std::isnan(lost.item().toDouble()));
+    });
   }
 }
 
@@ -313,6 +344,7 @@ TEST(LinearCrossEntropy, WrongArgumentsAreNamed) {
   expect(x, weight, target.to(at::kInt), "target must be int64, but is Int");
   expect(x, weight, target.to(at::kMeta), "target must be on the device of x, cpu, but is on meta");
   expect(x, weight, target, "reduction must be \"mean\", \"sum\" or \"none\", but is \"max\"", {.reduction = "max"});
+  expect(x, weight, target, "soft_cap must be a number above 0, but is 0", {.soft_cap = 0.0});
   for (const int64_t word : {9, -1}) {
     expect_throws<c10::IndexError>(
         [&] {
