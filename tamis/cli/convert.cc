@@ -67,6 +67,9 @@ void add_convert(CLI::App& app) {
   sub->add_option("--rotary-layout", command->options.format.rotary_layout,
                   "How the other side pairs the dimensions of a rotary head; default: as is usual in its format")
       ->type_name("half|interleaved");
+  sub->add_flag("--wrap-positions", command->options.format.wrap_positions,
+                "From multiscreen-pytorch and multiscreen-hf: positions beyond the training length count modulo the "
+                "window in MiPE, as there; default: as in the paper");
   add_number(*sub, "--shard-size", command->shard_megabytes, "Write several files when the tensors take more MB",
              whole(1, int64_t{1} << 30));
   add_json_option(*sub, command->json);

@@ -21,6 +21,10 @@ void Initialiser::normal(const at::Tensor& matrix, double deviation) {
   nn::fill_normal(matrix, deviation, seed_, stream_++);
 }
 
+void Initialiser::unit(const at::Tensor& matrix, double deviation) {
+  normal(matrix, unit_deviation_ > 0 ? unit_deviation_ : deviation);
+}
+
 at::Tensor rows_by_head(const std::vector<at::Tensor>& parts, int64_t heads) {
   std::vector<at::Tensor> by_head;
   for (const at::Tensor& part : parts) by_head.push_back(part.unflatten(0, {heads, -1}));

@@ -23,16 +23,22 @@ namespace tamis::models {
 /// Draws initial weights, every tensor from a random stream of its own.
 class Initialiser {
  public:
-  Initialiser(uint64_t seed, const ModelConfig& config) : seed_(seed), config_(config) {}
+  /// `unit_deviation` as in Start.
+  Initialiser(uint64_t seed, const ModelConfig& config, double unit_deviation = 0)
+      : seed_(seed), config_(config), unit_deviation_(unit_deviation) {}
   /// N(0, sqrt(2 / (5 D))).
   void inner(const at::Tensor& matrix);
   /// N(0, 2 / (L sqrt(D))), for a matrix whose product is added to the residual stream.
   void residual(const at::Tensor& matrix);
   void normal(const at::Tensor& matrix, double deviation);
+  /// N(0, deviation), or the deviation of Start, for a matrix whose length has no effect because its rows or its
+  /// products are scaled to unit length.
+  void unit(const at::Tensor& matrix, double deviation);
 
  private:
   uint64_t seed_, stream_ = 0;
   const ModelConfig& config_;
+  double unit_deviation_;
 };
 
 /// So many rows of a trained tensor, under the name that a checkpoint gives them.

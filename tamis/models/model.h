@@ -87,11 +87,12 @@ class Model {
   /// Splits tensors shaped like parameters() (same order) into the checkpoint's names; views, no copies.
   virtual std::vector<nn::NamedTensor> checkpoint_tensors(std::span<const at::Tensor> like_parameters) const = 0;
 
-  /// tokens_BT int64 -> x_BTD, float32, scaled so that logits = x . head_weight()^T. Differentiable. Tokens of one
-  /// document must be adjacent.
+  /// tokens_BT int64 -> x_BTD, float32, scaled so that logits = x . head_weight()^T, or c tanh of that / c with a soft
+  /// cap c. Differentiable. Tokens of one document must be adjacent.
   virtual at::Tensor hidden(const at::Tensor& tokens_BT, const ForwardOptions& options) const = 0;
   /// [N, D], float32. Differentiable.
   virtual at::Tensor head_weight() const = 0;
+  virtual std::optional<double> logit_soft_cap() const { return std::nullopt; }
 
   /// Advances states[b] by row b of tokens_BC and returns the final x_BCD as `hidden` would; C >= 1, any chunking.
   virtual std::unique_ptr<DecodingState> new_state(const ForwardOptions& options) const = 0;
@@ -121,6 +122,9 @@ class Model {
 struct Start {
   std::optional<uint64_t> seed;  // unset: uninitialised, to be filled from a checkpoint
   at::Device device = at::kCPU;  // at::kMeta: shapes without memory
+  /// Deviation of the matrices whose length has no effect: W_Q, W_K and W_V of screening and the unit-length embedding.
+  /// An update of AdamW turns them by about lr / deviation. 0: as in "Screening Is Enough", appendix D.
+  double unit_deviation = 0;
 };
 
 /// A model of a complete configuration; the same seed gives the same bits.

@@ -48,6 +48,7 @@ const std::vector<std::string> kKeys = {"model_type",
                                         "tie_word_embeddings",
                                         "final_norm_weight",
                                         "norm_eps",
+                                        "logit_soft_cap",
                                         "window",
                                         "position",
                                         "rope_theta",
@@ -65,6 +66,7 @@ const std::vector<std::string> kKeys = {"model_type",
                                         "value_dim",
                                         "mipe_threshold",
                                         "screening_position",
+                                        "mipe_wrap_boundary",
                                         "tanh_norm",
                                         "gate",
                                         "output_scale",
@@ -121,6 +123,13 @@ struct PsiSizes {
 
 PsiSizes read_psi(const ConfigReader& reader) {
   if (!reader.has("psi")) return {};
+  for (const char* size : {"hidden_size", "num_hidden_layers", "num_attention_heads"}) {
+    if (!reader.has(size)) continue;
+    fail(ExitCode::kUsage,
+         "model: \"psi\" sets hidden_size, num_hidden_layers and num_attention_heads, but \"{}\" is given too; leave "
+         "out one of them",
+         size);
+  }
   const int64_t psi = reader.integer("psi", 1, kMostPsi);
   return {psi, psi * psi};
 }
@@ -145,6 +154,7 @@ void read_layers(const ConfigReader& reader, const Preset& preset, ModelConfig& 
   config.tie_word_embeddings = reader.boolean("tie_word_embeddings", config.tie_word_embeddings);
   config.final_norm_weight = reader.boolean("final_norm_weight", config.final_norm_weight);
   config.norm_eps = reader.number("norm_eps", 0.0, 1.0, config.norm_eps);
+  if (reader.has("logit_soft_cap")) config.logit_soft_cap = reader.number("logit_soft_cap", 0.0, 1e30);
 }
 
 void read_rope_scaling(const ConfigReader& reader, ModelConfig& config) {
@@ -180,6 +190,9 @@ void read_screening(const ConfigReader& reader, ModelConfig& config) {
   config.mipe_threshold = reader.number("mipe_threshold", 0.0, 1e30, config.mipe_threshold);
   config.screening_position = reader.choice(is_multiscreen(config) ? "position" : "screening_position",
                                             kScreeningPositions, config.screening_position);
+  if (reader.has("mipe_wrap_boundary")) {
+    config.mipe_wrap_boundary = reader.integer("mipe_wrap_boundary", 1, kMostPositions);
+  }
   config.tanh_norm = reader.boolean("tanh_norm", config.tanh_norm);
   config.gate = reader.boolean("gate", config.gate);
   config.output_scale = reader.boolean("output_scale", config.output_scale);
@@ -300,7 +313,9 @@ json to_json(const ModelConfig& config) {
     result["rope_high_freq_factor"] = config.rope_high_freq_factor;
     result["rope_original_length"] = config.rope_original_length;
   }
+  if (config.logit_soft_cap) result["logit_soft_cap"] = *config.logit_soft_cap;
   if (config.ssmax_scale) result["ssmax_scale"] = *config.ssmax_scale;
+  if (config.mipe_wrap_boundary) result["mipe_wrap_boundary"] = *config.mipe_wrap_boundary;
   if (config.fixed_r) result["fixed_r"] = *config.fixed_r;
   if (config.mlstm_heads != config.num_attention_heads) result["mlstm_heads"] = config.mlstm_heads;
   for (const std::string& key : unused_keys(config)) result.erase(key);

@@ -28,6 +28,7 @@ struct ModelConfig {
   bool tie_word_embeddings = true;  // the head is the embedding; always so for "unit"
   bool final_norm_weight = false;   // the final RMSNorm has a weight
   double norm_eps = 1e-6;
+  std::optional<double> logit_soft_cap;  // c: logits z become c tanh(z / c); unset: no cap
 
   // Attention.
   int64_t window = 128;           // of sliding-window attention: keys, the query's own included
@@ -53,10 +54,12 @@ struct ModelConfig {
   int64_t value_dim = 64;                   // V
   double mipe_threshold = 256.0;            // w_th, tokens
   std::string screening_position = "mipe";  // or "rope": all of q and k, by the position alone; or "none"
-  bool tanh_norm = true;                    // false: u = h
-  bool gate = true;                         // false: no gate projection
-  bool output_scale = true;                 // each head's output is scaled by exp(s_O), learned
-  std::optional<double> fixed_r;            // acceptance width in (0, 1]; unset: learned
+  /// Positions from this on count modulo the window in MiPE, as multiscreen-pytorch has it; unset: none do.
+  std::optional<int64_t> mipe_wrap_boundary;
+  bool tanh_norm = true;          // false: u = h
+  bool gate = true;               // false: no gate projection
+  bool output_scale = true;       // each head's output is scaled by exp(s_O), learned
+  std::optional<double> fixed_r;  // acceptance width in (0, 1]; unset: learned
 
   /// Scalable-Softmax's s and b are trained.
   bool learns_scale() const { return learns_bias() || ssmax == "learned"; }
@@ -71,8 +74,8 @@ struct ModelConfig {
 };
 
 /// Reads a recipe's [model] table or a config.json; absent keys take the preset's defaults. A Multiscreen's recipe may
-/// give `psi` for hidden_size = psi^2 and num_hidden_layers = num_attention_heads = psi, and calls screening's
-/// `screening_position` just `position`.
+/// give `psi` for hidden_size = psi^2 and num_hidden_layers = num_attention_heads = psi instead of these, and calls
+/// screening's `screening_position` just `position`.
 ///
 /// Settings that nothing in the model uses are errors in a Multiscreen; the other presets check and drop them, so that
 /// variants of one recipe can share a table.

@@ -59,11 +59,11 @@ TEST(ParameterCount, IsWhatAModelHolds) {
 }
 
 TEST(CompleteConfig, FillsInWhatPsiStandsFor) {
-  const json config = complete_config({{"psi", 16}, {"vocab_size", 257}, {"num_hidden_layers", 3}});
+  const json config = complete_config({{"psi", 16}, {"vocab_size", 257}});
   EXPECT_EQ(config["model_type"], "multiscreen");
   EXPECT_EQ(config["hidden_size"], 256);
   EXPECT_EQ(config["num_attention_heads"], 16);
-  EXPECT_EQ(config["num_hidden_layers"], 3) << "what is given goes before psi";
+  EXPECT_EQ(config["num_hidden_layers"], 16);
   EXPECT_EQ(config["key_dim"], 16);
   EXPECT_EQ(config["value_dim"], 64);
   EXPECT_EQ(config["mipe_threshold"], 256.0);
@@ -81,12 +81,19 @@ TEST(CompleteConfig, NamesWhatIsWrong) {
               ::testing::StartsWith("unknown model_type \"multiscren\"; did you mean "
                                     "\"multiscreen\"? Known: multiscreen"));
   EXPECT_THAT(with({{"hiden_size", 3}}), ::testing::HasSubstr("did you mean \"hidden_size\"?"));
-  EXPECT_EQ(with({{"hidden_size", "big"}}),
+  EXPECT_EQ(with({{"num_hidden_layers", 3}}),
+            "model: \"psi\" sets hidden_size, num_hidden_layers and num_attention_heads, but \"num_hidden_layers\" is "
+            "given too; leave out one of them");
+  EXPECT_EQ(with({{"psi", nullptr}, {"hidden_size", "big"}}),
             "model: \"hidden_size\" must be a whole number from 1 to 1048576, but is \"big\"");
   EXPECT_THAT(with({{"key_dim", 1}}), ::testing::HasSubstr("\"key_dim\" must be a whole number from 2 to"));
   EXPECT_THAT(with({{"key_dim", 16.0}}), ::testing::HasSubstr("but is 16.0"));
-  EXPECT_THAT(with({{"num_hidden_layers", 18446744073709551615u}}), ::testing::HasSubstr("18446744073709551615"));
+  EXPECT_THAT(with({{"psi", nullptr}, {"hidden_size", 16}, {"num_hidden_layers", 18446744073709551615u}}),
+              ::testing::HasSubstr("18446744073709551615"));
   EXPECT_THAT(with({{"position", "rotary"}}), ::testing::HasSubstr("unknown position \"rotary\""));
+  EXPECT_THAT(with({{"logit_soft_cap", 0}}), ::testing::HasSubstr("\"logit_soft_cap\" must be a number above 0"));
+  EXPECT_THAT(with({{"mipe_wrap_boundary", 9}, {"position", "none"}}),
+              ::testing::HasSubstr("needs screening with the position \"mipe\", but it is \"none\""));
   EXPECT_THAT(with({{"fixed_r", 0}}), ::testing::HasSubstr("\"fixed_r\" must be a number above 0 and at most 1"));
   EXPECT_THAT(with({{"tanh_norm", 1}}), ::testing::HasSubstr("\"tanh_norm\" must be true or false, but is 1"));
   EXPECT_EQ(refusal({{"vocab_size", 300}}), "model: \"hidden_size\" is missing");

@@ -237,6 +237,24 @@ TEST(Multiscreen, Bfloat16IsNearFloat32) {
   }
 }
 
+TEST(Multiscreen, UnitDeviationChangesNoOutput) {
+  const Start start{.seed = 3, .device = at::kCPU, .unit_deviation = 2.0};
+  const auto model = make_model(small_config(), 3), larger = make_model(small_config(), start);
+  const at::NoGradGuard no_grad;
+  const Tensor tokens = random_tokens(2, 33, model->vocab_size(), 1);
+  EXPECT_TRUE(at::allclose(model->hidden(tokens, {}), larger->hidden(tokens, {}), 1e-5, 1e-6));
+  const Named before = doubles(*model), after = doubles(*larger);
+  for (const auto& [name, tensor] : after) {
+    const bool is_unit = name == "embed.weight" || name.ends_with("q_proj.weight") || name.ends_with("k_proj.weight") ||
+                         name.ends_with("v_proj.weight");
+    if (is_unit) {
+      EXPECT_NEAR(tensor.std().item<double>(), 2.0, 0.2) << name;
+    } else {
+      EXPECT_TRUE(tensor.equal(before.at(name))) << name;
+    }
+  }
+}
+
 TEST(Multiscreen, WindowsExpandOnRequest) {
   const json config = small_config({{"num_hidden_layers", 1}, {"position", "none"}, {"fixed_r", 1.0}});
   const auto model = make_model(config, 3);

@@ -32,15 +32,15 @@ PatternModel::PatternModel(const ModelConfig& config, const Start& start) : conf
   if (config.has_norms() && config.final_norm_weight) norm_ = at::empty({D}, options);
   if (config.ssmax == "position") position_scale_ = at::empty({config.max_position_embeddings}, options);
   for (int64_t l = 0; l < config.num_hidden_layers; ++l) layers_.emplace_back(config, l, start.device);
-  if (start.seed) initialise(*start.seed);
+  if (start.seed) initialise(start);
   for (const Parameter& parameter : parameters()) parameter.tensor.requires_grad_(true);
 }
 
-void PatternModel::initialise(uint64_t seed) {
-  Initialiser initialiser(seed, config_);
+void PatternModel::initialise(const Start& start) {
+  Initialiser initialiser(*start.seed, config_, start.unit_deviation);
   if (config_.has_unit_embedding()) {  // "Screening Is Enough", appendix D
     const auto hidden = static_cast<double>(config_.hidden_size);
-    initialiser.normal(embed_, 0.1 / std::sqrt(hidden));
+    initialiser.unit(embed_, 0.1 / std::sqrt(hidden));
     s_E_.fill_(0);
     s_F_.fill_(std::log(hidden) / 2);  // ln sqrt(D)
   } else {

@@ -22,7 +22,8 @@ namespace tamis::models {
 ///
 ///   x_0 = exp(s_E) Wbar[token];  logits = exp(s_F) norm(x) Wbar^T
 ///
-/// Without norms, norm(x) = x. Multiscreen, the Transformer, SWAX and mixtures of them are settings (model_config.h).
+/// Without norms, norm(x) = x; with a soft cap c, logits z become c tanh(z / c). Multiscreen, the Transformer, SWAX and
+/// mixtures of them are settings (model_config.h).
 ///
 /// Decoding casts the weights once, when a state is made; states that are alive at the same time share one copy. Single
 /// tokens on the CPU go through token_pass.h, chunks through matrix products. Several threads may make states and
@@ -41,6 +42,7 @@ class PatternModel final : public Model {
 
   at::Tensor hidden(const at::Tensor& tokens_BT, const ForwardOptions& options) const override;
   at::Tensor head_weight() const override;
+  std::optional<double> logit_soft_cap() const override { return config_.logit_soft_cap; }
 
   std::unique_ptr<DecodingState> new_state(const ForwardOptions& options) const override;
   at::Tensor decode(const at::Tensor& tokens_BC, std::span<DecodingState* const> states) const override;
@@ -53,7 +55,7 @@ class PatternModel final : public Model {
   int64_t relevance_maps() const override;
 
  private:
-  void initialise(uint64_t seed);
+  void initialise(const Start& start);
   std::vector<LayerParameter> all_parameters() const;
   /// Settings of all layers; throws ExitCode::kUsage when windows are to be expanded that the model does not have.
   LayerSettings settings(const ForwardOptions& options) const;

@@ -155,6 +155,9 @@ Converted convert(const fs::path& source, const fs::path& target, const ConvertO
   const Opened opened = open(source);
   TensorTable tensors = opened.table();
   const Format& from = format_of(opened, tensors, options.from);
+  if (options.format.wrap_positions && !from.may_wrap_positions()) {
+    fail(ExitCode::kUsage, "--wrap-positions: models of the format {} have no positions that wrap", from.name());
+  }
   Converted result{.from = from.name(), .to = to.name(), .copied = {}, .notes = {}};
 
   const ModelConfig config = as_input_errors(opened.source.where, [&] {

@@ -71,7 +71,7 @@ class Exchange : public ::testing::Test {
   void expect_round_trip(const fs::path& own, const std::string& format, const FormatOptions& options = {}) const {
     fs::remove_all(root_ / "there");
     fs::remove_all(root_ / "back");
-    convert(own, root_ / "there", {.to = format, .format = options});
+    convert(own, root_ / "there", {.to = format, .format = {.rotary_layout = options.rotary_layout}});
     const Converted converted = convert(root_ / "there", root_ / "back", {.format = options});
     EXPECT_EQ(converted.from, format);
     EXPECT_EQ(load_model(root_ / "back")->config(), load_model(own)->config());
@@ -124,6 +124,24 @@ TEST_F(Exchange, MultiscreenPytorchHasItsNamesAndTheOppositeSign) {
   convert(own, root_ / "port", {.to = "multiscreen-hf"});
   EXPECT_TRUE(read(root_ / "port").contains("multiscreen.layers.0.block.sr"));
   EXPECT_EQ(config_of(root_ / "port")["mipe_position_mode"], "paper_absolute");
+}
+
+TEST_F(Exchange, PositionsOfAMultiscreenWrapOnRequest) {
+  const fs::path own = save(small_config());
+  convert(own, root_ / "pytorch", {.to = "multiscreen-pytorch"});
+  convert(root_ / "pytorch", root_ / "wrapped", {.format = {.wrap_positions = true}});
+  EXPECT_EQ(config_of(root_ / "wrapped")["mipe_wrap_boundary"], 32);
+  expect_round_trip(root_ / "wrapped", "multiscreen-hf", {.wrap_positions = true});
+  expect_round_trip(root_ / "wrapped", "multiscreen-pytorch", {.wrap_positions = true});
+
+  convert(own, root_ / "port", {.to = "multiscreen-hf"});
+  const ConvertOptions wrap{.format = {.wrap_positions = true}};
+  EXPECT_THAT(refusal(root_ / "port", wrap),
+              HasSubstr("\"mipe_position_mode\" is \"paper_absolute\": no position wraps"));
+  EXPECT_THAT(refusal(own, wrap, ExitCode::kUsage),
+              HasSubstr("models of the format tamis have no positions that wrap"));
+  EXPECT_THAT(refusal(save(small_config({{"mipe_wrap_boundary", 20}}), "early"), {.to = "multiscreen-pytorch"}),
+              HasSubstr("its positions wrap at 20, not at 32"));
 }
 
 TEST_F(Exchange, TransformersGoToLlamaAndBack) {
@@ -247,6 +265,8 @@ TEST_F(Exchange, RefusesModelsThatTheTargetCannotHold) {
   EXPECT_THAT(refusal(save(small_stack(), "stack"), {.to = "multiscreen-hf"}), HasSubstr("its pattern is \"a\""));
   EXPECT_THAT(refusal(save(small_config({{"gate", false}}), "open"), {.to = "multiscreen-pytorch"}),
               HasSubstr("the gate"));
+  const fs::path capped = save(llama_config({{"logit_soft_cap", 30}}), "capped");
+  EXPECT_THAT(refusal(capped, {.to = "llama"}), HasSubstr("its logits have a soft cap"));
 }
 
 TEST_F(Exchange, RefusesBadNamesAndTargets) {

@@ -18,6 +18,8 @@ struct FormatOptions {
   /// Which dimensions of a head rotary embedding pairs: "half" d and d + D/2, "interleaved" 2 d and 2 d + 1, or empty:
   /// as is usual in the format.
   std::string rotary_layout;
+  /// Multiscreens of other programs: positions wrap in MiPE as there (ModelConfig::mipe_wrap_boundary).
+  bool wrap_positions = false;
 };
 
 /// A model directory of another program, as far as it is known before its format.
@@ -34,6 +36,9 @@ class Format {
   virtual std::string description() const = 0;
   /// Whether a model with this config.json and these tensors has this format.
   virtual bool recognises(const nlohmann::json& config, const TensorTable& tensors) const = 0;
+
+  /// FormatOptions::wrap_positions means something when this is the source.
+  virtual bool may_wrap_positions() const { return false; }
 
   // Both directions throw ExitCode::kInput when the other side computes something else.
 

@@ -221,6 +221,7 @@ class LlamaFormat final : public Format {
     expect(config.embedding == "plain", "its embedding has unit length");
     expect(config.position == "rope", "it has no rotary positions");
     expect(!config.qk_norm, "it has QKNorm");
+    expect(!config.logit_soft_cap, "its logits have a soft cap");
     expect(config.ssmax == "none", "it has Scalable-Softmax");
   }
 };

@@ -1,7 +1,7 @@
 // Multiscreens of multiscreen-pytorch (github.com/dieOD/multiscreen-pytorch) and of its port to transformers
 // (github.com/kuroganegames/Multiscreen-HF), whose tensors have the prefix "multiscreen.". Both store the inverse
-// acceptance width, exp(sr) + 1 = 1 / r, so that their sr is -s_r. Beyond a boundary, by default the training length,
-// they rotate by the position modulo w; the paper does not.
+// acceptance width, exp(sr) + 1 = 1 / r, so that their sr is -s_r. From a boundary on, by default the training length,
+// they rotate by the position modulo w; the paper does not, and a converted model does so on request.
 
 #include <ATen/ATen.h>
 
@@ -53,7 +53,9 @@ class MultiscreenFormat final : public Format {
     return tensors.contains(prefix_ + "layers.0.block.q_proj.weight");
   }
 
-  json import_config(const Source& source, const TensorTable&, const FormatOptions&) const override {
+  bool may_wrap_positions() const override { return true; }
+
+  json import_config(const Source& source, const TensorTable&, const FormatOptions& options) const override {
     ExternalConfig reader(source.config, source.where);
     const int64_t length = reader.size({"max_position_embeddings", "max_seq_len"}, 256);
     json result = {{"model_type", "multiscreen"},
@@ -67,12 +69,17 @@ class MultiscreenFormat final : public Format {
                    {"mipe_threshold", reader.number({"mipe_threshold"}, 256.0)}};
     reader.require("tie_word_embeddings", true, "the head of a Multiscreen is its embedding");
     reader.require("is_encoder_decoder", false, "Tamis's models are decoders");
-    reader.size({"mipe_reference_wrap_boundary"}, length);  // positions go on beyond it here
+    const int64_t boundary = reader.size({"mipe_reference_wrap_boundary"}, length);
     const std::string mode = reader.text("mipe_position_mode", kWrappedPositions);
     if (mode != kPaperPositions && mode != kWrappedPositions) {
       reader.refuse_value("mipe_position_mode", fmt::format("must be \"{}\" or \"{}\", but is \"{}\"", kPaperPositions,
                                                             kWrappedPositions, mode));
     }
+    if (options.wrap_positions && mode == kPaperPositions) {
+      reader.refuse_value("mipe_position_mode",
+                          fmt::format("is \"{}\": no position wraps; convert without --wrap-positions", mode));
+    }
+    if (options.wrap_positions) result["mipe_wrap_boundary"] = boundary;
     reader.finish();
     return result;
   }
@@ -106,11 +113,18 @@ class MultiscreenFormat final : public Format {
     result[port ? "num_hidden_layers" : "num_layers"] = config.num_hidden_layers;
     result[port ? "num_attention_heads" : "num_heads"] = config.num_attention_heads;
     result[port ? "max_position_embeddings" : "max_seq_len"] = config.max_position_embeddings;
-    if (!port) return result;
+    if (!port) {  // wraps at the training length, always
+      if (config.mipe_wrap_boundary.value_or(config.max_position_embeddings) == config.max_position_embeddings) {
+        return result;
+      }
+      fail(ExitCode::kInput, "{} cannot be written of this model: its positions wrap at {}, not at {}", name_,
+           *config.mipe_wrap_boundary, config.max_position_embeddings);
+    }
     result["model_type"] = "multiscreen";
     result["architectures"] = json::array({"MultiscreenForCausalLM"});
     result["tie_word_embeddings"] = true;
-    result["mipe_position_mode"] = kPaperPositions;
+    result["mipe_position_mode"] = config.mipe_wrap_boundary ? kWrappedPositions : kPaperPositions;
+    if (config.mipe_wrap_boundary) result["mipe_reference_wrap_boundary"] = *config.mipe_wrap_boundary;
     return result;
   }
 
@@ -148,6 +162,7 @@ class MultiscreenFormat final : public Format {
            fmt::format("its position is \"{}\", not \"mipe\"", config.screening_position));
     expect(config.tanh_norm && config.gate && config.output_scale, "it lacks TanhNorm, the gate or s_O");
     expect(!config.fixed_r, "its acceptance width is fixed");
+    expect(!config.logit_soft_cap, "its logits have a soft cap");
   }
 
   std::string name_, description_, prefix_;

@@ -1,7 +1,7 @@
 // xLSTMForCausalLM of Hugging Face's transformers, NX-AI's xLSTM-large: blocks of mLSTM and a gated MLP, each behind an
 // RMSNorm. The mixer of the letter `m` computes the same: gates with biases, soft-capped at 15; keys half as wide as
-// values; LayerNorm of each head; output gate. What differs is refused: another cap of the gates, other widths, biases
-// of projections, and the soft cap of the logits, 30 tanh(z / 30), which Tamis's head has not.
+// values; LayerNorm of each head; output gate; a soft cap of the logits, 30 tanh(z / 30). What differs is refused:
+// another cap of the gates, other widths and biases of projections.
 
 #include <ATen/ATen.h>
 
@@ -16,6 +16,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kCap = "output_logit_soft_cap";
+constexpr double kDefaultCap = 30.0;
 constexpr double kNoCap = 1e6;  // changes no logit by a bit of float32; transformers wants a number
 
 int64_t rounded_up(double size, int64_t multiple) {
@@ -56,15 +58,9 @@ class XlstmFormat final : public Format {
     reader.require("gate_soft_cap", 15.0, "the gates of Tamis's mLSTM are capped at 15");
     reader.require("eps", 1e-6, "the denominator of Tamis's mLSTM has this summand");
     reader.require("weight_mode", "single", "only separate projections are read");
-    const json cap = reader.value("output_logit_soft_cap");
-    const bool none = cap.is_null() ? source.config.contains("output_logit_soft_cap")
-                                    : cap.is_number() && cap.get<double>() >= kNoCap;
-    if (!none) {
-      reader.refuse_value("output_logit_soft_cap",
-                          fmt::format("is {}: logits become c tanh(z / c) there, which Tamis's head does not compute; "
-                                      "null converts the model without, which leaves the order of the logits as it is",
-                                      cap.is_null() ? "30.0 by default" : cap.dump()));
-    }
+    const bool null = source.config.contains(kCap) && source.config[kCap].is_null();  // no cap; absent: the default
+    const double cap = reader.number({kCap}, null ? kNoCap : kDefaultCap);
+    if (cap < kNoCap) result["logit_soft_cap"] = cap;
     for (const char* key :
          {"autocast_kernel_dtype", "chunk_size", "chunkwise_kernel", "inference_state_dtype", "max_inference_chunksize",
           "mode", "norm_reduction_force_float32", "return_last_states", "sequence_kernel", "step_kernel"}) {
@@ -133,7 +129,7 @@ class XlstmFormat final : public Format {
         {"ffn_proj_factor", static_cast<double>(config.intermediate_size) / static_cast<double>(config.hidden_size)},
         {"ffn_round_up_to_multiple_of", 1},
         {"gate_soft_cap", 15.0},
-        {"output_logit_soft_cap", kNoCap},
+        {kCap, config.logit_soft_cap.value_or(kNoCap)},
         {"weight_mode", "single"},
         {"use_bias", false},
         {"add_out_norm", true},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tamis/base/error.h"
+#include "tamis/models/mixers/mipe_wrap.h"
 #include "tamis/models/mixers/mixers.h"
 #include "tamis/models/rotary_options.h"
 #include "tamis/nn/initialise.h"
@@ -26,13 +27,16 @@ namespace {
 using at::Tensor;
 
 struct ScreeningMixerState final : MixerState {
-  explicit ScreeningMixerState(ops::ScreeningState state) : state(std::move(state)) {}
+  ScreeningMixerState(ops::ScreeningState state, std::optional<double> expand_beyond)
+      : state(std::move(state)), expand_beyond(expand_beyond) {}
   int64_t bytes() const override { return state.bytes(); }
   int64_t bytes_after(int64_t tokens) const override { return state.bytes_after(tokens); }
   void reserve(int64_t tokens) override { state.reserve(tokens); }
   void begin(int64_t tokens) override { state.reserve(tokens); }
   void end_token() override { state.advance(); }
-  std::unique_ptr<MixerState> fork() const override { return std::make_unique<ScreeningMixerState>(state.fork()); }
+  std::unique_ptr<MixerState> fork() const override {
+    return std::make_unique<ScreeningMixerState>(state.fork(), expand_beyond);
+  }
   void save(std::ostream& out) const override { state.save(out); }
   void load(std::istream& in, int64_t position) override {
     state.load(in);
@@ -42,6 +46,7 @@ struct ScreeningMixerState final : MixerState {
   }
 
   ops::ScreeningState state;
+  std::optional<double> expand_beyond;  // SWE
 };
 
 class ScreeningMixer final : public Mixer {
@@ -72,9 +77,11 @@ class ScreeningMixer final : public Mixer {
   void initialise(Initialiser& initialiser) const override {
     const double key = 0.1 / std::sqrt(static_cast<double>(config_.key_dim));
     const double value = 0.1 / std::sqrt(static_cast<double>(config_.value_dim));
-    const double deviations[] = {key, key, value, 0.1};
     const std::vector<Tensor> parts = projection_.split_with_sizes(projected_rows());
-    for (size_t i = 0; i < parts.size(); ++i) initialiser.normal(parts[i], deviations[i]);
+    initialiser.unit(parts[0], key);
+    initialiser.unit(parts[1], key);
+    initialiser.unit(parts[2], value);
+    if (config_.gate) initialiser.normal(parts[3], 0.1);
     initialiser.normal(output_, 0.1 / std::sqrt(static_cast<double>(config_.hidden_size)));
     s_w_.copy_(at::linspace(0, std::log(config_.mipe_threshold), layout_.heads));
     if (!config_.fixed_r) s_r_.fill_(0);
@@ -95,14 +102,14 @@ class ScreeningMixer final : public Mixer {
   Tensor forward(const Tensor& x_BTD, const MixerCall& call) const override {
     const ops::ScreeningWeights weights = named(call.weights);
     const ops::ScreeningOptions options = this->options(call);
-    if (config_.screening_position != "rope" && !call.observe) {
+    if (!rotates_itself() && !call.observe) {
       return ops::screening_layer(x_BTD, weights, layout_, options,
                                   call.recompute ? ops::Keep::kInput : ops::Keep::kInputAndProjections);
     }
     // Captures by value: recomputation runs after this function has returned.
     const auto in_parts = [*this, options, observe = call.observe](const std::vector<Tensor>& in) {
       const ops::ScreeningWeights own = named({in.begin() + 1, in.end()});
-      const ops::ScreeningProjections p = project(in[0], own);
+      const ops::ScreeningProjections p = project(in[0], own, options.expand_beyond);
       const Tensor u_BTHV = ops::screening(p, own.s_w, own.s_r, options);
       if (observe) show(observe, p, u_BTHV);
       return ops::linear(u_BTHV.flatten(2), own.output);
@@ -121,12 +128,13 @@ class ScreeningMixer final : public Mixer {
   std::unique_ptr<MixerState> new_state(std::optional<double> expand_beyond) const override {
     const at::NoGradGuard no_grad;
     const ops::ScreeningOptions own = options({.expand_beyond = expand_beyond});
-    return std::make_unique<ScreeningMixerState>(ops::ScreeningState(s_w_.detach().cpu(), s_r_.detach().cpu(),
-                                                                     layout_.key_dim, layout_.value_dim,
-                                                                     {.mipe_threshold = own.mipe_threshold,
-                                                                      .expand_beyond = own.expand_beyond,
-                                                                      .tanh_norm = own.tanh_norm,
-                                                                      .position = own.position}));
+    return std::make_unique<ScreeningMixerState>(
+        ops::ScreeningState(s_w_.detach().cpu(), s_r_.detach().cpu(), layout_.key_dim, layout_.value_dim,
+                            {.mipe_threshold = own.mipe_threshold,
+                             .expand_beyond = own.expand_beyond,
+                             .tanh_norm = own.tanh_norm,
+                             .position = own.position}),
+        expand_beyond);
   }
 
   Tensor decode(const Tensor& projected_BCHR, const MixerCall&, std::span<MixerState* const> states) const override {
@@ -136,13 +144,13 @@ class ScreeningMixer final : public Mixer {
     for (MixerState* state : states) own.push_back(&static_cast<ScreeningMixerState*>(state)->state);
     // The states live on the CPU, wherever the matrices are.
     const std::vector<Tensor> parts = projected_BCHR.cpu().split_with_sizes(widths, -1);
-    const Tensor q = rotated_rows(parts[0], own), k = rotated_rows(parts[1], own);
+    const Tensor q = rotated_rows(parts[0], states), k = rotated_rows(parts[1], states);
     const auto gate = layout_.gate ? std::optional(parts[3]) : std::nullopt;
     return ops::ScreeningState::step(own, q, k, parts[2], gate).to(projected_BCHR.device());
   }
 
   std::optional<HeadStep> head_step(const MixerCall&) const override {
-    if (config_.screening_position == "rope") return std::nullopt;
+    if (rotates_itself()) return std::nullopt;
     return [K = layout_.key_dim, V = layout_.value_dim, gated = layout_.gate](int64_t head, MixerState& state,
                                                                               float* projected, float* out) {
       float *q = projected, *k = q + K, *v = k + K;
@@ -170,7 +178,7 @@ class ScreeningMixer final : public Mixer {
   /// Trim times Softmask, which multiplies the value; without TanhNorm and gate.
   ValuePath value_path(const Tensor& x_1TD, const MixerCall& call) const override {
     const ops::ScreeningWeights weights = named(call.weights);
-    const ops::ScreeningProjections p = project(x_1TD, weights);
+    const ops::ScreeningProjections p = project(x_1TD, weights, call.expand_beyond);
     ops::ScreeningOptions plain = options(call);
     plain.tanh_norm = false;
     return {p.v_BTHV, [p, plain, weights](const Tensor& v) {
@@ -180,7 +188,7 @@ class ScreeningMixer final : public Mixer {
 
   RelevanceMap relevance(const Tensor& x_1TD, const MixerCall& call) const override {
     const ops::ScreeningWeights weights = named(call.weights);
-    const ops::ScreeningProjections p = project(x_1TD, weights);
+    const ops::ScreeningProjections p = project(x_1TD, weights, call.expand_beyond);
     const auto seen = ops::reference::screening_relevance(p.q_BTHK, p.k_BTHK, weights.s_w, weights.s_r, options(call));
     RelevanceMap map;
     map.similarity = seen.similarity.squeeze(0);
@@ -218,26 +226,34 @@ class ScreeningMixer final : public Mixer {
     return result;
   }
 
+  /// Queries and keys are rotated here, before the operator.
+  bool rotates_itself() const { return config_.screening_position == "rope" || config_.mipe_wrap_boundary; }
+
   /// Rows at the positions first, first + 1, ...
-  Tensor rotated(const Tensor& x_BTHK, int64_t first) const {
-    if (config_.screening_position != "rope") return x_BTHK;
-    return nn::rotated(x_BTHK, first, rotary_options(config_));
+  Tensor rotated(const Tensor& x_BTHK, int64_t first, const Tensor& s_w, std::optional<double> expand_beyond) const {
+    if (config_.screening_position == "rope") return nn::rotated(x_BTHK, first, rotary_options(config_));
+    if (!config_.mipe_wrap_boundary) return x_BTHK;
+    return mipe_wrapped(x_BTHK, s_w, first, {*config_.mipe_wrap_boundary, config_.mipe_threshold, expand_beyond});
   }
 
   /// Row b at the positions that follow states[b].
-  Tensor rotated_rows(const Tensor& x_BCHK, std::span<ops::ScreeningState* const> states) const {
-    if (config_.screening_position != "rope") return x_BCHK;
+  Tensor rotated_rows(const Tensor& x_BCHK, std::span<MixerState* const> states) const {
+    if (!rotates_itself()) return x_BCHK;
+    const Tensor s_w = s_w_.detach().cpu();
     std::vector<Tensor> rows;
     for (size_t b = 0; b < states.size(); ++b) {
-      rows.push_back(rotated(x_BCHK.narrow(0, static_cast<int64_t>(b), 1), states[b]->position()));
+      const Tensor row = x_BCHK.narrow(0, static_cast<int64_t>(b), 1);
+      const auto& own = static_cast<const ScreeningMixerState&>(*states[b]);
+      rows.push_back(rotated(row, own.state.position(), s_w, own.expand_beyond));
     }
     return at::cat(rows);
   }
 
-  ops::ScreeningProjections project(const Tensor& x_BTD, const ops::ScreeningWeights& weights) const {
+  ops::ScreeningProjections project(const Tensor& x_BTD, const ops::ScreeningWeights& weights,
+                                    std::optional<double> expand_beyond) const {
     ops::ScreeningProjections p = ops::split_projections(ops::linear(x_BTD, weights.projection), layout_);
-    p.q_BTHK = rotated(p.q_BTHK, 0);
-    p.k_BTHK = rotated(p.k_BTHK, 0);
+    p.q_BTHK = rotated(p.q_BTHK, 0, weights.s_w, expand_beyond);
+    p.k_BTHK = rotated(p.k_BTHK, 0, weights.s_w, expand_beyond);
     return p;
   }
 
@@ -268,6 +284,10 @@ class ScreeningMixer final : public Mixer {
 void check_screening_sizes(const ModelConfig& config) {
   if (config.screening_position == "rope" && config.key_dim % 2 != 0) {
     fail(ExitCode::kUsage, "model: rotary embedding needs an even \"key_dim\", but it is {}", config.key_dim);
+  }
+  if (config.mipe_wrap_boundary && config.screening_position != "mipe") {
+    fail(ExitCode::kUsage, "model: \"mipe_wrap_boundary\" needs screening with the position \"mipe\", but it is \"{}\"",
+         config.screening_position);
   }
 }
 

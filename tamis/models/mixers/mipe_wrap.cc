@@ -1,0 +1,31 @@
+#include "tamis/models/mixers/mipe_wrap.h"
+
+#include <ATen/ATen.h>
+
+#include <numbers>
+
+namespace tamis::models {
+
+using at::Tensor;
+
+Tensor mipe_wrapped(const Tensor& x_BTHK, const Tensor& s_w_H, int64_t first, const MipeWrap& options) {
+  constexpr double kPi = std::numbers::pi;
+  const int64_t last = first + x_BTHK.size(1);
+  if (last <= options.boundary) return x_BTHK;
+  const auto doubles = at::TensorOptions(x_BTHK.device()).dtype(at::kDouble);
+  const Tensor w_H = s_w_H.to(doubles).exp() + 1;
+  Tensor rotates_H = w_H < options.mipe_threshold;
+  if (options.expand_beyond) rotates_H = rotates_H.logical_and(w_H <= *options.expand_beyond);
+  const Tensor phi_H = at::where(rotates_H, (at::cos(kPi * w_H / options.mipe_threshold) + 1) / 2, 0.0);
+  const Tensor i_T1 = at::arange(first, last, doubles).unsqueeze(1);
+  const Tensor turns_TH = at::where(i_T1 >= options.boundary, at::floor(i_T1 / w_H.detach()), 0.0);
+  const Tensor angle_TH = -kPi * phi_H * turns_TH;
+
+  const auto dtype = x_BTHK.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const Tensor cosine = angle_TH.cos().to(dtype), sine = angle_TH.sin().to(dtype);
+  const Tensor x = x_BTHK.to(dtype), a = x.select(3, 0), b = x.select(3, 1);
+  const Tensor turned = at::stack({a * cosine - b * sine, a * sine + b * cosine}, 3);
+  return at::cat({turned, x.slice(3, 2)}, 3).to(x_BTHK.scalar_type());
+}
+
+}  // namespace tamis::models

@@ -1,0 +1,95 @@
+"""`tamis convert` with models that are damaged, incomplete or of no known format: one line, exit 3, nothing written."""
+
+import json
+import pathlib
+import shutil
+import struct
+
+import pytest
+from program import expect_refused
+
+STORED = pathlib.Path(__file__).parent / "data/version-0.1/multiscreen"
+
+
+def read_tensors(path):
+    """The header and bytes of each tensor of a safetensors file."""
+    data = path.read_bytes()
+    size = struct.unpack_from("<Q", data)[0]
+    header = json.loads(data[8 : 8 + size])
+    header.pop("__metadata__", None)
+    body = data[8 + size :]
+    return {name: (entry["dtype"], entry["shape"], body[slice(*entry["data_offsets"])]) for name, entry in header.items()}
+
+
+def write_tensors(path, tensors):
+    header, at = {}, 0
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(content)]}
+        at += len(content)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(content for _, _, content in tensors.values()))
+
+
+@pytest.fixture
+def model(tamis, tmp_path):
+    """A model in another format, to damage."""
+    directory = tmp_path / "model"
+    tamis.out("convert", STORED, directory, "--to", "multiscreen-pytorch")
+    (directory / "manifest.json").unlink(missing_ok=True)
+    return directory
+
+
+def refused(tamis, model, code, *parts, options=()):
+    target = model.parent / "target"
+    done = tamis("convert", model, target, *options)
+    done.stderr = "".join(line for line in done.stderr.splitlines(keepends=True) if not line.startswith("convert ["))
+    expect_refused(done, code, *parts)
+    assert not target.exists()
+
+
+def test_it_goes_there_and_back(tamis, model, tmp_path):
+    tamis.out("convert", model, tmp_path / "back")
+    assert read_tensors(tmp_path / "back/model.safetensors") == read_tensors(STORED / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        (lambda t: t.update(more=("F32", [1], b"\0" * 4)), 'holds "more", which a model of its configuration has not'),
+        (lambda t: t.pop("layers.0.block.k_proj.weight"), 'has no tensor "layers.0.block.k_proj.weight"'),
+        (lambda t: t.update({"layers.0.block.sw": ("F32", [1], b"\0" * 4)}), '"layers.0.block.sw" must be ['),
+        (lambda t: t.update({"s_E": ("I32", [], b"\0" * 4)}), '"s_E" must be F32, F16 or BF16, but is'),
+        (lambda t: t.update({"s_E": ("F32", [], struct.pack("<f", float("nan")))}), '"s_E" holds numbers that are not finite'),
+    ],
+    ids=["too many", "missing", "shape", "dtype", "nan"],
+)
+def test_tensors_that_do_not_fit(tamis, model, change, text):
+    tensors = read_tensors(model / "model.safetensors")
+    change(tensors)
+    write_tensors(model / "model.safetensors", tensors)
+    refused(tamis, model, 3, f"{model}", text)
+
+
+def test_files_that_are_cut_off_or_missing(tamis, model, tmp_path):
+    data = (model / "model.safetensors").read_bytes()
+    (model / "model.safetensors").write_bytes(data[:-5])
+    refused(tamis, model, 3, "model.safetensors")
+    (model / "model.safetensors").unlink()
+    refused(tamis, model, 3, f"{model}: expected config.json and model.safetensors or its index")
+    refused(tamis, tmp_path / "nowhere", 3, "expected the directory of a model")
+
+
+def test_formats(tamis, model, tmp_path):
+    config = json.loads((model / "config.json").read_text())
+    refused(tamis, model, 2, 'unknown format "lama"; did you mean "llama"?', options=["--to", "lama"])
+    refused(tamis, model, 2, 'unknown format "multiscreen-pytorc"', options=["--from", "multiscreen-pytorc"])
+    refused(tamis, model, 3, "config.json: ", options=["--from", "llama"])
+    (model / "config.json").write_text(json.dumps({**config, "hidden_dimm": 8}))
+    refused(tamis, model, 3, 'unknown key "hidden_dimm"; did you mean "hidden_dim"?')
+    tensors = read_tensors(model / "model.safetensors")
+    write_tensors(model / "model.safetensors", {"a": tensors["s_E"]})
+    (model / "config.json").write_text(json.dumps({"model_type": "mamba"}))
+    refused(tamis, model, 3, 'model_type "mamba" and its tensors are of no known format; known: ', "--from names one")
+    shutil.copytree(STORED, tmp_path / "stored")
+    refused(tamis, tmp_path / "stored", 2, "have no positions that wrap", options=["--wrap-positions"])
