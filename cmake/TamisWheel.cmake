@@ -12,11 +12,24 @@ if(NOT TAMIS_TORCH)
 endif()
 set(TAMIS_TESTS OFF)
 set(TAMIS_BENCH OFF)
+# Assertions in torch's headers have the names of these files: no paths of this machine in the wheel.
+file(REAL_PATH ${TAMIS_TORCH} torch_directory)
+add_compile_options(-ffile-prefix-map=${TAMIS_TORCH}=torch -ffile-prefix-map=${torch_directory}=torch
+                    -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)
 
-# Beside the Python files. In the package's own environment torch is its neighbour, and it is loaded already.
+# Operators use no digests: compiled by itself, this file stays out of the library, and OpenSSL with it.
+set_source_files_properties(${PROJECT_SOURCE_DIR}/tamis/base/digest.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+
+# Beside the Python files, with Highway's library unless that is static. In the package's own environment torch is its
+# neighbour, and it is loaded already.
 function(tamis_install_into_wheel)
-  set_target_properties(tamis_ops PROPERTIES INSTALL_RPATH "$ORIGIN/../torch/lib")
+  set_target_properties(tamis_ops PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../torch/lib")
+  target_link_options(tamis_ops PRIVATE LINKER:-z,defs)  # what nothing provides is an error now, not at `import tamis`
   install(TARGETS tamis_ops LIBRARY DESTINATION tamis COMPONENT wheel)
+  get_target_property(kind hwy::hwy TYPE)
+  if(kind STREQUAL "SHARED_LIBRARY")
+    install(FILES $<TARGET_FILE:hwy::hwy> DESTINATION tamis RENAME $<TARGET_SONAME_FILE_NAME:hwy::hwy> COMPONENT wheel)
+  endif()
   install(FILES ${PROJECT_SOURCE_DIR}/python/tamis_lm_eval.pth ${PROJECT_SOURCE_DIR}/python/tamis_lm_eval_hook.py
           DESTINATION . COMPONENT wheel)
 endfunction()

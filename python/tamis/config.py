@@ -26,7 +26,8 @@ _ATTENTION = {"qk_norm", "norm_eps"}
 _ROTARY = _ATTENTION | {"position", "rope_theta", "rope_factor"}
 _SOFTMAX = _ROTARY | {"ssmax", "ssmax_scale"}
 _SCREENING = {
-    "key_dim", "value_dim", "mipe_threshold", "screening_position", "tanh_norm", "gate", "output_scale", "fixed_r"
+    "key_dim", "value_dim", "mipe_threshold", "screening_position", "mipe_wrap_boundary", "tanh_norm", "gate",
+    "output_scale", "fixed_r",
 }  # fmt: skip
 _ROPE = {"rope_theta", "rope_factor"}
 
@@ -79,6 +80,7 @@ class ModelConfig:
     tie_word_embeddings: bool = True
     final_norm_weight: bool = False
     norm_eps: float = 1e-6
+    logit_soft_cap: Optional[float] = None  # c: logits z become c tanh(z / c)
 
     window: int = 128  # of sliding-window attention: keys, the query's own included
     position: str = "rope"  # of softmax, sliding-window and entmax attention; or "none"
@@ -95,6 +97,7 @@ class ModelConfig:
     value_dim: int = 64
     mipe_threshold: float = 256.0
     screening_position: str = "mipe"  # or "rope", "none"; `position` in the config.json of a Multiscreen
+    mipe_wrap_boundary: Optional[int] = None  # positions from here on count modulo the window in MiPE
     tanh_norm: bool = True
     gate: bool = True
     output_scale: bool = True
@@ -131,7 +134,7 @@ class ModelConfig:
         preset = _PRESETS[self.model_type]
         if self._is_multiscreen:
             result["position"] = self.screening_position
-        for key in ("ssmax_scale", "fixed_r"):
+        for key in ("logit_soft_cap", "ssmax_scale", "mipe_wrap_boundary", "fixed_r"):
             if result[key] is None:
                 del result[key]
         if self.mlstm_heads == self.num_attention_heads:
@@ -235,6 +238,12 @@ def _read(cls: type[ModelConfig], given: Mapping[str, Any]) -> ModelConfig:
             raise ValueError(f'model: unknown key "{key}"' + (f'; did you mean "{nearest[0]}"?' if nearest else ""))
     reader = _Reader(given)
     psi = reader.integer("psi") if "psi" in given else None
+    for size in ("hidden_size", "num_hidden_layers", "num_attention_heads"):
+        if psi is not None and size in given:
+            raise ValueError(
+                f'model: "psi" sets hidden_size, num_hidden_layers and num_attention_heads, but "{size}" is given too; '
+                "leave out one of them"
+            )
     heads = reader.integer("num_attention_heads", psi)
     hidden = reader.integer("hidden_size", psi and psi * psi)
     positions = reader.integer("max_position_embeddings", 4096)
@@ -251,6 +260,8 @@ def _read(cls: type[ModelConfig], given: Mapping[str, Any]) -> ModelConfig:
     if not 1 <= alpha <= 2:
         raise ValueError(f'model: "alpha" must be from 1 to 2, but is {alpha}')
     is_multiscreen = name == "multiscreen"
+    boundary = reader.integer("mipe_wrap_boundary", 1) if given.get("mipe_wrap_boundary") is not None else None
+    cap = reader.number("logit_soft_cap", 1.0) if given.get("logit_soft_cap") is not None else None
     config = cls(
         model_type=name,
         vocab_size=reader.integer("vocab_size"),
@@ -268,6 +279,7 @@ def _read(cls: type[ModelConfig], given: Mapping[str, Any]) -> ModelConfig:
         tie_word_embeddings=reader.boolean("tie_word_embeddings", True),
         final_norm_weight=reader.boolean("final_norm_weight", False),
         norm_eps=reader.number("norm_eps", 1e-6, 1.0),
+        logit_soft_cap=cap,
         window=reader.integer("window", 128),
         position="rope" if is_multiscreen else reader.choice("position", "rope"),
         rope_theta=reader.number("rope_theta", 10_000.0),
@@ -283,6 +295,7 @@ def _read(cls: type[ModelConfig], given: Mapping[str, Any]) -> ModelConfig:
         screening_position=reader.choice(
             "position" if is_multiscreen else "screening_position", "mipe", "screening_position"
         ),
+        mipe_wrap_boundary=boundary,
         tanh_norm=reader.boolean("tanh_norm", True),
         gate=reader.boolean("gate", True),
         output_scale=reader.boolean("output_scale", True),
@@ -310,3 +323,8 @@ def _check_sizes(config: ModelConfig) -> None:
         )
     if "s" in letters and config.screening_position == "rope" and config.key_dim % 2:
         raise ValueError(f'model: rotary embedding needs an even "key_dim", but it is {config.key_dim}')
+    if "s" in letters and config.mipe_wrap_boundary is not None and config.screening_position != "mipe":
+        raise ValueError(
+            'model: "mipe_wrap_boundary" needs screening with the position "mipe", but it is '
+            f'"{config.screening_position}"'
+        )

@@ -90,7 +90,8 @@ class MLSTMLayer(_Layer, nn.MLSTM):
 
 def _screening(c: ModelConfig, **options: Any) -> ScreeningLayer:
     return ScreeningLayer(c.hidden_size, c.num_attention_heads, c.key_dim, c.value_dim,
-                          mipe_threshold=c.mipe_threshold, position=c.screening_position, tanh_norm=c.tanh_norm,
+                          mipe_threshold=c.mipe_threshold, position=c.screening_position,
+                          mipe_wrap_boundary=c.mipe_wrap_boundary, tanh_norm=c.tanh_norm,
                           gate=c.gate, output_scale=c.output_scale, fixed_r=c.fixed_r, rope_theta=c.rope_theta,
                           rope_factor=c.rope_factor, **options)  # fmt: skip
 
@@ -193,7 +194,12 @@ class Stack(Module):
     def logits(self, x: Tensor, state: Optional[DecodingState] = None) -> Tensor:
         """The head: x [..., D] of `hidden` -> [..., N]."""
         head = self.head_weight() if state is None else state.head
-        return F.linear(x.to(head.dtype), head).to(x.dtype)
+        return self.soft_capped(F.linear(x.to(head.dtype), head).to(x.dtype))
+
+    def soft_capped(self, logits: Tensor) -> Tensor:
+        """What the head makes of its products y: c tanh(y / c) with `logit_soft_cap` c."""
+        cap = self.config.logit_soft_cap
+        return logits if cap is None else torch.tanh(logits / cap) * cap
 
     def hidden(self, tokens: Tensor, *, document: Optional[Tensor] = None, state: Optional[DecodingState] = None,
                expand_windows: bool = False) -> Tensor:  # fmt: skip
@@ -229,7 +235,8 @@ class Stack(Module):
         """
         x, head = self.hidden(tokens, document=document), self.head_weight()
         return operators.linear_cross_entropy(
-            x.to(head.dtype), head, targets, reduction=reduction, ignore_index=ignore_index
+            x.to(head.dtype), head, targets, reduction=reduction, ignore_index=ignore_index,
+            soft_cap=self.config.logit_soft_cap,
         )
 
     def new_state(self, *, expand_windows: bool = False) -> DecodingState:

@@ -82,8 +82,11 @@ def linear_cross_entropy(
     *,
     reduction: Literal["mean", "sum", "none"] = "mean",
     ignore_index: int = -100,
+    soft_cap: Optional[float] = None,
 ) -> Tensor:
     """Vocabulary head and loss in one, without the T x N logits: logsumexp_n(x_t . weight_n) - x_t . weight_target.
+
+    With a soft cap c, each product y is replaced by c tanh(y / c).
 
     Args:
         x: [..., D]; a learned scale of the logits is multiplied into x beforehand.
@@ -91,11 +94,14 @@ def linear_cross_entropy(
         target: int64 [...], in [0, N) or ignore_index.
         reduction: "mean" over the counted targets (0 when there is none), "sum", or "none".
         ignore_index: targets with this value count nothing and get no gradient.
+        soft_cap: c > 0; None for logits without a cap.
 
     Returns:
         A float32 (float64) number in nats, or [...] with reduction "none". Differentiable once in x and weight.
     """
-    return torch.ops.tamis.linear_cross_entropy(x, weight, target, reduction=reduction, ignore_index=ignore_index)
+    return torch.ops.tamis.linear_cross_entropy(
+        x, weight, target, reduction=reduction, ignore_index=ignore_index, soft_cap=soft_cap
+    )
 
 
 def softmax_attention(

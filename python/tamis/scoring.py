@@ -40,7 +40,7 @@ def score_targets(model: "Stack", tokens: Tensor, targets: Tensor, *, document: 
         x = model.hidden(tokens[:, part], document=None if document is None else document[:, part], state=state)
         counted = targets[:, part] != IGNORED
         wanted = targets[:, part][counted]
-        logits = F.linear(x[counted].double(), head)
+        logits = model.soft_capped(F.linear(x[counted].double(), head))
         found = F.log_softmax(logits, -1).gather(1, wanted[:, None])[:, 0]
         if not found.isfinite().all():
             raise ValueError("score: a log-probability is not finite; the model has diverged")

@@ -198,18 +198,35 @@ def xlstm(seed=0, **changes):
     return spread(transformers.xLSTMForCausalLM(transformers.xLSTMConfig(**{**sizes, **changes})), seed)
 
 
-def test_an_xlstm_computes_the_same_and_comes_back(tmp_path):
+@pytest.mark.parametrize("cap", [1e6, 30.0, 2.0])
+def test_an_xlstm_computes_the_same_and_comes_back(tmp_path, cap):
     tokens = TOKENS[:48]  # below a chunk of 64, which needs NX-AI's own package
-    model = xlstm()
+    model = xlstm(output_logit_soft_cap=cap)
+    assert logits_of(model, tokens).abs().max() > 1.9
     model.save_pretrained(tmp_path / "hf")
     tamis("convert", tmp_path / "hf", tmp_path / "own")
     assert (scored(tmp_path / "own", tokens) - logprobs_of(model, tokens)).abs().max() < 1e-4
     tamis("convert", tmp_path / "own", tmp_path / "back", "--to", "xlstm")
     back = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "back")
     assert (logits_of(back, tokens) - logits_of(model, tokens)).abs().max() < 1e-4
+    assert back.config.output_logit_soft_cap == cap
+    own = json.loads((tmp_path / "own/config.json").read_text())
+    assert own.get("logit_soft_cap") == (None if cap == 1e6 else cap)
 
 
-@pytest.mark.parametrize("changes", [{"output_logit_soft_cap": 30.0}, {"gate_soft_cap": 10.0}, {"use_bias": True}])
+@pytest.mark.parametrize("cap, expected", [("absent", 30.0), (None, None)])
+def test_the_soft_cap_of_an_xlstm_has_a_default(tmp_path, cap, expected):
+    xlstm().save_pretrained(tmp_path / "hf")
+    config = json.loads((tmp_path / "hf/config.json").read_text())
+    config["output_logit_soft_cap"] = cap
+    if cap == "absent":
+        del config["output_logit_soft_cap"]
+    (tmp_path / "hf/config.json").write_text(json.dumps(config))
+    tamis("convert", tmp_path / "hf", tmp_path / "own")
+    assert json.loads((tmp_path / "own/config.json").read_text()).get("logit_soft_cap") == expected
+
+
+@pytest.mark.parametrize("changes", [{"output_logit_soft_cap": -1.0}, {"gate_soft_cap": 10.0}, {"use_bias": True}])
 def test_an_xlstm_that_differs_is_refused(tmp_path, changes):
     xlstm(**changes).save_pretrained(tmp_path / "hf")
     message = tamis("convert", tmp_path / "hf", tmp_path / "own", code=3)
@@ -236,8 +253,9 @@ def multiscreen_tensors(prefix="", D=24, L=3, H=4, K=6, V=10, seed=0):
     return {prefix + key: value for key, value in tensors.items()}
 
 
-def multiscreen_logits(tensors, tokens, H=4, threshold=32.0):
-    """The equations of "Screening Is Enough" in float64, with r as the inverse width."""
+def multiscreen_logits(tensors, tokens, H=4, threshold=32.0, boundary=None):
+    """The equations of "Screening Is Enough" in float64, with r as the inverse width; positions from the boundary on
+    count modulo the window in MiPE."""
     t = {key: value.double() for key, value in tensors.items()}
     unit = lambda x: torch.nn.functional.normalize(x, dim=-1)  # noqa: E731
     table = unit(t["embed.weight"])
@@ -251,6 +269,8 @@ def multiscreen_logits(tensors, tokens, H=4, threshold=32.0):
         w, inverse_r = t[name + "sw"].exp() + 1, t[name + "sr"].exp() + 1
         phi = torch.where(w < threshold, (torch.cos(torch.pi * w / threshold) + 1) / 2, torch.zeros_like(w))
         position = torch.arange(T, dtype=torch.float64).expand(H, T)
+        if boundary is not None:
+            position = torch.where(position < boundary, position, torch.remainder(position, w[:, None]))
         angle = position * (torch.pi * phi / w)[:, None]
         cosine, sine = angle.cos(), angle.sin()
 
@@ -315,6 +335,30 @@ def test_a_multiscreen_computes_the_same(tmp_path, prefix, config):
     logprobs = torch.log_softmax(multiscreen_logits(plain, TOKENS), -1)
     expected = logprobs[:-1].gather(1, torch.tensor(TOKENS[1:]).unsqueeze(1)).squeeze(1)
     assert (scored(tmp_path / "own") - expected).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    "prefix, config, boundary",
+    [("", PYTORCH, 32), ("multiscreen.", {**PORT, **WRAPPED, "mipe_reference_wrap_boundary": 20}, 20)],
+)
+def test_positions_wrap_on_request(tmp_path, prefix, config, boundary):
+    import tamis as package
+
+    tensors = multiscreen_tensors(prefix)
+    save_multiscreen(tmp_path / "other", tensors, {**config, "mipe_threshold": 32.0})
+    tamis("convert", tmp_path / "other", tmp_path / "own", "--wrap-positions")
+    plain = {key.removeprefix("multiscreen."): value for key, value in tensors.items()}
+    tokens = TOKENS[:70]
+    exact = multiscreen_logits(plain, tokens, boundary=boundary)
+    assert (exact - multiscreen_logits(plain, tokens)).abs().max() > 0.01
+    expected = torch.log_softmax(exact, -1)[:-1].gather(1, torch.tensor(tokens[1:]).unsqueeze(1)).squeeze(1)
+    assert (scored(tmp_path / "own", tokens) - expected).abs().max() < 1e-4
+    model = package.load(tmp_path / "own")
+    with torch.no_grad():
+        assert (model(torch.tensor([tokens]))[0] - exact).abs().max() < 1e-3
+        state = model.new_state()
+        parts = [model(part, state=state)[0] for part in torch.tensor([tokens]).split([30, 1, 1, 38], 1)]
+    assert (torch.cat(parts) - exact).abs().max() < 1e-3
 
 
 class Executed:

@@ -64,6 +64,7 @@ def test_opcheck_linear_cross_entropy():
     for reduction, dtype in itertools.product(["mean", "sum", "none"], [torch.float32, torch.bfloat16, torch.float64]):
         opcheck(torch.ops.tamis.linear_cross_entropy, head_inputs(2, 3, dtype=dtype), {"reduction": reduction})
     opcheck(torch.ops.tamis.linear_cross_entropy, head_inputs(7, grad=False, ignored=3), {"ignore_index": 3})
+    opcheck(torch.ops.tamis.linear_cross_entropy, head_inputs(2, 3), {"soft_cap": 2.0})
     opcheck(torch.ops.tamis.linear_cross_entropy, head_inputs(0))
 
 

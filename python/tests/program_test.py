@@ -27,6 +27,7 @@ MODELS = {
     "ssmax": STACK + 'pattern = "aw"\nssmax = "bias"\nrope_factor = 2.0\ntie_word_embeddings = false\n',
     "ssmax_position": STACK + 'pattern = "wa"\nssmax = "position"\nfinal_norm_weight = true\nposition = "none"\n',
     "mlstm": STACK + 'pattern = "m"\nmlstm_heads = 4\n',
+    "capped": STACK + 'pattern = "ma"\nlogit_soft_cap = 0.5\n',
 }
 
 
@@ -50,7 +51,7 @@ def logprobs(model: tamis.Stack, tokens: torch.Tensor, sizes: list[int]) -> torc
     """ln p of every token but the first, with the tokens in chunks of these sizes; the head in float64."""
     state = model.new_state() if len(sizes) > 1 else None
     x = torch.cat([model.hidden(part, state=state) for part in tokens.split(sizes, 1)], 1)
-    logits = F.linear(x.double(), model.head_weight().double())
+    logits = model.soft_capped(F.linear(x.double(), model.head_weight().double()))
     return F.log_softmax(logits, -1)[0, :-1].gather(1, tokens[0, 1:, None])[:, 0]
 
 

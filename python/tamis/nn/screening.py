@@ -24,6 +24,7 @@ class Screening(Mixer):
         key_dim, value_dim: K and V of a head.
         mipe_threshold: w_th in tokens: heads with a longer window are not rotated.
         position: "mipe"; "rope", all of q and k by the position alone; or "none".
+        mipe_wrap_boundary: positions from this on count modulo the window in MiPE, as in multiscreen-pytorch.
         tanh_norm, gate, output_scale: False leaves TanhNorm, W_G or s_O out.
         fixed_r: acceptance width in (0, 1]; learned where None.
         num_layers: of the model, for the initial output scale 1 / sqrt(num_layers H).
@@ -33,11 +34,12 @@ class Screening(Mixer):
                  mipe_threshold: float = 256.0, position: Literal["mipe", "rope", "none"] = "mipe",
                  tanh_norm: bool = True, gate: bool = True, output_scale: bool = True,
                  fixed_r: Optional[float] = None, rope_theta: float = 10_000.0, rope_factor: float = 1.0,
-                 num_layers: int = 1, device: Optional[torch.device] = None):  # fmt: skip
+                 mipe_wrap_boundary: Optional[int] = None, num_layers: int = 1, device: Optional[torch.device] = None):  # fmt: skip
         super().__init__()
         self.hidden_size, self.num_heads, self.key_dim, self.value_dim = hidden_size, num_heads, key_dim, value_dim
         self.mipe_threshold, self.position, self.tanh_norm, self.fixed_r = mipe_threshold, position, tanh_norm, fixed_r
         self.rope_theta, self.rope_factor = rope_theta, rope_factor
+        self.mipe_wrap_boundary = mipe_wrap_boundary
         keys, values = num_heads * key_dim, num_heads * value_dim
         self.q_proj = Linear(hidden_size, keys, bias=False, device=device)
         self.k_proj = Linear(hidden_size, keys, bias=False, device=device)
@@ -83,8 +85,10 @@ class Screening(Mixer):
         k = self._heads(self.k_proj(x), self.key_dim)
         v = self._heads(self.v_proj(x), self.value_dim)
         gate = None if self.g_proj is None else self._heads(self.g_proj(x), self.value_dim)
+        first = 0 if state is None else state.position
+        if self.mipe_wrap_boundary is not None:
+            q, k = (self._wrapped(y, first, expand_beyond) for y in (q, k))
         if self.position == "rope":
-            first = 0 if state is None else state.position
             q = rotated(q, first, theta=self.rope_theta, factor=self.rope_factor)
             k = rotated(k, first, theta=self.rope_theta, factor=self.rope_factor)
         s_w, s_r = wide(self.s_w), wide(self._s_r())
@@ -115,6 +119,25 @@ class Screening(Mixer):
                                                document=seen.document, **options))  # fmt: skip
         state.position += q.shape[1]
         return results[0] if len(results) == 1 else torch.cat(results, 2)[:, :, state.back]
+
+    def _wrapped(self, x: Tensor, first: int, expand_beyond: Optional[float]) -> Tensor:
+        """Rotated by -pi phi(w) floor(i / w) at the positions i from the boundary on, so that MiPE's pi phi(w) i / w
+        ends at that of i mod w."""
+        last = first + x.shape[1]
+        if last <= self.mipe_wrap_boundary:
+            return x
+        w = self.s_w.double().exp() + 1
+        rotates = w < self.mipe_threshold
+        if expand_beyond is not None:
+            rotates = rotates & (w <= expand_beyond)
+        phi = torch.where(rotates, (torch.cos(math.pi * w / self.mipe_threshold) + 1) / 2, 0.0)
+        i = torch.arange(first, last, dtype=torch.float64, device=x.device)[:, None]
+        angle = -math.pi * phi * torch.where(i >= self.mipe_wrap_boundary, torch.floor(i / w.detach()), 0.0)
+        y = wide(x)
+        cosine, sine = angle.cos().to(y.dtype), angle.sin().to(y.dtype)
+        a, b = y[..., 0], y[..., 1]
+        turned = torch.stack([a * cosine - b * sine, a * sine + b * cosine], -1)
+        return torch.cat([turned, y[..., 2:]], -1).to(x.dtype)
 
     def _heads(self, x: Tensor, size: int) -> Tensor:
         return x.unflatten(-1, (self.num_heads, size))
