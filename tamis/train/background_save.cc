@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <exception>
+#include <filesystem>
 #include <utility>
 
 namespace tamis::train {
@@ -15,7 +16,14 @@ void BackgroundSave::start(const models::Model& model, const AdamW& optimizer, c
   wait();
   running_ = std::async(std::launch::async, [this, copy = copy_for_checkpoint(model, optimizer, tokenizer, state),
                                              keep = recipe.keep, keep_every = recipe.keep_every] {
-    save_training_checkpoint(directory_.checkpoint(copy.state.step), copy);
+    const std::filesystem::path checkpoint = directory_.checkpoint(copy.state.step);
+    save_training_checkpoint(checkpoint, copy);
+    try {
+      directory_.check_in_place();
+    } catch (...) {  // the directory was replaced while the checkpoint was written, which is now in another one
+      if (std::filesystem::exists(checkpoint)) remove_directory(checkpoint);
+      throw;
+    }
     directory_.remove_old_checkpoints(keep, keep_every);
   });
 }

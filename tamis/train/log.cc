@@ -37,7 +37,7 @@ void Log::write(nlohmann::json record) {
   using nlohmann::json;
   if (events_) events_->add(record);
   record["time"] = utc_now();
-  file_.write(record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  file_.write(json_text(record));
 }
 
 void Log::sync() {

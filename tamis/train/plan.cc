@@ -33,20 +33,6 @@ double training_flops(const models::Model& model, int64_t length) {
   return 3.0 * model.flops_per_token(length).executed(/*accepted_share=*/1);
 }
 
-/// The same for a model that does not fit: FLOPs grow linearly with the number of layers.
-double extrapolated_flops(const json& config, int64_t length) {
-  const auto with_layers = [&](int64_t layers) {
-    json small = config;
-    small["num_hidden_layers"] = layers;
-    return training_flops(*models::make_model(small, /*seed=*/1), length);
-  };
-  const auto layers = config.at("num_hidden_layers").get<int64_t>();
-  const auto period = static_cast<int64_t>(config.value("pattern", std::string("s")).size());
-  if (layers <= 2 * period) return with_layers(layers);
-  const double one = with_layers(period), two = with_layers(2 * period);
-  return one + (two - one) * static_cast<double>(layers - period) / static_cast<double>(period);
-}
-
 /// The number of times that something happens every `every` steps and at the last step.
 int64_t times(int64_t steps, int64_t every) {
   return every == 0 ? 1 : (steps + every - 1) / every;
@@ -96,6 +82,24 @@ void add_disk(json& result, const Recipe& recipe, const models::Model* model, in
 
 }  // namespace
 
+double planned_flops_per_token(const json& config, int64_t length) {
+  // FLOPs grow linearly with the number of layers.
+  const std::string pattern = config.value("pattern", std::string("s"));
+  const bool windows = pattern.find('s') != std::string::npos;  // of screening; they are among the weights
+  const auto with_layers = [&](int64_t layers) {
+    json small = config;
+    small["num_hidden_layers"] = layers;
+    const models::Start start =
+        windows ? models::Start{.seed = 1} : models::Start{.seed = std::nullopt, .device = at::kMeta};
+    return training_flops(*models::make_model(small, start), length);
+  };
+  const auto layers = config.at("num_hidden_layers").get<int64_t>();
+  const auto period = static_cast<int64_t>(pattern.size());
+  if (layers <= 2 * period) return with_layers(layers);
+  const double one = with_layers(period), two = with_layers(2 * period);
+  return one + (two - one) * static_cast<double>(layers - period) / static_cast<double>(period);
+}
+
 json plan(Recipe recipe, at::Device device, std::FILE* messages) {
   ProgressLine progress(messages);
   TrainRecipe& train = recipe.train;
@@ -112,7 +116,8 @@ json plan(Recipe recipe, at::Device device, std::FILE* messages) {
   std::unique_ptr<models::Model> model;
   const bool fits = memory["total"].get<double>() < 0.9 * static_cast<double>(available);
   if (fits) model = models::make_model(recipe.model, {.seed = train.seed, .device = at::kCPU});
-  const double flops = fits ? training_flops(*model, train.length) : extrapolated_flops(recipe.model, train.length);
+  const double flops =
+      fits ? training_flops(*model, train.length) : planned_flops_per_token(recipe.model, train.length);
   const double estimated_speed = kShareOfPeak * peak / flops;
 
   std::optional<MeasuredSteps> measured;

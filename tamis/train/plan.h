@@ -30,7 +30,11 @@ namespace tamis::train {
 /// progress on `messages`.
 nlohmann::json plan(Recipe recipe, at::Device device, std::FILE* messages);
 
-/// The same as a table.
+/// FLOPs of a token's training for a complete configuration, with all visible keys; from a few layers of the model, so
+/// that the model need not fit into memory.
+double planned_flops_per_token(const nlohmann::json& config, int64_t length);
+
+/// The result of plan() as a table.
 std::string plan_text(const nlohmann::json& plan);
 
 }  // namespace tamis::train

@@ -164,6 +164,13 @@ class RecipeReader {
       }
     }
     const TrainRecipe& train = recipe_.train;
+    const models::ModelConfig config = models::read_model_config(recipe_.model);
+    if (train.unit_deviation > 0 && !config.has_unit_embedding() && config.pattern.find('s') == std::string::npos) {
+      refuse("train.unit_deviation",
+             fmt::format("train.unit_deviation = {} needs a model with screening layers or the embedding \"unit\"; "
+                         "leave it out",
+                         train.unit_deviation));
+    }
     if (train.window_short > 0 && !(train.window_short < recipe_.model.value("window", int64_t{0}))) {
       refuse("train.window_short",
              fmt::format("train.window_short = {} needs a model.pattern with sliding windows (w) and a longer "
@@ -267,6 +274,7 @@ std::string first_difference(const json& before, const json& now) {
   // Whether the steps done so far would have been different with another total number of steps.
   const bool steps_matter =
       new_values.value("/train/schedule", "constant") != "constant" ||
+      new_values.value("/train/acceptance_margin", 0.0) > 0 ||
       (new_values.value("/train/window_short", int64_t{0}) > 0 && new_values.value("/train/window_long_last", 0.0) > 0);
   json all = old_values;
   all.update(new_values);

@@ -60,6 +60,9 @@ struct TrainRecipe {
   std::string schedule = "constant";          // after the warm-up: "constant", or "cosine" down to min_lr
   double min_lr = 0.0;                        // learning rate of the last step under "cosine"
   double decay_share = 1.0;             // "cosine": fraction of the steps after the warm-up in which the rate decays
+  double unit_deviation = 0.0;          // initial deviation of the matrices that are scaled to unit length
+                                        // (models::Start); 0: the paper's
+  double acceptance_margin = 0.0;       // the last step lowers s_r of all heads by this
   double clip = 0.0;                    // maximum gradient norm (2-norm over all tensors); 0: no clipping
   std::string precision = "auto";       // of matrix products and screening: "float32", "bfloat16", or "auto":
                                         // the faster one on this machine; resumed runs keep their precision

@@ -93,6 +93,8 @@ void visit_fields(TrainRecipe& train, Visitor&& visit) {
   visit("schedule", train.schedule, Allowed{.choices = {"constant", "cosine"}});
   visit("min_lr", train.min_lr, Allowed{.least = 0.0});
   visit("decay_share", train.decay_share, Allowed{.least = 0.0, .most = 1.0});
+  visit("unit_deviation", train.unit_deviation, Allowed{.least = 0.0, .most = 1e6});
+  visit("acceptance_margin", train.acceptance_margin, Allowed{.least = 0.0, .most = 1e6});
   visit("clip", train.clip, Allowed{.least = 0.0});
   visit("precision", train.precision, Allowed{.choices = {"auto", "float32", "bfloat16"}});
   visit("recompute", train.recompute, Allowed{.least = 0.0, .most = 1.0});

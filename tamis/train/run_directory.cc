@@ -147,7 +147,7 @@ double RunDirectory::describe(const Recipe& recipe, at::Device device, int64_t s
         measure_matmul_flops(recipe.train.precision == "bfloat16" ? at::kBFloat16 : at::kFloat, device);
   }
   write_file_atomic(path_ / "config.toml", to_toml(to_json(recipe)));
-  write_file_atomic(path_ / "run.json", run.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  write_file_atomic(path_ / "run.json", json_text(run, 2));
   return run["matmul_flops"];
 }
 

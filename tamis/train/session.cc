@@ -32,7 +32,9 @@ void Session::begin() {
 }
 
 std::unique_ptr<models::Model> Session::new_model() const {
-  auto model = models::make_model(recipe_.model, recipe_.train.seed);
+  const TrainRecipe& train = recipe_.train;
+  auto model = models::make_model(
+      recipe_.model, models::Start{.seed = train.seed, .device = at::kCPU, .unit_deviation = train.unit_deviation});
   if (recipe_.train.start_from.empty()) return model;
   const std::filesystem::path from = models::resolve_checkpoint(recipe_.train.start_from);
   const std::vector<std::string> kept = models::copy_parameters(*model, from);

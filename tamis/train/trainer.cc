@@ -23,6 +23,14 @@ int64_t count_targets(const std::vector<data::Example>& examples) {
   return count;
 }
 
+/// Lowers s_r of all heads by `margin`.
+void narrow_acceptance(std::span<const models::Parameter> parameters, double margin) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : parameters) {
+    if (name.ends_with(".s_r")) at::Tensor(tensor).sub_(margin);
+  }
+}
+
 [[noreturn]] void fail_diverged(int64_t step, double loss, const std::string& non_finite) {
   fail(ExitCode::kDiverged,
        "step {}: diverged: loss {}, first non-finite tensor: {}; try a smaller train.lr or train.clip", step, loss,
@@ -65,8 +73,9 @@ at::Tensor Trainer::loss_sum(const Batch& batch, std::optional<int64_t> window, 
       .observe = observe};
   const at::Tensor x_BTD = model_.hidden(batch.tokens_BT.to(device), options).to(options.compute_dtype);
   const at::Tensor head_ND = model_.head_weight().to(options.compute_dtype);
-  return ops::linear_cross_entropy(x_BTD, head_ND, batch.targets_BT.to(device),
-                                   {.reduction = "sum", .ignore_index = data::kIgnore});
+  return ops::linear_cross_entropy(
+      x_BTD, head_ND, batch.targets_BT.to(device),
+      {.reduction = "sum", .ignore_index = data::kIgnore, .soft_cap = model_.logit_soft_cap()});
 }
 
 StepResult Trainer::step(int64_t step) {
@@ -75,6 +84,8 @@ StepResult Trainer::step(int64_t step) {
     const StepResult result = forward_and_backward(step);
     const nn::TraceScope update("optimizer");
     optimizer_.step(step, result.lr, clip_scale(step + 1, result.gradient_norms.all, recipe_.clip));
+    const bool last = step + 1 == recipe_.steps;
+    if (last && recipe_.acceptance_margin > 0) narrow_acceptance(optimizer_.parameters(), recipe_.acceptance_margin);
     return result;
   } catch (...) {
     optimizer_.clear_gradients();

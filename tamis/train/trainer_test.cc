@@ -66,6 +66,16 @@ TEST(Trainer, AccumulationIsTheSameStepUpToRounding) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-4);
 }
 
+TEST(Trainer, TheLastStepNarrowsHeadsByTheMargin) {
+  Tiny plain({"train.steps=3"}), narrowed({"train.steps=3", "train.acceptance_margin=0.5"});
+  EXPECT_EQ(plain.losses(2), narrowed.losses(2));
+  EXPECT_EQ(largest_difference(*plain.model, *narrowed.model), 0.0);
+  EXPECT_EQ(plain.trainer.step(2).loss, narrowed.trainer.step(2).loss);
+  const auto before = plain.model->tiles(), after = narrowed.model->tiles();
+  const auto s_r = [](double r) { return std::log(r / (1 - r)); };
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(s_r(before[i].accept) - s_r(after[i].accept), 0.5, 1e-5);
+}
+
 TEST(Trainer, RecomputationGivesTheSameStep) {
   Tiny kept, recomputed({"train.recompute=1"}), half({"train.recompute=0.5"});
   const std::vector<double> expected = kept.losses(3);
