@@ -30,6 +30,7 @@ endfunction()
 
 function(tamis_find_sources layer)
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tamis/${layer}/*.cc)
+  list(FILTER all EXCLUDE REGEX "/arrow/")  # a library of its own (TamisArrow.cmake)
   set(tests ${all})
   set(benches ${all})
   set(kernels ${all})
@@ -46,8 +47,8 @@ endfunction()
 
 # Tests that take more than five seconds on two cores; `make test QUICK=1` leaves them out.
 set(TAMIS_SLOW_TESTS ops models bench_test busy_machine_test command_line_test input_output_test
-    inference_commands_test inspect_test install_test plan_test report_test resume_test robust_input_test robust_process_test
-    shootout_test start_test)
+    inference_commands_test inspect_test install_test parquet_test plan_test report_test resume_test robust_input_test
+    robust_process_test start_test study_test)
 
 function(tamis_test name)  # tamis_test(name command...)
   add_test(NAME ${name} COMMAND ${ARGN})

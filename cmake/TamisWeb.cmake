@@ -1,5 +1,5 @@
-# tamis_embed_web(target) embeds the files of web/ and Plotly and defines tamis::report::web_file. The assembler includes
-# the bytes unchanged, so that an edit of a page rebuilds only one small file.
+# tamis_embed_web(target) embeds the files of web/, the scripts of tamis/study and Plotly, and defines
+# tamis::report::web_file. The assembler includes the bytes unchanged, so that an edit of a page rebuilds only one file.
 
 set(TAMIS_PLOTLY "" CACHE FILEPATH "plotly.min.js; empty: the one of the plotly wheel in .venv")
 
@@ -13,7 +13,7 @@ function(tamis_embed_web target)
                         "or name the file with -DTAMIS_PLOTLY=/path/to/plotly.min.js")
   endif()
   file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/web/*.html ${PROJECT_SOURCE_DIR}/web/*.css
-       ${PROJECT_SOURCE_DIR}/web/*.js)
+       ${PROJECT_SOURCE_DIR}/web/*.js ${PROJECT_SOURCE_DIR}/tamis/study/*.py)
   list(APPEND files ${plotly})
 
   set(count 0)

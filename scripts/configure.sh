@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1
 torch="${TAMIS_TORCH:-}"
-wanted="$torch $(command -v cargo || true)"
+wanted="$torch $(command -v cargo || true) $(ls -d .venv/lib/python3*/site-packages/pyarrow 2>/dev/null || true)"
 # The directory of the preset lint is never built, so ninja does not update its configuration.
 if [ "$preset" != lint ] && [ -f "build/$preset/build.ninja" ] && [ "$(cat "build/$preset/.configured" 2>/dev/null)" = "$wanted" ]; then exit 0; fi
 mkdir -p "build/$preset"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# setup.sh build | test | python | plot | bench | ruler | fuzz | lint: installs the missing dependencies of a target.
+# setup.sh build | test | parquet | python | plot | bench | ruler | fuzz | lint: installs the missing dependencies of a target.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
@@ -67,6 +67,7 @@ case $what in
     install_wheels requirements/plot.txt
     install_wheels requirements/test.txt
     ;;
+  parquet) install_wheels requirements/parquet.txt ;;  # optional: Arrow, which reads Parquet
   python)
     install_wheels requirements/python.txt
     install_wheels requirements/lm_eval.txt
@@ -92,5 +93,5 @@ case $what in
     install_packages "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
     ;;
   lint) install_packages $apt_lint ;;
-  *) echo "setup.sh: expected build, test, python, plot, bench, ruler, fuzz or lint, got '$what'" >&2; exit 2 ;;
+  *) echo "setup.sh: expected build, test, parquet, python, plot, bench, ruler, fuzz or lint, got '$what'" >&2; exit 2 ;;
 esac

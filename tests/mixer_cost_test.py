@@ -7,8 +7,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MIXERS = ROOT / "tamis/models/mixers"
 MAKER = re.compile(r"std::unique_ptr<Mixer> (make_\w+)\(const ModelConfig& config, at::Device device\) \{")
 OPERATOR = re.compile(r'#include "tamis/ops/(\w+)/')
-# Writes a whole Multiscreen once more in float64, to check the models that are timed.
-HAS_A_DEFINITION = {"tamis/bench/check.cc"}
+# The first writes a whole Multiscreen once more in float64, to check the models that are timed; the second compares the
+# operators' weights on given scores.
+HAS_A_DEFINITION = {"tamis/bench/check.cc", "tamis/study/functions.cc"}
 
 
 def sources():

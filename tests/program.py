@@ -1,5 +1,6 @@
 """Runs the program under test and checks how it ends."""
 
+import contextlib
 import os
 import pathlib
 import resource
@@ -69,6 +70,19 @@ def limited(kind: int, value: int):
     return lambda: resource.setrlimit(kind, (value, value))
 
 
+@contextlib.contextmanager
+def small_disk(path: pathlib.Path, size: str):
+    """A small real file system at `path`; the function that is yielded mounts it again with other options."""
+    path.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small tmpfs needs root")
+    try:
+        yield lambda options: subprocess.run(["mount", "-o", f"remount,{options}", path], check=True)
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
 def need(name: str) -> str:
     """The path of an installed program; skips the test without it."""
     found = shutil.which(name)
@@ -80,3 +94,9 @@ def need(name: str) -> str:
 def environment(without=(), **variables: str) -> dict[str, str]:
     """The environment of this process with variables set or left out."""
     return {**{key: value for key, value in os.environ.items() if key not in without}, **variables}
+
+
+def same_bits(**variables: str) -> dict[str, str]:
+    """An environment in which runs of equal recipes have equal bits even on a busy machine: with newer instructions the
+    matmul backend depends on a short measurement."""
+    return environment(TAMIS_MAX_ISA="avx2", **variables)

@@ -4,7 +4,6 @@ SIGKILL at random moments and in the middle of saves, signals, a full and a read
 root), a second process, damaged checkpoints, and recipes that do not fit.
 """
 
-import contextlib
 import hashlib
 import json
 import os
@@ -13,11 +12,10 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import time
 
 import pytest
-from program import Program, finished, wait_until
+from program import Program, finished, small_disk, wait_until
 
 STEPS = 40
 RECIPE = """
@@ -362,19 +360,6 @@ def test_divergence(tamis, run):
     assert re.search(r"(parameter|gradient of|loss itself)", result.stderr), f"no tensor was named: {result.stderr}"
     for step in saved_steps(run):
         assert b"nan" not in (run / "checkpoints" / f"step-{step}" / "trainer.json").read_bytes(), "a bad checkpoint"
-
-
-@contextlib.contextmanager
-def small_disk(run, size):
-    """A small real file system at `run`; the function that is yielded mounts it again with other options."""
-    run.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", run]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a small tmpfs needs root")
-    try:
-        yield lambda options: subprocess.run(["mount", "-o", f"remount,{options}", run], check=True)
-    finally:
-        subprocess.run(["umount", run], check=True)
 
 
 def test_full_disk(tamis, run):

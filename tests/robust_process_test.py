@@ -318,7 +318,7 @@ def test_numbers_that_do_not_fit_are_not_accepted(tamis, run):
         ["eval", "abc_digits", tamis.trained, "--instances", 2**64], ["eval", "loss", tamis.trained, "x", "--window", ""],
         ["data", "generate", "passkey", "--seed", "-1"], ["data", "generate", "passkey", "--depth", ""],
         ["data", "generate", "mqar", "--pairs", ""], ["inspect", tamis.trained, "--tokens", ""],
-        ["report", tamis.trained, "--tokens", BIGGEST + 1], ["shootout", "x.toml", "--jobs", ""],
+        ["report", tamis.trained, "--tokens", BIGGEST + 1], ["study", "x.toml", "--jobs", ""],
         ["train", tamis.directory / "recipe.toml", "--threads", ""], ["bench", "train", "--threads", ""],
     ):  # fmt: skip
         outcome = tamis(*arguments)

@@ -8,7 +8,7 @@ COMMANDS = (
     "train", "eval", "eval abc_digits", "eval mqrar", "eval loss", "score", "generate", "inspect", "plan", "report",
     "convert", "tokenize", "detokenize", "data prepare", "data train-tokenizer",
     "data", "data generate", "data generate passkey", "data generate niah_single_2", "data generate mqar",
-    "shootout", "help", "completion", "man", "bench", "bench train", "bench forward", "bench decode",
+    "study", "repro", "help", "completion", "man", "bench", "bench train", "bench forward", "bench decode",
 )  # fmt: skip
 REFUSED = {
     "trian": 'did you mean "train"?',

@@ -161,6 +161,16 @@ json read_json(const std::filesystem::path& file, int most_levels) {
   return parse_json(mapped.text(), file.string(), most_levels);
 }
 
+std::optional<json> try_read_object(const std::filesystem::path& file) {
+  if (!std::filesystem::exists(file)) return std::nullopt;
+  json found = try_parse_json(read_file(file));
+  return found.is_object() ? std::optional(std::move(found)) : std::nullopt;
+}
+
+std::string json_text(const json& value, int indent) {
+  return value.dump(indent, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + "\n";
+}
+
 void parse_json_object(std::string_view text, std::string_view where, int most_levels, const TakeItem& take) {
   Builder(text, where, most_levels, json::value_t::object, take).parse();
 }

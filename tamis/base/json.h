@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,6 +25,13 @@ nlohmann::json try_parse_json(std::string_view text);
 
 /// The whole file, of at most 16 MiB. Throws ExitCode::kInput.
 nlohmann::json read_json(const std::filesystem::path& file, int most_levels = kMostJsonLevels);
+
+/// The object in the file; none when it is missing or does not hold one.
+std::optional<nlohmann::json> try_read_object(const std::filesystem::path& file);
+
+/// `value` and a newline, in one line or indented by `indent`. Strings may hold any bytes: invalid UTF-8 becomes
+/// U+FFFD.
+std::string json_text(const nlohmann::json& value, int indent = -1);
 
 /// Streams an object key by key, or a list entry by entry: calls `take` with each item once it is complete. Linear
 /// time; memory for the largest item. Throws like parse_json, when `text` is not an object or a list, and when an item

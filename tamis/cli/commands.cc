@@ -14,8 +14,9 @@ void add_inspect(CLI::App& app);
 void add_man(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_report(CLI::App& app);
+void add_repro(CLI::App& app);
 void add_score(CLI::App& app);
-void add_shootout(CLI::App& app);
+void add_study(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_train(CLI::App& app);
 
@@ -32,8 +33,9 @@ void add_commands(CLI::App& app) {
   add_man(app);
   add_plan(app);
   add_report(app);
+  add_repro(app);
   add_score(app);
-  add_shootout(app);
+  add_study(app);
   add_tokenize(app);
   add_train(app);
 }

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "tamis/base/error.h"
+#include "tamis/base/json.h"
 #include "tamis/base/names.h"
 #include "tamis/base/output_file.h"
 #include "tamis/base/terminal.h"
@@ -75,7 +76,7 @@ nlohmann::json model_changes(const RunOptions& options) {
 }
 
 std::string to_line(const nlohmann::json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_text(json);
 }
 
 std::FILE* summary_stream(const std::filesystem::path& written) {

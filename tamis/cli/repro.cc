@@ -1,0 +1,58 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "tamis/base/error.h"
+#include "tamis/cli/commands.h"
+#include "tamis/cli/common.h"
+#include "tamis/cli/study_options.h"
+#include "tamis/study/book.h"
+
+namespace tamis::cli {
+namespace {
+
+struct ReproCommand {
+  std::string id;
+  bool list = false;
+  std::filesystem::path book;
+  study::StudyOptions options;
+  RunOptions run;
+};
+
+void run(const ReproCommand& command) {
+  if (command.list + !command.book.empty() + !command.id.empty() != 1) {
+    fail(ExitCode::kUsage, "repro: expected the id of a study, --list or --book DIR; tamis repro --list shows the ids");
+  }
+  if (command.list) {
+    const nlohmann::json studies = study::list_studies();
+    fmt::print("{}", command.options.json ? to_line(studies) : study::to_table(studies));
+    return;
+  }
+  if (!command.book.empty()) {
+    const int64_t written = study::write_book(command.book);
+    fmt::print("{}: {} studies written\n", command.book.string(), written);
+    return;
+  }
+  study::StudyOptions options = command.options;
+  options.recipe = study::find_study(command.id);
+  options.command = "tamis repro " + command.id;
+  run_study(options, command.run);
+}
+
+}  // namespace
+
+void add_repro(CLI::App& app) {
+  auto command = std::make_shared<ReproCommand>();
+  study::StudyOptions& options = command->options;
+  auto* sub = app.add_subcommand("repro", "Reproduce a claim, table or figure of the papers.");
+  sub->add_option("id", command->id, "A study of --list")->type_name("ID");
+  sub->add_flag("--list", command->list, "List all studies with their cost and their verdict so far");
+  sub->add_option("--book", command->book, "Write the pages of all studies that have run, and a table of all verdicts")
+      ->type_name("DIR");
+  add_study_options(*sub, options, command->run);
+  sub->footer("tamis repro --list\ntamis repro 002-fig1");
+  sub->callback([command] { run(*command); });
+}
+
+}  // namespace tamis::cli

@@ -1,0 +1,35 @@
+#include "tamis/cli/study_options.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "tamis/cli/values.h"
+#include "tamis/study/study.h"
+
+namespace tamis::cli {
+
+void add_study_options(CLI::App& command, study::StudyOptions& options, RunOptions& run) {
+  command.add_option("--set", options.overrides, "Change a key of the recipe, as table.key=value; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command
+      .add_option("--tier", options.tier,
+                  "cpu, or gpu or paper if the recipe has them: larger, with sizes of the paper")
+      ->type_name("TIER")
+      ->capture_default_str();
+  command.add_flag("--plan", options.plan,
+                   "Only say which runs there would be, how large the models are, and the work");
+  add_number(command, "--jobs", options.jobs, "Runs at a time, each with its share of the threads");
+  add_json_option(command, options.json);
+  add_run_options(command, run);
+}
+
+void run_study(study::StudyOptions options, const RunOptions& run) {
+  check_options(run);
+  study::check_options(options);
+  if (run.threads > 0) options.overrides.push_back(fmt::format("train.threads={}", run.threads));
+  fmt::print("{}", study::run_study(options, start(run), stderr));
+}
+
+}  // namespace tamis::cli

@@ -1,0 +1,188 @@
+#include "tamis/study/book.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+#include "tamis/base/json.h"
+#include "tamis/base/names.h"
+#include "tamis/base/terminal.h"
+#include "tamis/study/options.h"
+#include "tamis/study/page.h"
+#include "tamis/train/toml.h"
+
+namespace tamis::study {
+namespace {
+
+using nlohmann::json;
+
+/// What list_studies() and the pages read of study.json.
+const std::vector<std::string> kKeys = {"title",   "paper",  "question", "command", "tier",        "claims",
+                                        "figures", "tables", "drawn",    "points",  "has_model",   "claim_changes",
+                                        "machine", "done",   "jobs",     "seconds", "assumptions", "failed",
+                                        "version", "commit", "time",     "verdict"};
+
+/// study.json without the rows; null when the study has not run, or when the file is damaged or of another version
+/// that wrote other keys.
+json stored_study(const std::filesystem::path& directory) {
+  const json study = try_read_object(directory / "study.json").value_or(json::object());
+  return std::ranges::all_of(kKeys, [&](const std::string& key) { return study.contains(key); }) ? study : json();
+}
+
+/// The newer of what is stored under runs/ and in the book.
+json newest(const std::string& id, const std::string& tier) {
+  const std::string name = tier == tiers().front() ? id : id + "-" + tier;
+  json run = stored_study(std::filesystem::path("runs") / name);
+  json book = stored_study(std::filesystem::path("docs/results") / name);
+  if (run.is_null() || book.is_null()) return run.is_null() ? book : run;
+  return text_at(run, "time") < text_at(book, "time") ? book : run;
+}
+
+std::vector<std::filesystem::path> recipes() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(studies_directory())) {
+    if (entry.path().extension() == ".toml") files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+/// Rows that the page shows: those of metrics in figures, tables and claims, and all that are not curves.
+json shown_rows(const json& study, const json& rows) {
+  std::set<std::string> metrics;
+  for (const char* part : {"figures", "tables", "claims"}) {
+    for (const json& each : study[part]) metrics.insert(text_at(each, "metric"));
+  }
+  json kept = json::array();
+  for (const json& row : rows) {
+    const std::string metric = text_at(row, "metric");
+    if (metrics.contains(metric) || !(row.contains("step") || row.contains("tensor"))) kept.push_back(row);
+  }
+  return kept;
+}
+
+void write_page(const json& study, const std::filesystem::path& run, const std::filesystem::path& directory) {
+  const std::string name = run.filename().string();
+  const json rows = shown_rows(study, parse_json(read_file(run / "results.json"), (run / "results.json").string()));
+  const Rows table(rows.begin(), rows.end());
+  make_directories(directory / name);
+  for (const json& id : study["drawn"]) {
+    const std::string file = id.get<std::string>() + ".svg";
+    write_file_atomic(directory / name / file, read_file(run / "figures" / file));
+  }
+  write_file_atomic(directory / name / "results.csv", to_csv(table));
+  write_file_atomic(directory / name / "study.json", json_text(study, 1));
+  write_file_atomic(directory / (name + ".md"), to_markdown(study, table, name));
+}
+
+std::string index_of(const std::filesystem::path& directory) {
+  std::vector<json> studies;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (!entry.is_directory()) continue;
+    json study = stored_study(entry.path());
+    if (study.is_null()) continue;
+    study["name"] = entry.path().filename().string();
+    studies.push_back(std::move(study));
+  }
+  std::ranges::sort(studies, {}, [](const json& study) { return text_at(study, "name"); });
+  std::string text =
+      "# Results\n\nThe papers' claims and what came of them at the sizes that a laptop trains. `tamis repro ID` runs "
+      "a "
+      "study again;\n[studies.md](../studies.md) explains recipes and verdicts. These pages are written by `tamis "
+      "repro "
+      "--book docs/results`.\n\n| study | claim | the paper | verdict | version |\n|---|---|---|---|---|\n";
+  for (const json& study : studies) {
+    for (const json& claim : study["claims"]) {
+      text += fmt::format("| [{0}]({0}.md) | {1} | {2} | {3} | {4} |\n", text_at(study, "name"), text_at(claim, "text"),
+                          text_at(claim, "paper"), text_at(claim, "verdict"), text_at(study, "commit"));
+    }
+    if (study["claims"].empty()) {
+      text += fmt::format("| [{0}]({0}.md) | {1} | | no claim | {2} |\n", text_at(study, "name"),
+                          text_at(study, "title"), text_at(study, "commit"));
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::filesystem::path studies_directory() {
+  if (const char* given = std::getenv("TAMIS_STUDIES"); given != nullptr && *given != '\0') {
+    if (!std::filesystem::is_directory(given)) fail(ExitCode::kUsage, "TAMIS_STUDIES: {} is no directory", given);
+    return given;
+  }
+  const std::filesystem::path here = "recipes/studies",
+                              installed = program_directory() / "../share/tamis/recipes/studies";
+  for (const auto& directory : {here, installed}) {
+    if (std::filesystem::is_directory(directory)) return directory;
+  }
+  fail(ExitCode::kUsage,
+       "no studies found: expected recipes/studies here; run this in a clone of Tamis, or name the "
+       "folder of recipes in TAMIS_STUDIES");
+}
+
+std::filesystem::path find_study(const std::string& id) {
+  std::vector<std::string> known;
+  for (const std::filesystem::path& file : recipes()) {
+    known.push_back(file.stem().string());
+    if (known.back() == id) return file;
+  }
+  throw Error(ExitCode::kUsage, unknown_name("study", id, known));
+}
+
+json list_studies() {
+  json studies = json::array();
+  for (const std::filesystem::path& file : recipes()) {
+    const train::TomlDocument document = train::read_toml(file);
+    const json found = document.values.value("study", json());
+    const json about = found.is_object() ? found : json::object();
+    for (const std::string& tier : tiers()) {
+      const bool first = tier == tiers().front();
+      if (!first && !document.values.value("tiers", json::object()).contains(tier)) continue;
+      const std::string id = file.stem().string();
+      const json study = newest(id, tier);
+      json seconds = first ? about.value("seconds", json()) : json();
+      if (study.is_object() && study.contains("seconds")) seconds = study["seconds"];
+      studies.push_back({{"id", id},
+                         {"title", text_at(about, "title")},
+                         {"tier", tier},
+                         {"seconds", seconds},
+                         {"verdict", study.is_object() ? study.value("verdict", json()) : json()}});
+    }
+  }
+  return {{"studies", std::move(studies)}};
+}
+
+std::string to_table(const json& studies) {
+  std::string text = fmt::format("{:<28} {:<6} {:>8}  {:<14} {}\n", "id", "tier", "time", "verdict", "title");
+  for (const json& study : studies["studies"]) {
+    text += fmt::format("{:<28} {:<6} {:>8}  {:<14} {}\n", text_at(study, "id"), text_at(study, "tier"),
+                        study["seconds"].is_number() ? format_duration(study["seconds"]) : "-",
+                        study["verdict"].is_string() ? text_at(study, "verdict") : "-", text_at(study, "title"));
+  }
+  return text;
+}
+
+int64_t write_book(const std::filesystem::path& directory) {
+  make_directories(directory);
+  int64_t written = 0;
+  for (const std::filesystem::path& file : recipes()) {
+    for (const std::string& tier : tiers()) {
+      const std::string id = file.stem().string(), name = tier == tiers().front() ? id : id + "-" + tier;
+      const std::filesystem::path run = std::filesystem::path("runs") / name;
+      const json study = stored_study(run);
+      if (study.is_null()) continue;
+      if (study["done"] != study["jobs"]) continue;  // an interrupted study is no result
+      write_page(study, run, directory);
+      ++written;
+    }
+  }
+  write_file_atomic(directory / "README.md", index_of(directory));
+  return written;
+}
+
+}  // namespace tamis::study

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace tamis::study {
+
+/// The recipes of the studies that come with Tamis: TAMIS_STUDIES, recipes/studies under the working directory, or
+/// share/tamis/recipes/studies beside the program. Throws ExitCode::kUsage when there is none.
+std::filesystem::path studies_directory();
+
+/// The recipe of a study. Throws ExitCode::kUsage with the closest known id.
+std::filesystem::path find_study(const std::string& id);
+
+/// {"studies": [{"id", "title", "tier", "seconds", "verdict"}]}, one entry for each tier of each study. seconds: of the
+/// newest stored result, else what the recipe expects. verdict: of the newest stored result, in runs/ or
+/// docs/results/; null where there is none.
+nlohmann::json list_studies();
+
+/// The same as a table.
+std::string to_table(const nlohmann::json& studies);
+
+/// Writes the page, the figures and the results of every study that has run under runs/ into `directory`, and README.md
+/// with a table of all verdicts. Pages of other studies stay. Returns the number of studies written.
+int64_t write_book(const std::filesystem::path& directory);
+
+}  // namespace tamis::study

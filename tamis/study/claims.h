@@ -1,0 +1,38 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tamis/study/recipe.h"
+#include "tamis/study/table.h"
+
+namespace tamis::study {
+
+/// What the results say about a claim:
+///
+///   id, text, paper, statistic, at_least, at_most
+///   value        the statistic; null when rows are missing or not finite
+///   interval_95  [low, high] of a percentile bootstrap over seeds; null with fewer than three seeds
+///   seeds        number of seeds, 0 for values that have none
+///   verdict      "holds" or "does not hold" if the whole interval does, else "undecided"; with a reason
+///
+/// Statistics, over rows with the metric and the columns `of` (first group) and `than` (second). A seed's value is the
+/// mean over its rows; with `best_over` the best value of that column counts, chosen by the mean over seeds:
+///
+///   value       mean of the first group
+///   difference  mean of the first group - mean of the second
+///   ratio       mean of the first group / mean of the second
+///   slope       least-squares slope of ln metric on ln x
+///   gap         x of the first group / x of the second at the same metric, from two such lines, in the middle (by
+///               logarithm) of the metrics that both groups reach
+///   r_squared   of the line metric = a + b ln x
+///
+/// `x` is a column, or a metric of the same point and seed. Values without a seed are exact: no interval is needed.
+nlohmann::json judge(const Claim& claim, const Rows& rows);
+
+/// The interval of the mean of `values` by 10,000 resamples of a fixed random sequence.
+std::pair<double, double> bootstrap_interval(std::span<const double> values);
+
+}  // namespace tamis::study

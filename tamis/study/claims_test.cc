@@ -1,0 +1,211 @@
+#include "tamis/study/claims.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+namespace tamis::study {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+/// A row of the metric "m", without a seed if that is 0.
+json claim_row(const std::string& variant, double value, int64_t seed = 0, json more = json::object()) {
+  json row = std::move(more);
+  row["metric"] = row.value("metric", "m");
+  row["value"] = std::isfinite(value) ? json(value) : json();
+  row["variant"] = variant;
+  if (seed > 0) row["seed"] = seed;
+  return row;
+}
+
+Claim claim_on(const std::string& statistic) {
+  Claim claim{.id = "c", .text = "a claim", .paper = "", .metric = "m", .statistic = statistic};
+  claim.of = {{"variant", "a"}};
+  if (statistic == "difference" || statistic == "ratio" || statistic == "gap") claim.than = {{"variant", "b"}};
+  if (statistic == "slope" || statistic == "gap" || statistic == "r_squared") claim.x = "x";
+  claim.at_least = 0;
+  return claim;
+}
+
+/// Rows of y = factor x^power at x = 1, 2, 4, 8.
+Rows power_rows(const std::string& variant, double factor, double power, int64_t seed = 0) {
+  Rows rows;
+  for (const double x : {1, 2, 4, 8}) rows.push_back(claim_row(variant, factor * std::pow(x, power), seed, {{"x", x}}));
+  return rows;
+}
+
+Rows joined_rows(std::initializer_list<Rows> parts) {
+  Rows all;
+  for (const Rows& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+TEST(Judge, ValueIsTheMeanOfTheMeansOfSeeds) {
+  Claim claim = claim_on("value");
+  const json judged =
+      judge(claim, {claim_row("a", 1, 1), claim_row("a", 3, 1), claim_row("a", 6, 2), claim_row("b", 100, 1)});
+  EXPECT_DOUBLE_EQ(judged["value"], 4);  // of 2 and 6
+  EXPECT_EQ(judged["seeds"], 2);
+}
+
+TEST(Judge, DifferenceAndRatioCompareTwoGroups) {
+  const Rows rows = {claim_row("a", 6), claim_row("b", 4)};
+  EXPECT_DOUBLE_EQ(judge(claim_on("difference"), rows)["value"], 2);
+  EXPECT_DOUBLE_EQ(judge(claim_on("ratio"), rows)["value"], 1.5);
+}
+
+TEST(Judge, SlopeIsTheExponentOfAPower) {
+  EXPECT_NEAR(judge(claim_on("slope"), power_rows("a", 5, -0.3))["value"], -0.3, 1e-12);
+}
+
+TEST(Judge, GapIsTheRatioOfAbscissasAtTheSameMetric) {
+  // 3 x^-0.5 = 3 (x / 4)^-0.5 / 2: the second group needs a quarter of the first's x for the same metric.
+  const Rows rows = joined_rows({power_rows("a", 3, -0.5), power_rows("b", 1.5, -0.5)});
+  EXPECT_NEAR(judge(claim_on("gap"), rows)["value"], 4, 1e-9);
+}
+
+TEST(Judge, GapOfLinesWithDifferentSlopesIsTakenInTheMiddleOfTheCommonRange) {
+  // a = 8 / x has 1 to 8 and b = 4 / x^2 has 1/16 to 4: the middle of 1 to 4 is 2, where x is 4 and sqrt(2).
+  const Rows rows = joined_rows({power_rows("a", 8, -1), power_rows("b", 4, -2)});
+  EXPECT_NEAR(judge(claim_on("gap"), rows)["value"], 4 / std::sqrt(2), 1e-9);
+}
+
+TEST(Judge, RSquaredIsThatOfALineInTheLogarithm) {
+  Rows exact, rough;
+  const std::vector<double> noise = {1, -1, -1, 1};
+  for (int i = 0; i < 4; ++i) {
+    const double x = std::exp(i);
+    exact.push_back(claim_row("a", 2 + 3.0 * i, 0, {{"x", x}}));
+    rough.push_back(claim_row("a", i + noise[i], 0, {{"x", x}}));
+  }
+  EXPECT_NEAR(judge(claim_on("r_squared"), exact)["value"], 1, 1e-12);
+  EXPECT_NEAR(judge(claim_on("r_squared"), rough)["value"], 5.0 / 9, 1e-12);  // Sxy = 5, Sxx = 5, Syy = 9
+}
+
+TEST(Judge, XMayBeAMetricOfTheSameModelAndSeed) {
+  Rows rows;
+  for (const double size : {10, 100, 1000}) {
+    for (const int64_t seed : {1, 2, 3}) {
+      const json more = {{"layers", size}};
+      rows.push_back(claim_row("a", 2 * std::pow(size * static_cast<double>(seed), -0.1), seed, more));
+      json sizes = more;
+      sizes["metric"] = "parameters";
+      rows.push_back(claim_row("a", size * static_cast<double>(seed), seed, sizes));
+    }
+  }
+  Claim claim = claim_on("slope");
+  claim.x = "parameters";
+  const json judged = judge(claim, rows);
+  EXPECT_NEAR(judged["value"], -0.1, 1e-12);
+  EXPECT_NEAR(judged["interval_95"][0], -0.1, 1e-12);
+}
+
+TEST(Judge, AboveCountsValues) {
+  Claim claim = claim_on("value");
+  claim.above = 0.5;
+  EXPECT_DOUBLE_EQ(
+      judge(claim, {claim_row("a", 0.4), claim_row("a", 0.5), claim_row("a", 0.6), claim_row("a", 0.9)})["value"], 0.5);
+}
+
+TEST(Judge, BestOverTakesTheValueWithTheBestMean) {
+  Rows rows;
+  for (const int64_t seed : {1, 2}) {
+    rows.push_back(claim_row("a", 1 + static_cast<double>(seed), seed, {{"rope_factor", 1}}));  // mean 2.5
+    rows.push_back(claim_row("a", seed == 1 ? 9 : 0, seed, {{"rope_factor", 4}}));              // mean 4.5
+  }
+  Claim claim = claim_on("value");
+  claim.best_over = "rope_factor";
+  EXPECT_DOUBLE_EQ(judge(claim, rows)["value"], 4.5);
+  claim.best = "lowest";
+  EXPECT_DOUBLE_EQ(judge(claim, rows)["value"], 2.5);
+}
+
+TEST(Judge, ValuesWithoutASeedAreExact) {
+  Claim claim = claim_on("value");
+  claim.at_least = 2;
+  EXPECT_EQ(judge(claim, {claim_row("a", 2)})["verdict"], "holds");
+  EXPECT_EQ(judge(claim, {claim_row("a", 1.999)})["verdict"], "does not hold");
+  EXPECT_TRUE(judge(claim, {claim_row("a", 2)})["interval_95"].is_null());
+}
+
+TEST(Judge, NeedsThreeSeeds) {
+  Claim claim = claim_on("value");
+  const json judged = judge(claim, {claim_row("a", 5, 1), claim_row("a", 5, 2)});
+  EXPECT_EQ(judged["verdict"], "undecided");
+  EXPECT_THAT(judged["reason"].get<std::string>(), HasSubstr("2 of the 3 seeds"));
+  EXPECT_EQ(judge(claim, {claim_row("a", 5, 1), claim_row("a", 5, 2), claim_row("a", 5, 3)})["verdict"], "holds");
+}
+
+TEST(Judge, HoldsOnlyIfTheWholeIntervalDoes) {
+  const Rows rows = {claim_row("a", 1, 1), claim_row("a", 2, 2), claim_row("a", 3, 3), claim_row("a", 2, 4)};
+  Claim claim = claim_on("value");
+  for (const auto& [margin, verdict] :
+       std::vector<std::pair<double, std::string>>{{0.9, "holds"}, {2.0, "undecided"}, {3.1, "does not hold"}}) {
+    claim.at_least = margin;
+    EXPECT_EQ(judge(claim, rows)["verdict"], verdict) << margin;
+  }
+  claim.at_least = 0.5;
+  claim.at_most = 3.5;
+  EXPECT_EQ(judge(claim, rows)["verdict"], "holds");
+  claim.at_most = 2.0;
+  EXPECT_EQ(judge(claim, rows)["verdict"], "undecided");
+  claim.at_most = 0.9;
+  EXPECT_EQ(judge(claim, rows)["verdict"], "does not hold");
+}
+
+TEST(Judge, IsUndecidedWithoutResults) {
+  const json judged = judge(claim_on("difference"), {claim_row("a", 1)});
+  EXPECT_EQ(judged["verdict"], "undecided");
+  EXPECT_EQ(judged["reason"], "results are missing");
+  EXPECT_TRUE(judged["value"].is_null());
+  EXPECT_EQ(judge(claim_on("value"), {})["reason"], "results are missing");
+}
+
+TEST(Judge, IsUndecidedIfAValueIsNotFinite) {
+  const json judged = judge(claim_on("value"), {claim_row("a", 1, 1), claim_row("a", std::nan(""), 2)});
+  EXPECT_EQ(judged["verdict"], "undecided");
+  EXPECT_EQ(judged["reason"], "some values are not finite");
+  const json divided = judge(claim_on("ratio"), {claim_row("a", 1), claim_row("b", 0)});
+  EXPECT_EQ(divided["reason"], "the statistic is not finite");
+  EXPECT_EQ(judge(claim_on("slope"), {claim_row("a", 1, 0, {{"x", 2}})})["verdict"], "undecided");
+}
+
+TEST(Judge, GivesTheSameIntervalEveryTime) {
+  const Rows rows = {claim_row("a", 1, 1), claim_row("a", 2, 2), claim_row("a", 5, 3)};
+  EXPECT_EQ(judge(claim_on("value"), rows), judge(claim_on("value"), rows));
+}
+
+TEST(BootstrapInterval, OfEqualValuesIsThatValue) {
+  const auto [low, high] = bootstrap_interval(std::vector{0.25, 0.25, 0.25});
+  EXPECT_DOUBLE_EQ(low, 0.25);
+  EXPECT_DOUBLE_EQ(high, 0.25);
+}
+
+TEST(BootstrapInterval, OfThreeValuesReachesTheExtremes) {
+  // Three times the least value has probability 1/27 > 2.5%.
+  const auto [low, high] = bootstrap_interval(std::vector{1.0, 2.0, 3.0});
+  EXPECT_DOUBLE_EQ(low, 1);
+  EXPECT_DOUBLE_EQ(high, 3);
+}
+
+TEST(BootstrapInterval, CoversTheMeanOfManyNormalValues) {
+  std::mt19937_64 random(7);
+  std::normal_distribution<double> normal(10, 2);
+  int covered = 0;
+  for (int trial = 0; trial < 100; ++trial) {
+    std::vector<double> values(30);
+    for (double& value : values) value = normal(random);
+    const auto [low, high] = bootstrap_interval(values);
+    EXPECT_NEAR(high - low, 2 * 1.96 * 2 / std::sqrt(30), 0.8);
+    covered += low <= 10 && 10 <= high ? 1 : 0;
+  }
+  EXPECT_GE(covered, 86);
+  EXPECT_LE(covered, 100);
+}
+
+}  // namespace
+}  // namespace tamis::study

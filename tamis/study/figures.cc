@@ -1,0 +1,173 @@
+#include "tamis/study/figures.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+#include "tamis/base/json.h"
+#include "tamis/base/message.h"
+#include "tamis/base/names.h"
+#include "tamis/report/web_files.h"
+
+namespace tamis::study {
+namespace {
+
+using nlohmann::json;
+
+/// Keys with their defaults, which also give their types, and the values that a text may have.
+struct Key {
+  json value;
+  std::vector<std::string> choices = {};
+};
+using Keys = std::map<std::string, Key>;
+
+bool fits(const json& value, const json& like) {
+  if (like.is_array()) {
+    return value.is_array() && std::ranges::all_of(value, [](const json& each) { return each.is_string(); });
+  }
+  if (like.is_number()) return value.is_number();
+  return value.type() == like.type();
+}
+
+json complete(const json& from, const Keys& keys, const std::string& kind) {
+  if (!from.is_object()) fail(ExitCode::kUsage, "{} must be a table", kind);
+  std::vector<std::string> known;
+  for (const auto& [key, unused] : keys) known.push_back(key);
+  json result;
+  for (const auto& [key, each] : keys) result[key] = each.value;
+  for (const auto& [key, given] : from.items()) {
+    const auto found = keys.find(key);
+    if (found == keys.end()) throw Error(ExitCode::kUsage, unknown_name("key of " + kind, key, known));
+    const json& like = found->second.value;
+    const json value = like.is_array() && given.is_string() ? json::array({given}) : given;
+    if (!fits(value, like)) fail(ExitCode::kUsage, "{} must be a {}, but is {}", key, like.type_name(), shown(given));
+    const auto& choices = found->second.choices;
+    if (!choices.empty() && std::ranges::find(choices, value.get<std::string>()) == choices.end()) {
+      throw Error(ExitCode::kUsage, unknown_name(key, value.get<std::string>(), choices));
+    }
+    result[key] = value;
+  }
+  if (result["metric"].get<std::string>().empty()) fail(ExitCode::kUsage, "expected metric = \"...\"");
+  return result;
+}
+
+std::string python() {
+  if (const char* given = std::getenv("TAMIS_PYTHON"); given != nullptr && *given != '\0') return given;
+  std::error_code ignored;
+  if (std::filesystem::exists(".venv/bin/python", ignored)) return ".venv/bin/python";
+  return "python3";
+}
+
+/// Runs the program `arguments`[0] and returns its exit status and what it wrote to standard output, which is short.
+std::pair<int, std::string> run(const std::vector<std::string>& arguments) {
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  int ends[2];
+  if (pipe(ends) != 0) return {-1, ""};
+  const pid_t pid = fork();
+  if (pid == 0) {  // only system calls from here on: other threads may have held locks at the fork
+    dup2(ends[1], 1);
+    dup2(ends[1], 2);
+    close(ends[0]);
+    execvp(argv[0], argv.data());
+    _exit(127);
+  }
+  close(ends[1]);
+  std::string output;
+  char buffer[4096];
+  for (ssize_t count; (count = read(ends[0], buffer, sizeof(buffer))) > 0;) output.append(buffer, count);
+  close(ends[0]);
+  int status = -1;
+  if (pid > 0) waitpid(pid, &status, 0);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
+}
+
+std::string last_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
+}  // namespace
+
+json complete_figure(const json& figure, size_t index) {
+  static const Keys kKeys = {{"id", {fmt::format("figure-{}", index + 1)}},
+                             {"title", {""}},
+                             {"metric", {""}},
+                             {"where", {json::object()}},
+                             {"kind", {"lines", {"lines", "scatter", "bars", "heatmap"}}},
+                             {"x", {""}},
+                             {"y", {""}},
+                             {"series", {json::array({"variant"})}},
+                             {"panels", {""}},
+                             {"x_scale", {"linear", {"linear", "log"}}},
+                             {"y_scale", {"linear", {"linear", "log"}}},
+                             {"band", {"sd", {"sd", "range", "none"}}},
+                             {"fit", {"none", {"none", "power", "log"}}},
+                             {"best_over", {""}},
+                             {"best", {"highest", {"highest", "lowest"}}},
+                             {"smooth", {1}},
+                             {"x_label", {""}},
+                             {"y_label", {""}}};
+  Keys keys = kKeys;
+  keys["id"].value = fmt::format("figure-{}", index + 1);
+  json result = complete(figure, keys, "[[figures]]");
+  if (result["x"] == "") fail(ExitCode::kUsage, "expected x = \"...\", a column");
+  if (result["kind"] == "heatmap" && result["y"] == "") fail(ExitCode::kUsage, "a heatmap needs y = \"...\", a column");
+  if (!(result["smooth"] >= 1)) fail(ExitCode::kUsage, "smooth must be at least 1, but is {}", shown(result["smooth"]));
+  return result;
+}
+
+json complete_table(const json& table, size_t index) {
+  const Keys keys = {{"title", {fmt::format("Table {}", index + 1)}},
+                     {"metric", {""}},
+                     {"where", {json::object()}},
+                     {"rows", {json::array({"variant"})}},
+                     {"columns", {""}},
+                     {"best_over", {""}},
+                     {"best", {"highest", {"highest", "lowest"}}},
+                     {"scale", {1.0}},
+                     {"digits", {3}}};
+  json result = complete(table, keys, "[[tables]]");
+  const json& digits = result["digits"];
+  if (!digits.is_number_integer() || digits < 0 || digits > 17) {
+    fail(ExitCode::kUsage, "digits must be an integer in 0..17, but is {}", shown(digits));
+  }
+  return result;
+}
+
+std::vector<std::string> draw(const json& figures, const Rows& rows, const std::filesystem::path& directory,
+                              std::FILE* messages) {
+  std::vector<std::string> drawn;
+  if (figures.empty()) return drawn;
+  make_directories(directory);
+  const json input = {{"figures", figures}, {"rows", rows}, {"directory", directory.string()}};
+  const std::filesystem::path file = directory / fmt::format(".figures-{}.json", getpid());  // others may draw, too
+  write_file_atomic(file, input.dump(-1, ' ', false, json::error_handler_t::replace));
+  const auto [status, output] = run({python(), "-c", std::string(report::web_file("draw_figures.py")), file.string()});
+  std::error_code ignored;
+  std::filesystem::remove(file, ignored);
+  if (status != 0) {
+    print_message(messages, fmt::format("study: no figures: {} -c ...: {}; figures need Python with matplotlib: "
+                                        "pip install matplotlib, or name an interpreter that has it in TAMIS_PYTHON\n",
+                                        python(), status == 127 ? "not found" : last_line(output)));
+    return drawn;
+  }
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("not drawn: ")) print_message(messages, fmt::format("study: {}\n", line));
+  }
+  for (const json& figure : figures) {
+    const std::string id = figure["id"];
+    if (std::filesystem::exists(directory / (id + ".svg"), ignored)) drawn.push_back(id);
+  }
+  return drawn;
+}
+
+}  // namespace tamis::study

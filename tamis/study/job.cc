@@ -1,0 +1,201 @@
+#include "tamis/study/job.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+#include "tamis/base/json.h"
+#include "tamis/base/terminal.h"
+#include "tamis/base/version.h"
+#include "tamis/study/measure.h"
+#include "tamis/train/machine.h"
+#include "tamis/train/train.h"
+
+namespace tamis::study {
+namespace {
+
+using nlohmann::json;
+
+/// Steps that differ from the recipe's shorten the warm-up in proportion.
+void set_steps(train::TrainRecipe& train, int64_t steps) {
+  const double share = static_cast<double>(steps) / static_cast<double>(train.steps);
+  train.warmup_steps = static_cast<int64_t>(std::llround(static_cast<double>(train.warmup_steps) * share));
+  train.steps = steps;
+}
+
+Job make_job(const StudyRecipe& study, size_t p, size_t option, int64_t seed, bool search) {
+  const Point& point = study.points[p];
+  Job job{.name = point.name, .point = p, .option = option, .search = search, .seed = seed};
+  std::string leaf = fmt::format("seed-{}", seed);
+  if (!study.model) leaf = "functions";
+  std::string chosen;  // "lr-0.01"
+  if (study.choose) chosen = fmt::format("{}-{}", study.choose->column(), plain_text(point.options[option].value));
+  job.name += "/" + (search ? chosen : leaf);
+  job.directory = study.runs / point.name / (study.choose ? chosen + "_" + leaf : leaf);
+  if (!study.model) return job;
+  job.recipe = point.options[option].recipe;
+  job.recipe.train.seed = seed;
+  const int64_t steps = search && study.choose->steps > 0 ? study.choose->steps : job.recipe.train.steps;
+  if (steps != job.recipe.train.steps) {
+    set_steps(job.recipe.train, steps);
+    job.directory += fmt::format("_steps-{}", steps);
+  }
+  job.recipe.run.dir = job.directory.string();
+  return job;
+}
+
+bool is_done(const json& result) {
+  return text_at(result, "status") == "done";
+}
+
+/// The settings of the measurement. A result of other settings or of another version is measured again.
+json question(const StudyRecipe& recipe, const Job& job) {
+  json question = {{"version", kVersion}};
+  if (!job.search) question["evaluations"] = describe(recipe, job);
+  return question;
+}
+
+/// How a job's training differs from the stored one; the numbers of steps and of validation tokens count too, because
+/// the results of all jobs are compared.
+std::string difference(const StudyRecipe& study, const Job& job, const json& kept) {
+  if (!study.model) return "";
+  const json before = kept.value("recipe", json::object()), now = train::to_json(job.recipe);
+  for (const auto& key : {"/train/steps"_json_pointer, "/train/validate_tokens"_json_pointer}) {
+    if (before.contains(key) && before[key] == now[key]) continue;
+    return fmt::format("{} was {}, is {}", key.to_string(), shown(before.value(key, json())), shown(now[key]));
+  }
+  for (const auto& [source, checksum] : study.points[job.point].checksums) {
+    if (kept.value("checksums", json::object()).value(source, "") == checksum) continue;
+    return fmt::format("the text of data.sources.{} has changed", source);
+  }
+  return train::first_difference(before, now);
+}
+
+/// The newest result of the same training, also of another study that shares the runs.
+std::optional<json> trained_before(const StudyRecipe& study, const Job& job) {
+  std::optional<json> newest;
+  if (!std::filesystem::is_directory(job.directory)) return newest;
+  for (const auto& entry : std::filesystem::directory_iterator(job.directory)) {
+    const std::string name = entry.path().filename().string();
+    if (name != "search.json" && !(name.starts_with("result-") && name.ends_with(".json"))) continue;
+    auto stored = try_read_object(entry.path());
+    if (!stored || !is_done(*stored) || !stored->contains("tokens") || !stored->contains("seconds")) continue;
+    if (!difference(study, job, *stored).empty()) continue;
+    if (!newest || text_at(*newest, "time") < text_at(*stored, "time")) newest = std::move(stored);
+  }
+  return newest;
+}
+
+json train_and_measure(const StudyRecipe& study, const Job& job, at::Device device, std::FILE* messages,
+                       const train::StopSignals& signals) {
+  json result = {{"status", "done"}, {"threads", at::get_num_threads()}};
+  if (study.train) {
+    const auto before = trained_before(study, job);
+    const json trained = before ? *before : train::train(job.recipe, device, messages);
+    for (const char* key : {"seconds", "tokens"}) result[key] = trained[key];
+    if (before) {
+      result["threads"] = before->value("threads", json());
+      result["earlier_seconds"] = before->value("seconds", 0.0);  // the training is part of what this study costs
+    }
+    stop_if_asked(job.name, signals);
+  }
+  result["rows"] = measure(study, job, result, device, messages, signals);
+  return result;
+}
+
+}  // namespace
+
+std::filesystem::path result_file(const StudyRecipe& study, const Job& job) {
+  return job.directory / (job.search ? "search.json" : "result-" + study.id + ".json");
+}
+
+std::vector<Job> search_jobs(const StudyRecipe& recipe, size_t point) {
+  std::vector<Job> jobs;
+  if (!recipe.choose || !recipe.train) return jobs;
+  for (size_t option = 0; option < recipe.points[point].options.size(); ++option) {
+    jobs.push_back(make_job(recipe, point, option, recipe.seeds.front(), /*search=*/true));
+  }
+  return jobs;
+}
+
+std::vector<Job> final_jobs(const StudyRecipe& recipe, size_t point, size_t option) {
+  if (!recipe.model) return {make_job(recipe, point, option, recipe.seeds.front(), /*search=*/false)};
+  std::vector<Job> jobs;
+  for (const int64_t seed : recipe.seeds) jobs.push_back(make_job(recipe, point, option, seed, /*search=*/false));
+  return jobs;
+}
+
+bool searched(const StudyRecipe& recipe, size_t point, const Results& results) {
+  const auto jobs = search_jobs(recipe, point);
+  return std::ranges::all_of(jobs, [&](const Job& job) { return results.contains(job.name); });
+}
+
+std::optional<size_t> chosen_option(const StudyRecipe& recipe, size_t point, const Results& results) {
+  const auto jobs = search_jobs(recipe, point);
+  if (jobs.empty()) return 0;
+  if (!searched(recipe, point, results)) return std::nullopt;
+  std::optional<size_t> chosen;
+  double least = 0;
+  for (const Job& job : jobs) {
+    const json& result = results.at(job.name);
+    if (!is_done(result)) continue;
+    for (const json& row : result["rows"]) {
+      if (row["metric"] != "search_loss" || !row["value"].is_number()) continue;
+      if (chosen && row["value"] >= least) continue;
+      chosen = job.option;
+      least = row["value"];
+    }
+  }
+  return chosen;
+}
+
+void stop_if_asked(const std::string& what, const train::StopSignals& signals) {
+  const int signal = signals.received();
+  if (signal == 0) return;
+  fail(train::exit_code_of(signal), "{}: stopped by {}; run the same command to resume", what,
+       train::name_of_signal(signal));
+}
+
+std::optional<json> finished(const StudyRecipe& recipe, const Job& job) {
+  auto result = try_read_object(result_file(recipe, job));
+  if (!result || !result->contains("status") || !result->contains("rows")) return std::nullopt;
+  const json& rows = (*result)["rows"];
+  const auto whole = [](const json& row) { return row.contains("metric") && row.contains("value"); };
+  if (!rows.is_array() || !std::ranges::all_of(rows, whole)) return std::nullopt;
+  const std::string other = difference(recipe, job, *result);
+  if (!other.empty()) {
+    fail(ExitCode::kUsage, "{}: belongs to another recipe: {}; choose another {}", job.directory.string(), other,
+         recipe.runs == recipe.dir ? "study.dir" : "study.runs");
+  }
+  return result->value("question", json()) == question(recipe, job) ? result : std::nullopt;
+}
+
+json run_job(const StudyRecipe& recipe, const Job& job, at::Device device, std::FILE* messages,
+             const train::StopSignals& signals) {
+  if (auto result = finished(recipe, job)) return *result;
+  json result;
+  const double start = now_seconds();
+  try {
+    result = train_and_measure(recipe, job, device, messages, signals);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kDiverged) throw;
+    result = {{"status", "diverged"}, {"reason", error.what()}, {"rows", diverged_rows(recipe, job)}};
+  }
+  result["job"] = job.name;
+  result["job_seconds"] = now_seconds() - start + result.value("earlier_seconds", 0.0);
+  if (recipe.model) result["recipe"] = train::to_json(job.recipe);
+  result["checksums"] = recipe.points[job.point].checksums;
+  result["question"] = question(recipe, job);
+  result["version"] = kVersion;
+  result["commit"] = train::build_commit();
+  result["time"] = train::utc_now();
+  make_directories(job.directory);
+  write_file_atomic(result_file(recipe, job), json_text(result, 1));
+  return result;
+}
+
+}  // namespace tamis::study

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tamis/study/recipe.h"
+#include "tamis/study/table.h"
+#include "tamis/train/stop_signals.h"
+
+namespace tamis::study {
+
+/// A model to train and to measure.
+struct Job {
+  std::string name;  // "sieve/seed-1", "sieve/lr-0.01"; the name of a chosen run has no value of [choose]
+  size_t point;      // in StudyRecipe::points
+  size_t option;     // in Point::options
+  bool search;       // a short run for [choose], of which only the validation loss is measured
+  int64_t seed = 1;
+  train::Recipe recipe;  // with its seed and directory; empty in a study without [model]
+
+  std::filesystem::path directory;  // as `tamis train` writes it, and result.json or search.json
+};
+
+/// Results of finished jobs by job name. A result is
+///
+///   status    "done", or "diverged" with a reason
+///   seconds, tokens, threads    of the training;  job_seconds  of training and measuring
+///   rows      measured values (table.h)
+///   recipe, checksums, question, version, commit    what was run
+using Results = std::map<std::string, nlohmann::json>;
+
+/// The short runs of [choose], with the first seed; none without it.
+std::vector<Job> search_jobs(const StudyRecipe& recipe, size_t point);
+
+/// The runs of one option, one per seed. A study without [model] has one job per point.
+std::vector<Job> final_jobs(const StudyRecipe& recipe, size_t point, size_t option);
+
+/// The option with the lowest validation loss; none while results are missing, or when all runs diverged.
+std::optional<size_t> chosen_option(const StudyRecipe& recipe, size_t point, const Results& results);
+
+/// True when all runs of [choose] have a result for this point.
+bool searched(const StudyRecipe& recipe, size_t point, const Results& results);
+
+/// search.json or result-ID.json in the job's directory. Studies that share runs share search.json.
+std::filesystem::path result_file(const StudyRecipe& study, const Job& job);
+
+/// The stored result of a finished job; none when there is none, or when it was measured with other settings or by
+/// another version. Throws ExitCode::kUsage when it belongs to another recipe or to other texts.
+std::optional<nlohmann::json> finished(const StudyRecipe& recipe, const Job& job);
+
+/// Trains the job's model, resuming an interrupted run, measures it and stores the result. Throws what train() throws,
+/// but for kDiverged, which is a result; kHangup, kInterrupt and kTerminate also when a signal was received while it
+/// measured.
+nlohmann::json run_job(const StudyRecipe& recipe, const Job& job, at::Device device, std::FILE* messages,
+                       const train::StopSignals& signals);
+
+/// Throws kHangup, kInterrupt or kTerminate when one of the signals was received.
+void stop_if_asked(const std::string& what, const train::StopSignals& signals);
+
+}  // namespace tamis::study

@@ -1,0 +1,158 @@
+#include "tamis/study/job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tamis/base/files.h"
+#include "tamis/study/testing.h"
+
+namespace tamis::study {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::kFunction;
+using testing::kTwoVariants;
+using testing::read;
+
+std::vector<std::string> job_names(const std::vector<Job>& jobs) {
+  std::vector<std::string> names;
+  for (const Job& job : jobs) names.push_back(job.name);
+  return names;
+}
+
+/// Results of the runs of [choose] of the first point; a loss of NaN stands for a diverged run.
+Results search_results(const std::vector<std::pair<std::string, double>>& losses) {
+  Results results;
+  for (const auto& [value, loss] : losses) {
+    const bool diverged = std::isnan(loss);
+    results["rope/lr-" + value] = {{"status", diverged ? "diverged" : "done"},
+                                   {"rows", {{{"metric", "search_loss"}, {"value", diverged ? json() : json(loss)}}}}};
+  }
+  return results;
+}
+
+TEST(Jobs, OfAPointAreTheRunsOfChooseAndOnePerSeed) {
+  const StudyRecipe recipe = read(kTwoVariants);
+  const auto search = search_jobs(recipe, 1), final = final_jobs(recipe, 1, 1);
+  EXPECT_THAT(job_names(search), ElementsAre("window/lr-0.001", "window/lr-0.01"));
+  EXPECT_THAT(job_names(final), ElementsAre("window/seed-1", "window/seed-2"));
+  EXPECT_EQ(search[1].directory, "runs/small/window/lr-0.01_seed-1_steps-20");
+  EXPECT_EQ(final[1].directory, "runs/small/window/lr-0.01_seed-2");
+  EXPECT_EQ(final[1].recipe.run.dir, "runs/small/window/lr-0.01_seed-2");
+  EXPECT_EQ(final[1].recipe.train.seed, 2);
+  EXPECT_EQ(final[1].recipe.train.lr, 0.01);
+}
+
+TEST(Jobs, OfChooseAreShorterWithAShorterWarmUp) {
+  const auto search = search_jobs(read(kTwoVariants), 0);
+  EXPECT_EQ(search[0].recipe.train.steps, 20);
+  EXPECT_EQ(search[0].recipe.train.warmup_steps, 3);  // 10 / 4, rounded
+}
+
+TEST(Jobs, WithoutChooseAreTheSeeds) {
+  const StudyRecipe recipe =
+      read(testing::replaced(kTwoVariants, "[choose]\nvalues = [0.001, 0.01]\nsteps = 20\n", ""));
+  EXPECT_TRUE(search_jobs(recipe, 0).empty());
+  EXPECT_TRUE(searched(recipe, 0, {}));
+  EXPECT_EQ(chosen_option(recipe, 0, {}), 0u);
+  EXPECT_THAT(job_names(final_jobs(recipe, 0, 0)), ElementsAre("rope/seed-1", "rope/seed-2"));
+  EXPECT_EQ(final_jobs(recipe, 0, 0)[0].directory, "runs/small/rope/seed-1");
+}
+
+TEST(ChosenOption, WaitsForAllRuns) {
+  const StudyRecipe recipe = read(kTwoVariants);
+  const Results results = search_results({{"0.001", 2.0}});
+  EXPECT_FALSE(searched(recipe, 0, results));
+  EXPECT_FALSE(chosen_option(recipe, 0, results).has_value());
+}
+
+TEST(ChosenOption, HasTheLowestLossAndPassesOverDivergedRuns) {
+  const StudyRecipe recipe = read(kTwoVariants);
+  EXPECT_EQ(chosen_option(recipe, 0, search_results({{"0.001", 2.0}, {"0.01", 1.0}})), 1u);
+  EXPECT_EQ(chosen_option(recipe, 0, search_results({{"0.001", 1.0}, {"0.01", 1.0}})), 0u);
+  EXPECT_EQ(chosen_option(recipe, 0, search_results({{"0.001", 2.0}, {"0.01", std::nan("")}})), 0u);
+  EXPECT_FALSE(chosen_option(recipe, 0, search_results({{"0.001", std::nan("")}, {"0.01", std::nan("")}})).has_value());
+}
+
+/// A study of a function in a directory of its own, with its only job.
+struct FunctionStudy {
+  explicit FunctionStudy(const std::string& text = kFunction)
+      : recipe(read(text, {"study.dir=" + (directory.path() / "run").string()})), job(final_jobs(recipe, 0, 0).at(0)) {}
+
+  std::filesystem::path file() const { return result_file(recipe, job); }
+  json run() const { return run_job(recipe, job, at::kCPU, nullptr, signals); }
+  /// Changes one key of the stored result.
+  void store(const std::string& key, const json& value) const {
+    json result = parse_stored();
+    result[key] = value;
+    write_file_atomic(file(), result.dump());
+  }
+  json parse_stored() const { return json::parse(read_file(file())); }
+
+  tamis::testing::TemporaryDirectory directory;
+  StudyRecipe recipe;
+  Job job;
+  train::StopSignals signals;
+};
+
+TEST(Finished, IsTheStoredResult) {
+  const FunctionStudy study;
+  EXPECT_FALSE(finished(study.recipe, study.job).has_value());
+  const json result = study.run();
+  EXPECT_EQ(result["status"], "done");
+  ASSERT_EQ(result["rows"].size(), 3u);
+  EXPECT_EQ(result["rows"][2]["value"], std::tanh(2));
+  EXPECT_EQ(result["rows"][2]["variant"], "all");
+  EXPECT_EQ(finished(study.recipe, study.job), result);
+}
+
+TEST(Finished, IsNoneForAnotherVersionOrOtherSettings) {
+  const FunctionStudy study;
+  study.run();
+  StudyRecipe other = study.recipe;
+  other.evaluations[0].settings["norm"] = json::array({5});
+  EXPECT_FALSE(finished(other, study.job).has_value());
+  json question = study.parse_stored()["question"];
+  question["version"] = "0.0.1";
+  study.store("question", question);
+  EXPECT_FALSE(finished(study.recipe, study.job).has_value());
+  EXPECT_EQ(study.run()["status"], "done");
+  EXPECT_TRUE(finished(study.recipe, study.job).has_value());
+}
+
+TEST(Finished, IsNoneForADamagedFile) {
+  const FunctionStudy study;
+  const json result = study.run();
+  for (const json& rows : {json(3), json::array({1}), json::array({{{"metric", "m"}}}), json()}) {
+    study.store("rows", rows);
+    EXPECT_FALSE(finished(study.recipe, study.job).has_value()) << rows;
+  }
+  for (const std::string text : {"", "{", "[]", "null", "{\"status\": \"done\"}"}) {
+    write_file_atomic(study.file(), text);
+    EXPECT_FALSE(finished(study.recipe, study.job).has_value()) << text;
+  }
+  write_file_atomic(study.file(), result.dump().substr(0, 100));
+  EXPECT_EQ(study.run()["rows"], result["rows"]);
+}
+
+TEST(Finished, RefusesTheResultOfAnotherRecipe) {
+  const tamis::testing::TemporaryDirectory directory;
+  const StudyRecipe recipe = read(kTwoVariants, {"study.dir=" + directory.path().string()});
+  const Job job = final_jobs(recipe, 0, 0).at(0);
+  json trained = {{"status", "done"}, {"rows", json::array()}, {"recipe", train::to_json(job.recipe)}};
+  make_directories(job.directory);
+  write_file_atomic(result_file(recipe, job), trained.dump());
+  EXPECT_FALSE(finished(recipe, job).has_value()) << "it was measured with other settings";
+  trained["recipe"]["train"]["steps"] = 7;
+  write_file_atomic(result_file(recipe, job), trained.dump());
+  const auto [code, message] = tamis::testing::error_of([&] { finished(recipe, job); });
+  EXPECT_EQ(code, ExitCode::kUsage);
+  EXPECT_THAT(message, HasSubstr("belongs to another recipe: /train/steps was 7, is 80; choose another study.dir"));
+}
+
+}  // namespace
+}  // namespace tamis::study

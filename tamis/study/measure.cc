@@ -1,0 +1,397 @@
+#include "tamis/study/measure.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <sstream>
+
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+#include "tamis/base/json.h"
+#include "tamis/base/terminal.h"
+#include "tamis/eval/loss_eval.h"
+#include "tamis/eval/position_bins.h"
+#include "tamis/eval/task_eval.h"
+#include "tamis/infer/decode.h"
+#include "tamis/infer/load.h"
+#include "tamis/infer/score.h"
+#include "tamis/study/functions.h"
+#include "tamis/train/data_set.h"
+#include "tamis/train/plan.h"
+
+namespace tamis::study {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kCurvePoints = 200;
+constexpr int64_t kMostValues = 1 << 20;  // of kind parameters
+constexpr int64_t kTimedTokens = 16;      // of kind speed
+
+/// A loss above the median of the preceding kSpikeWindow records by kSpike nats is a spike.
+constexpr size_t kSpikeWindow = 20;
+constexpr double kSpike = 0.5;
+
+/// Loss of validation examples by position; ignored targets do not count.
+eval::PositionBins by_position(const infer::LoadedModel& loaded, const train::ValidationSet& validation,
+                               const train::TrainRecipe& train) {
+  eval::PositionBins bins(train.length);
+  const auto count = static_cast<int64_t>(validation.examples.size());
+  const int64_t rows = train.batch_size / train.accumulation;
+  for (int64_t first = 0; first < count; first += rows) {
+    const auto begin = validation.examples.begin() + first;
+    const train::Batch batch = train::make_batch({begin, begin + std::min(rows, count - first)});
+    const at::Tensor logprobs_BT =
+        infer::target_logprobs(*loaded.model, batch.tokens_BT, batch.targets_BT.clamp_min(0), {}).contiguous();
+    const double* logprobs = logprobs_BT.const_data_ptr<double>();
+    const int64_t* targets = batch.targets_BT.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < logprobs_BT.numel(); ++i) {
+      if (targets[i] != data::kIgnore) bins.add(i % train.length, -logprobs[i]);
+    }
+  }
+  return bins;
+}
+
+class Measurement {
+ public:
+  Measurement(const StudyRecipe& study, const Job& job, at::Device device, std::FILE* messages,
+              const train::StopSignals& signals)
+      : study_(study),
+        job_(job),
+        point_(study.points[job.point]),
+        device_(device),
+        messages_(messages),
+        signals_(signals) {
+    columns_ = point_.columns;
+    if (study.model) columns_["seed"] = job.seed;
+    if (study.choose) columns_[study.choose->column()] = point_.options[job.option].value;
+  }
+
+  void add(const std::string& metric, double value, const json& more = json::object()) {
+    json row = columns_;
+    row.update(more);
+    row["metric"] = metric;
+    row["value"] = std::isfinite(value) ? json(value) : json();
+    rows_.push_back(std::move(row));
+  }
+
+  /// A value that does not depend on the seed.
+  void add_exact(const std::string& metric, double value, const json& more = json::object()) {
+    add(metric, value, more);
+    rows_.back().erase("seed");
+  }
+
+  Rows take() { return std::move(rows_); }
+
+  void add_sizes() {
+    add_exact("parameters", static_cast<double>(point_.parameters.total));
+    add_exact("parameters_without_embedding", static_cast<double>(point_.parameters.without_embedding));
+  }
+
+  void add_search_loss() { add("search_loss", losses(/*rows=*/false)); }
+
+  void add_training(const json& trained) {
+    const double seconds = trained["seconds"], tokens = trained["tokens"];
+    add("training_seconds", seconds);
+    add("tokens_per_second", tokens / seconds);
+    add("diverged", 0);
+    add_log();
+    add("validation_loss", losses(/*rows=*/true));
+  }
+
+  void add(const Evaluation& evaluation) {
+    if (!matches(point_.columns, evaluation.where)) return;
+    if (evaluation.kind == "function") return add_function(evaluation);
+    if (evaluation.kind == "heads") return add_heads();
+    if (evaluation.kind == "parameters") return add_parameters(evaluation);
+    for (const json& change : evaluation.changes) {
+      if (evaluation.kind == "flops") {
+        add_flops(evaluation, change);
+        continue;
+      }
+      const infer::LoadedModel loaded = load(change);
+      for (const bool expand : evaluation.expand_windows) {
+        json columns = change;
+        if (evaluation.expand_windows.size() > 1) columns["expand_windows"] = expand;
+        const bool expands = expand && !loaded.model->tiles().empty();
+        if (evaluation.kind == "task") add_task(evaluation, loaded, expands, columns);
+        if (evaluation.kind == "loss") add_loss(evaluation, loaded, expands, columns);
+        if (evaluation.kind == "costs") add_costs(evaluation, loaded, expands, columns);
+        if (evaluation.kind == "speed") add_speed(evaluation, loaded, expands, columns);
+        stop_if_asked(job_.name, signals_);
+      }
+    }
+  }
+
+ private:
+  infer::LoadedModel load(const json& change) const {
+    if (study_.train) return infer::load(job_.directory, device_, change);
+    json config = job_.recipe.model;
+    config.update(change);
+    return {.checkpoint = {},
+            .model = models::make_model(models::complete_config(config),
+                                        {.seed = static_cast<uint64_t>(job_.seed), .device = device_}),
+            .tokenizer = train::open_tokenizer(job_.recipe.data.tokenizer)};
+  }
+
+  /// The mean over the sources; with `rows`, also the loss of each source and by position.
+  double losses(bool rows) {
+    const infer::LoadedModel loaded = load(json::object());
+    const train::DataSet data = train::open_data(job_.recipe, *loaded.tokenizer);
+    double sum = 0;
+    for (const train::ValidationSet& validation : data.validation) {
+      const eval::PositionBins bins = by_position(loaded, validation, job_.recipe.train);
+      sum += bins.mean();
+      stop_if_asked(job_.name, signals_);
+      if (!rows) continue;
+      add("source_loss", bins.mean(), {{"source", validation.name}});
+      add_positions("loss_at", bins.means(), {{"source", validation.name}});
+    }
+    return sum / static_cast<double>(data.validation.size());
+  }
+
+  void add_positions(const std::string& metric, const std::vector<eval::PositionBin>& bins, json columns) {
+    for (const eval::PositionBin& bin : bins) {
+      columns["position"] = bin.first;
+      columns["last_position"] = bin.last;
+      add(metric, bin.loss, columns);
+    }
+  }
+
+  /// Curves of the training, from its log.
+  void add_log() {
+    std::vector<std::array<double, 3>> records;  // step, loss, gradient norm
+    std::istringstream lines(read_file(job_.directory / "log.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const json record = try_parse_json(line);
+      if (!record.is_object() || !record.contains("step") || !record.contains("loss") || !record["loss"].is_number()) {
+        continue;
+      }
+      const int64_t step = record["step"];
+      if (text_at(record, "type") == "validation") {
+        add("validation_curve", record["loss"], {{"step", step}, {"source", text_at(record, "source")}});
+      } else if (text_at(record, "type") == "train") {
+        const bool has_norm = record.contains("grad_norm") && record["grad_norm"].is_number();
+        records.push_back(
+            {static_cast<double>(step), record["loss"], has_norm ? record["grad_norm"].get<double>() : std::nan("")});
+      }
+    }
+    add_curves(records);
+    add("loss_spikes", static_cast<double>(count_spikes(records)));
+  }
+
+  /// At most kCurvePoints points, each the mean of neighbouring records.
+  void add_curves(const std::vector<std::array<double, 3>>& records) {
+    const size_t each = std::max<size_t>(1, (records.size() + kCurvePoints - 1) / kCurvePoints);
+    for (size_t first = 0; first < records.size(); first += each) {
+      const size_t last = std::min(first + each, records.size());
+      double loss = 0, norm = 0;
+      for (size_t i = first; i < last; ++i) {
+        loss += records[i][1];
+        norm += records[i][2];
+      }
+      const auto step = static_cast<int64_t>(records[last - 1][0]);
+      const json columns = {{"step", step}, {"tokens", step * job_.recipe.train.batch_tokens}};
+      add("training_loss", loss / static_cast<double>(last - first), columns);
+      add("gradient_norm", norm / static_cast<double>(last - first), columns);
+    }
+  }
+
+  static int64_t count_spikes(const std::vector<std::array<double, 3>>& records) {
+    int64_t spikes = 0;
+    for (size_t i = kSpikeWindow; i < records.size(); ++i) {
+      std::vector<double> before;
+      for (size_t j = i - kSpikeWindow; j < i; ++j) before.push_back(records[j][1]);
+      std::ranges::nth_element(before, before.begin() + kSpikeWindow / 2);
+      spikes += records[i][1] > before[kSpikeWindow / 2] + kSpike ? 1 : 0;
+    }
+    return spikes;
+  }
+
+  void add_task(const Evaluation& evaluation, const infer::LoadedModel& loaded, bool expand, const json& columns) {
+    eval::TaskEvalOptions options = evaluation.task;
+    options.expand_windows = expand;
+    std::optional<ProgressLine> progress;  // elsewhere the messages about jobs suffice
+    if (is_terminal(messages_)) progress.emplace(messages_);
+    const eval::TaskResult result = eval::evaluate_task(loaded, options, [&](double done, double total) {
+      stop_if_asked(job_.name, signals_);
+      if (progress) progress->update(fmt::format("{} {} {}", job_.name, options.task, progress_bar(done, total)));
+    });
+    const json table = eval::to_json(result);
+    for (const json& cell : table["cells"]) {
+      json at = columns;
+      at["task"] = options.task;
+      for (const char* key : {"length", "depth", "instances"}) {
+        if (cell.contains(key)) at[key] = cell[key];
+      }
+      for (const char* key : {"score", "exact_match", "needle_score", "needle_score_best_head"}) {
+        if (cell.contains(key)) add(key, cell[key], at);
+      }
+    }
+  }
+
+  void add_loss(const Evaluation& evaluation, const infer::LoadedModel& loaded, bool expand, const json& columns) {
+    const std::string text = read_file(evaluation.file);
+    for (const int64_t window : evaluation.lengths) {
+      const eval::LossEvalOptions options{.window_tokens = window, .expand_windows = expand};
+      const eval::LossResult result =
+          eval::evaluate_loss(loaded, text, options, [&](double, double) { stop_if_asked(job_.name, signals_); });
+      json at = columns;
+      at["length"] = window;
+      add("nats_per_token", result.nats_per_token, at);
+      add("nats_per_byte", result.nats_per_byte, at);
+      add("perplexity", result.perplexity, at);
+      add_positions("text_loss_at", result.by_position, at);
+    }
+  }
+
+  void add_costs(const Evaluation& evaluation, const infer::LoadedModel& loaded, bool expand, const json& columns) {
+    for (const int64_t length : evaluation.lengths) {
+      json at = columns;
+      at["length"] = length;
+      add("flops_per_token", loaded.model->flops_per_token(length, expand).executed(/*accepted_share=*/1), at);
+      infer::Decoder decoder = read_text(loaded, length, expand);
+      add("state_bytes", static_cast<double>(decoder.state_bytes()), at);
+    }
+  }
+
+  /// Of a token's forward pass, without making the model: of initial windows, if every visible key were accepted.
+  void add_flops(const Evaluation& evaluation, const json& change) {
+    json config = job_.recipe.model;
+    config.update(change);
+    for (const int64_t length : evaluation.lengths) {
+      json at = change;
+      at["length"] = length;
+      add_exact("planned_flops_per_token", train::planned_flops_per_token(config, length) / 3, at);
+    }
+  }
+
+  infer::Decoder read_text(const infer::LoadedModel& loaded, int64_t length, bool expand) const {
+    infer::Decoder decoder(*loaded.model, /*sequences=*/1, {.expand_windows = expand});
+    const int64_t chunk = std::clamp<int64_t>(length / 2, 1, 4096);  // the decoder reserves texts longer than a chunk
+    const at::Tensor ids = at::arange(length, at::kLong).remainder(loaded.tokenizer->vocab_size()).reshape({1, length});
+    decoder.read(ids, chunk, [&](const at::Tensor&, int64_t) { stop_if_asked(job_.name, signals_); });
+    return decoder;
+  }
+
+  /// Seconds to read a text, and the median of the times of the tokens after it.
+  void add_speed(const Evaluation& evaluation, const infer::LoadedModel& loaded, bool expand, const json& columns) {
+    for (const int64_t length : evaluation.lengths) {
+      json at = columns;
+      at["length"] = length;
+      const double start = now_seconds();
+      infer::Decoder decoder = read_text(loaded, length, expand);
+      add("read_seconds", now_seconds() - start, at);
+      const at::Tensor id = at::zeros({1, 1}, at::kLong);
+      std::vector<double> seconds;
+      for (int64_t i = 0; i < kTimedTokens; ++i) {
+        const double before = now_seconds();
+        decoder.logits_after(id, 1);
+        seconds.push_back(now_seconds() - before);
+      }
+      std::ranges::nth_element(seconds, seconds.begin() + kTimedTokens / 2);
+      add("token_seconds", seconds[kTimedTokens / 2], at);
+    }
+  }
+
+  void add_heads() {
+    const infer::LoadedModel loaded = load(json::object());
+    for (const auto& tile : loaded.model->tiles()) {
+      const json at = {{"layer", tile.layer}, {"head", tile.head}};
+      add("window", tile.window, at);
+      add("acceptance_width", tile.accept, at);
+    }
+  }
+
+  void add_parameters(const Evaluation& evaluation) {
+    const infer::LoadedModel loaded = load(json::object());
+    std::vector<at::Tensor> tensors;
+    for (const models::Parameter& parameter : loaded.model->parameters()) tensors.push_back(parameter.tensor.detach());
+    int64_t values = 0;
+    for (const auto& [name, tensor] : loaded.model->checkpoint_tensors(tensors)) {
+      if (fnmatch(evaluation.name.c_str(), name.c_str(), /*flags=*/0) != 0) continue;
+      const at::Tensor flat = tensor.to(at::kCPU, at::kDouble).reshape({-1}).contiguous();
+      values += flat.numel();
+      if (values > kMostValues) {
+        fail(ExitCode::kUsage, "{}: {} names more than {} values; use a narrower pattern", job_.name, evaluation.name,
+             kMostValues);
+      }
+      for (int64_t i = 0; i < flat.numel(); ++i) {
+        add("parameter", flat.const_data_ptr<double>()[i], {{"tensor", name}, {"index", i + 1}});
+      }
+    }
+    if (values == 0) fail(ExitCode::kUsage, "{}: no tensor of the model is called {}", job_.name, evaluation.name);
+  }
+
+  void add_function(const Evaluation& evaluation) {
+    evaluate_function(
+        evaluation.name, evaluation.settings,
+        [&](const std::string& metric, double value, const json& columns) { add(metric, value, columns); });
+  }
+
+  const StudyRecipe& study_;
+  const Job& job_;
+  const Point& point_;
+  const at::Device device_;
+  std::FILE* messages_;
+  const train::StopSignals& signals_;
+  json columns_;
+  Rows rows_;
+};
+
+json to_json(const Evaluation& evaluation) {
+  json described = {{"kind", evaluation.kind},   {"lengths", evaluation.lengths},
+                    {"name", evaluation.name},   {"settings", evaluation.settings},
+                    {"file", evaluation.file},   {"expand_windows", evaluation.expand_windows},
+                    {"where", evaluation.where}, {"changes", evaluation.changes}};
+  if (evaluation.kind == "task") {
+    json task = eval::to_json(eval::TaskResult{.options = evaluation.task});
+    for (const char* answer : {"seconds", "cells", "by_length"}) task.erase(answer);
+    described["task"] = std::move(task);
+    described["needle_score"] = evaluation.task.needle_score;
+  }
+  if (evaluation.kind == "loss") described["digest"] = evaluation.digest;
+  return described;
+}
+
+}  // namespace
+
+json describe(const StudyRecipe& study, const Job& job) {
+  json list = json::array();
+  for (const Evaluation& evaluation : study.evaluations) {
+    if (matches(study.points[job.point].columns, evaluation.where)) list.push_back(to_json(evaluation));
+  }
+  return list;
+}
+
+Rows measure(const StudyRecipe& study, const Job& job, const json& trained, at::Device device, std::FILE* messages,
+             const train::StopSignals& signals) {
+  Measurement measurement(study, job, device, messages, signals);
+  if (job.search) {
+    measurement.add_search_loss();
+    return measurement.take();
+  }
+  if (study.model) measurement.add_sizes();
+  if (study.train) measurement.add_training(trained);
+  for (const Evaluation& evaluation : study.evaluations) measurement.add(evaluation);
+  return measurement.take();
+}
+
+Rows diverged_rows(const StudyRecipe& study, const Job& job) {
+  const train::StopSignals signals;
+  Measurement measurement(study, job, at::kCPU, nullptr, signals);
+  if (job.search) {
+    measurement.add("search_loss", std::nan(""));
+    return measurement.take();
+  }
+  measurement.add_sizes();
+  measurement.add("diverged", 1);
+  return measurement.take();
+}
+
+}  // namespace tamis::study

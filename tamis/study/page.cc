@@ -1,0 +1,321 @@
+#include "tamis/study/page.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "tamis/base/files.h"
+#include "tamis/base/json.h"
+#include "tamis/base/terminal.h"
+#include "tamis/report/web_files.h"
+
+namespace tamis::study {
+namespace {
+
+using nlohmann::json;
+using Cells = std::vector<std::vector<std::string>>;  // the first row is the head
+
+/// Renders the parts of a page as Markdown or HTML.
+class Writer {
+ public:
+  virtual ~Writer() = default;
+  virtual void heading(int level, const std::string& text) = 0;
+  virtual void paragraph(const std::string& text) = 0;
+  virtual void list(const std::vector<std::string>& items) = 0;
+  virtual void table(const Cells& cells) = 0;
+  virtual void figure(const std::string& id, const std::string& title) = 0;
+  virtual void code(const std::string& text) = 0;
+};
+
+class Markdown : public Writer {
+ public:
+  explicit Markdown(std::string figures) : figures_(std::move(figures)) {}
+  std::string text;
+
+  void heading(int level, const std::string& title) override {
+    text += fmt::format("{} {}\n\n", std::string(level, '#'), title);
+  }
+  void paragraph(const std::string& line) override { text += line + "\n\n"; }
+  void list(const std::vector<std::string>& items) override {
+    for (const std::string& item : items) text += "- " + item + "\n";
+    text += "\n";
+  }
+  void table(const Cells& cells) override {
+    for (size_t r = 0; r < cells.size(); ++r) {
+      for (const std::string& cell : cells[r]) text += "| " + escaped(cell) + " ";
+      text += "|\n";
+      if (r > 0) continue;
+      for (size_t c = 0; c < cells[r].size(); ++c) text += "|---";
+      text += "|\n";
+    }
+    text += "\n";
+  }
+  void figure(const std::string& id, const std::string& title) override {
+    text += fmt::format("![{}]({}/{}.svg)\n\n", title, figures_, id);
+  }
+  void code(const std::string& lines) override { text += "```toml\n" + lines + "```\n\n"; }
+
+ private:
+  static std::string escaped(const std::string& cell) {
+    std::string result;
+    for (const char c : cell) result += c == '|' ? "\\|" : c == '\n' ? " " : std::string(1, c);
+    return result;
+  }
+  std::string figures_;
+};
+
+class Html : public Writer {
+ public:
+  explicit Html(std::filesystem::path figures) : figures_(std::move(figures)) {}
+  std::string text;
+
+  static std::string escaped(const std::string& plain) {
+    static const std::map<char, std::string> kEntities = {
+        {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}};
+    std::string result;
+    for (const char c : plain) {
+      const auto entity = kEntities.find(c);
+      result += entity == kEntities.end() ? std::string(1, c) : entity->second;
+    }
+    return result;
+  }
+
+  void heading(int level, const std::string& title) override {
+    text += fmt::format("<h{0}>{1}</h{0}>\n", level, escaped(title));
+  }
+  void paragraph(const std::string& line) override { text += "<p>" + escaped(line) + "</p>\n"; }
+  void list(const std::vector<std::string>& items) override {
+    text += "<ul>\n";
+    for (const std::string& item : items) text += "<li>" + escaped(item) + "</li>\n";
+    text += "</ul>\n";
+  }
+  void table(const Cells& cells) override {
+    text += "<div class=\"wide\"><table>\n";
+    for (size_t r = 0; r < cells.size(); ++r) {
+      text += "<tr>";
+      for (const std::string& cell : cells[r]) {
+        const bool verdict = cell == "holds" || cell == "does not hold" || cell == "undecided";
+        const std::string attribute =
+            verdict ? fmt::format(" class=\"{}\"", cell == "does not hold" ? "fails" : cell) : "";
+        text += fmt::format("<{0}{1}>{2}</{0}>", r == 0 ? "th" : "td", attribute, escaped(cell));
+      }
+      text += "</tr>\n";
+    }
+    text += "</table></div>\n";
+  }
+  void figure(const std::string& id, const std::string& title) override {
+    const std::filesystem::path file = figures_ / (id + ".svg");
+    if (!std::filesystem::exists(file)) return;
+    const std::string svg = read_file(file);
+    const size_t begin = svg.find("<svg");
+    if (begin == std::string::npos) return;
+    text += fmt::format("<figure role=\"img\" aria-label=\"{}\">{}</figure>\n", escaped(title), svg.substr(begin));
+  }
+  void code(const std::string& lines) override { text += "<pre>" + escaped(lines) + "</pre>\n"; }
+
+ private:
+  std::filesystem::path figures_;
+};
+
+std::string number(const json& value) {
+  if (!value.is_number()) return value.is_null() ? "-" : plain_text(value);
+  const double number = value;
+  if (number == std::floor(number) && std::abs(number) < 1e15) return fmt::format("{}", static_cast<int64_t>(number));
+  return fmt::format("{:.4g}", number);
+}
+
+std::string margin(const json& claim) {
+  std::vector<std::string> parts;
+  if (claim["at_least"].is_number()) parts.push_back("at least " + number(claim["at_least"]));
+  if (claim["at_most"].is_number()) parts.push_back("at most " + number(claim["at_most"]));
+  return fmt::format("{} {}", claim["statistic"].get<std::string>(), fmt::join(parts, ", "));
+}
+
+std::string measured(const json& claim) {
+  std::string text = number(claim["value"]);
+  const json& interval = claim["interval_95"];
+  if (interval.is_array()) text += fmt::format(" [{}, {}]", number(interval[0]), number(interval[1]));
+  if (!claim["reason"].get<std::string>().empty()) text += fmt::format(" ({})", claim["reason"].get<std::string>());
+  return text;
+}
+
+void write_claims(Writer& out, const json& study) {
+  if (study["claims"].empty()) return;
+  out.heading(2, "Verdicts");
+  Cells cells = {{"claim", "the paper", "holds if", "measured [95% interval]", "verdict"}};
+  for (const json& claim : study["claims"]) {
+    cells.push_back({claim["text"], claim["paper"], margin(claim), measured(claim), claim["verdict"]});
+  }
+  out.table(cells);
+  for (const json& change : study["claim_changes"]) {
+    out.paragraph(fmt::format("The claims were changed on {}, when {} results existed: {}.", text_at(change, "time"),
+                              change.value("results", int64_t{0}), text_at(change, "what")));
+  }
+}
+
+/// Mean and standard deviation over seeds of the mean of each seed.
+std::string cell_of(const RowList& rows, double scale, int digits) {
+  const std::map<json, double> means = seed_means(rows);
+  if (means.empty()) return "-";
+  double mean = 0, squares = 0;
+  const auto n = static_cast<double>(means.size());
+  for (const auto& [seed, each] : means) mean += scale * each / n;
+  for (const auto& [seed, each] : means) squares += std::pow(scale * each - mean, 2);
+  std::string text = fmt::format("{:.{}f}", mean, digits);
+  if (means.size() > 1) text += fmt::format(" ± {:.{}f}", std::sqrt(squares / (n - 1)), digits);
+  return text;
+}
+
+/// Values of a column among the rows, in the order of the table.
+std::vector<json> distinct(const RowList& rows, const std::string& column) {
+  std::vector<json> values;
+  bool numbers = true;
+  for (const json* row : rows) {
+    const json value = row->value(column, json());
+    numbers = numbers && value.is_number();
+    if (std::ranges::find(values, value) == values.end()) values.push_back(value);
+  }
+  if (numbers) std::ranges::sort(values);
+  return values;
+}
+
+void write_table(Writer& out, const json& table, const Rows& all) {
+  RowList rows;
+  for (const json& row : all) {
+    if (row["metric"] == table["metric"] && matches(row, table["where"])) rows.push_back(&row);
+  }
+  if (rows.empty()) return;
+  const std::string column = table["columns"], best_over = table["best_over"];
+  const std::vector<json> columns = column.empty() ? std::vector<json>{json()} : distinct(rows, column);
+  std::vector<std::string> heads = table["rows"].get<std::vector<std::string>>();
+  std::vector<json> keys;  // lists of the row columns' values
+  for (const json* row : rows) {
+    json key = json::array();
+    for (const std::string& head : heads) key.push_back(row->value(head, json()));
+    if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
+  }
+  Cells cells = {heads};
+  for (const json& value : columns) cells[0].push_back(column.empty() ? table["metric"] : json(number(value)));
+  for (const json& key : keys) {
+    std::vector<std::string> line;
+    for (const json& value : key) line.push_back(number(value));
+    for (const json& value : columns) {
+      RowList here;
+      for (const json* row : rows) {
+        bool same = column.empty() || row->value(column, json()) == value;
+        for (size_t h = 0; h < heads.size(); ++h) same = same && row->value(heads[h], json()) == key[h];
+        if (same) here.push_back(row);
+      }
+      std::optional<json> best;
+      if (!best_over.empty()) best = best_value(here, best_over, table["best"] == "highest");
+      if (best) std::erase_if(here, [&](const json* row) { return row->value(best_over, json()) != *best; });
+      std::string cell = cell_of(here, table["scale"], table["digits"]);
+      if (best) cell += fmt::format(" ({})", number(*best));
+      line.push_back(cell);
+    }
+    cells.push_back(line);
+  }
+  out.heading(3, table["title"]);
+  std::vector<std::string> notes = {
+      fmt::format("{}{}", table["metric"].get<std::string>(), column.empty() ? "" : ", by " + column)};
+  if (!best_over.empty()) notes.push_back(fmt::format("in brackets the best {}", best_over));
+  if (table["scale"] != 1.0) notes.push_back(fmt::format("times {}", number(table["scale"])));
+  out.paragraph(fmt::format("{}.", fmt::join(notes, "; ")));
+  out.table(cells);
+}
+
+/// `AMD EPYC (avx512_bf16)`
+std::string processor_of(const json& machine) {
+  const std::string set = text_at(machine, "instruction_set");
+  return text_at(machine, "processor", "unknown processor") + (set.empty() ? "" : " (" + set + ")");
+}
+
+void write_runs(Writer& out, const json& study) {
+  out.heading(2, "What was run");
+  Cells cells = {{"model", "parameters", "without embedding", "tokens", "chosen", "runs", "time"}};
+  const json none = json::array();
+  for (const json& point : study["has_model"] ? study["points"] : none) {
+    cells.push_back({point["name"], number(point["parameters"]), number(point["parameters_without_embedding"]),
+                     point["tokens"].is_number() ? format_count(point["tokens"]) : "-", point["chosen"],
+                     point["status"], format_duration(point["seconds"])});
+  }
+  if (study["has_model"]) out.table(cells);
+  const json& machine = study["machine"];
+  out.paragraph(fmt::format("{} of {} jobs are done, {} in all. {}, {} cores, Tamis {} ({}), {}.",
+                            study["done"].get<int64_t>(), study["jobs"].get<int64_t>(),
+                            format_duration(study["seconds"]), processor_of(machine),
+                            number(machine.value("cores", json())), study["version"].get<std::string>(),
+                            study["commit"].get<std::string>(), study["time"].get<std::string>()));
+}
+
+void write(Writer& out, const json& study, const Rows& rows) {
+  const auto text = [&](const char* key) { return study[key].get<std::string>(); };
+  out.heading(1, text("title"));
+  if (!text("paper").empty()) out.paragraph(text("paper") + ".");
+  if (!text("question").empty()) out.paragraph(text("question"));
+  out.paragraph("Command: " + text("command"));
+  write_claims(out, study);
+  if (!study["drawn"].empty()) out.heading(2, "Figures");
+  for (const json& figure : study["figures"]) {
+    if (std::ranges::find(study["drawn"], figure["id"]) == study["drawn"].end()) continue;
+    out.figure(figure["id"], figure["title"] == "" ? figure["metric"] : figure["title"]);
+  }
+  if (!study["tables"].empty()) out.heading(2, "Tables");
+  for (const json& table : study["tables"]) write_table(out, table, rows);
+  write_runs(out, study);
+  if (!study["assumptions"].empty()) {
+    out.heading(2, "Assumptions");
+    out.list(study["assumptions"].get<std::vector<std::string>>());
+  }
+  if (!study["failed"].empty()) {
+    out.heading(2, "Diverged");
+    out.list(study["failed"].get<std::vector<std::string>>());
+  }
+}
+
+constexpr const char* kStyle = R"(
+body > * { max-width: 60rem; margin-left: auto; margin-right: auto; }
+body { padding: 1rem; overflow-wrap: break-word; } h2 { margin-top: 2rem; } p, ul { margin: 0.5rem auto; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 0.9rem; margin: 0.5rem 0; }
+td, th { padding: 0.3rem 0.7rem; white-space: normal; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+figure { background: #fff; padding: 0.5rem; margin: 1rem auto; } figure svg { max-width: 100%; height: auto; }
+pre { overflow-x: auto; background: var(--card); padding: 1rem; font-size: 0.8rem; }
+.holds { color: var(--green); font-weight: 600; } .fails { color: var(--orange); font-weight: 600; }
+)";
+
+}  // namespace
+
+std::string to_markdown(const json& study, const Rows& rows, const std::string& figures) {
+  Markdown out(figures);
+  write(out, study, rows);
+  return out.text;
+}
+
+std::string to_html(const json& study, const Rows& rows, const std::filesystem::path& figures) {
+  Html out(figures);
+  write(out, study, rows);
+  out.heading(2, "Recipe");
+  out.code(study["recipe"]);
+  return fmt::format(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src "
+      "data:\">\n"
+      "<title>{}</title>\n<style>{}{}</style>\n</head>\n<body>\n{}</body>\n</html>\n",
+      Html::escaped(study["title"]), report::web_file("report.css"), kStyle, out.text);
+}
+
+json overall_verdict(const json& claims) {
+  json verdict;
+  for (const json& claim : claims) {
+    if (claim["verdict"] == "does not hold") return claim["verdict"];
+    if (claim["verdict"] == "undecided" || verdict.is_null()) verdict = claim["verdict"];
+  }
+  return verdict;
+}
+
+}  // namespace tamis::study

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tamis/study/table.h"
+
+namespace tamis::study {
+
+/// The page of a study, from the content of study.json and its rows: claims with verdicts, what was run, figures,
+/// tables, cost, assumptions, recipe. `figures` is the folder of the figures as links name it.
+std::string to_markdown(const nlohmann::json& study, const Rows& rows, const std::string& figures);
+
+/// The same as one HTML file, with the SVG files of `figures` inside.
+std::string to_html(const nlohmann::json& study, const Rows& rows, const std::filesystem::path& figures);
+
+/// `holds`, or `does not hold`, or `undecided` if no claim decides: of all claims, the worst that is decided.
+nlohmann::json overall_verdict(const nlohmann::json& claims);
+
+}  // namespace tamis::study

@@ -1,0 +1,127 @@
+#include "tamis/study/recipe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+#include "tamis/base/names.h"
+#include "tamis/study/options.h"
+#include "tamis/study/recipe_reader.h"
+#include "tamis/train/recipe_fields.h"
+#include "tamis/train/table_reader.h"
+
+namespace tamis::study {
+namespace {
+
+using nlohmann::json;
+using train::TableReader;
+using train::TomlDocument;
+
+/// Applies the changes of [tiers.NAME] and removes all of [tiers].
+void apply_tier(TomlDocument& document, const std::string& tier) {
+  const auto refuse = [&](const std::string& path, const std::string& text) {
+    throw Error(ExitCode::kUsage, document.position(path) + ": " + text);
+  };
+  const json all = document.values.value("tiers", json::object());
+  if (!all.is_object()) refuse("tiers", "[tiers] must be a table of tables, such as [tiers.gpu]");
+  for (const auto& [name, over] : all.items()) {
+    if (std::ranges::find(tiers(), name) == tiers().end() || name == tiers().front()) {
+      refuse("tiers." + name, unknown_name("tier", name, std::span(tiers()).subspan(1)));
+    }
+    if (!over.is_object()) refuse("tiers." + name, fmt::format("tiers.{} must be a table", name));
+  }
+  if (tier != tiers().front()) {
+    if (!all.contains(tier)) refuse("tiers", fmt::format("there is no [tiers.{}]", tier));
+    put_over(document, document.values, "", all[tier], "tiers." + tier);
+  }
+  document.values.erase("tiers");
+}
+
+/// Reads [study].
+
+class StudyReader : RecipeReader {
+ public:
+  using RecipeReader::RecipeReader;
+
+  void read() {
+    refuse_other_tables();
+    recipe_.model = document_.values.contains("model") || document_.values.contains("data");
+    read_study();
+  }
+
+ private:
+  void refuse_other_tables() const {
+    const std::vector<std::string> tables = {"study",  "choose",  "equal",  "axes",  "variants", "evaluations", "tiers",
+                                             "claims", "figures", "tables", "model", "data",     "train"};
+    for (const auto& [key, value] : document_.values.items()) {
+      if (std::ranges::find(tables, key) == tables.end()) refuse(key, unknown_name("table", key, tables));
+    }
+  }
+
+  void read_study() {
+    const json from = document_.values.value("study", json::object());
+    TableReader reader(document_, "study", from);
+    recipe_.id = std::filesystem::path(document_.name).stem().string();
+    reader("id", recipe_.id);
+    if (!is_plain(recipe_.id)) refuse("study.id", fmt::format("study.id must be letters, digits, ., +, - and _"));
+    recipe_.title = recipe_.id;
+    std::string dir = (std::filesystem::path("runs") / recipe_.id).string(), runs;
+    double seconds = 0;  // expected on two cores: `tamis repro --list` shows it
+    reader("title", recipe_.title);
+    reader("question", recipe_.question);
+    reader("paper", recipe_.paper);
+    reader("assumptions", recipe_.assumptions);
+    reader("train", recipe_.train);
+    reader("seconds", seconds, Allowed{.least = 0});
+    reader("dir", dir);
+    reader("runs", runs);
+    reader("seeds", recipe_.seeds, Allowed{.least = 0});
+    reader.refuse_other_keys();
+    recipe_.dir = dir;
+    recipe_.runs = runs;
+    if (recipe_.seeds.empty()) refuse("study.seeds", "study.seeds is empty; give at least one seed");
+    refuse_twice("study.seeds", recipe_.seeds);
+    if (!recipe_.model) recipe_.train = false;
+  }
+};
+
+}  // namespace
+
+std::vector<std::string> evaluation_kinds() {
+  return {"task", "loss", "heads", "flops", "costs", "speed", "parameters", "function"};
+}
+
+std::string plain_text(const json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+StudyRecipe load_study(const std::filesystem::path& file, std::span<const std::string> overrides,
+                       const std::string& tier, train::RecipeUse use) {
+  if (file == "-")
+    fail(ExitCode::kUsage, "study: the recipe has to be a file, which names the study and is read again");
+  TomlDocument document = train::read_toml(file);
+  std::string toml = read_file(file);
+  for (const std::string& assignment : overrides) {
+    train::override_value(document, assignment);
+    toml += fmt::format("# --set {}\n", assignment);
+  }
+  if (tier != tiers().front()) toml += fmt::format("# --tier {}\n", tier);
+  apply_tier(document, tier);
+  StudyRecipe recipe;
+  StudyReader(document, use, recipe).read();
+  read_points(document, use, recipe);
+  read_measurements(document, use, recipe);
+  recipe.toml = std::move(toml);
+  if (tier != tiers().front() && recipe.dir == std::filesystem::path("runs") / recipe.id) {
+    recipe.dir = std::filesystem::path("runs") / (recipe.id + "-" + tier);
+  }
+  if (recipe.runs.empty())
+    recipe.runs = recipe.dir;
+  else if (tier != tiers().front())
+    recipe.runs += "-" + tier;
+  return recipe;
+}
+
+}  // namespace tamis::study

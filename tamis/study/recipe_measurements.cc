@@ -1,0 +1,259 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tamis/base/digest.h"
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+#include "tamis/base/names.h"
+#include "tamis/data/registry.h"
+#include "tamis/study/claims.h"
+#include "tamis/study/figures.h"
+#include "tamis/study/functions.h"
+#include "tamis/study/recipe_reader.h"
+#include "tamis/study/table.h"
+#include "tamis/train/recipe_fields.h"
+#include "tamis/train/table_reader.h"
+
+namespace tamis::study {
+namespace {
+
+using nlohmann::json;
+using train::TableReader;
+
+class MeasurementsReader : RecipeReader {
+ public:
+  using RecipeReader::RecipeReader;
+
+  void read() {
+    read_evaluations();
+    if (!recipe_.model && recipe_.evaluations.empty()) refuse("", "expected [model] and [data], or [[evaluations]]");
+    for (size_t i = 0; i < list("claims").size(); ++i) read_claim(list("claims")[i], fmt::format("claims.{}", i));
+    for (const char* kind : {"figures", "tables"}) read_outputs(kind);
+  }
+
+ private:
+  void read_evaluations() {
+    const json from = list("evaluations");
+    for (size_t i = 0; i < from.size(); ++i) read_evaluation(from[i], fmt::format("evaluations.{}", i));
+  }
+
+  void read_evaluation(const json& from, const std::string& path) {
+    TableReader reader(document_, path, from);
+    Evaluation evaluation;
+    evaluation.kind = "task";
+    reader("kind", evaluation.kind, Allowed{.choices = evaluation_kinds()});
+    const bool function = evaluation.kind == "function";
+    if (!function && !recipe_.model) refuse(path, fmt::format("{}: kind {} needs a [model]", path, evaluation.kind));
+    for (const char* known : {"where", "model", "settings"}) reader.accept(known);
+    evaluation.where = table_at(from, "where", path);
+    check_where(evaluation.where, path + ".where.variant");
+    if (evaluation.kind == "task") read_task(reader, from, path, evaluation.task);
+    if (evaluation.kind == "loss") read_text(reader, path, evaluation);
+    if (function || evaluation.kind == "parameters") reader("name", evaluation.name);
+    if (const std::string& kind = evaluation.kind;
+        kind == "costs" || kind == "flops" || kind == "speed" || kind == "loss") {
+      reader("lengths", evaluation.lengths, Allowed{.least = 1, .most = train::kMostTokens});
+      if (evaluation.lengths.empty()) refuse(path, path + ".lengths: expected at least one");
+    }
+    if (!function && evaluation.kind != "parameters" && evaluation.kind != "heads")
+      read_changes(reader, from, path, evaluation);
+    reader.refuse_other_keys();
+    if (function) {
+      evaluation.settings = table_at(from, "settings", path);
+      try {
+        evaluation.settings = function_settings(evaluation.name, evaluation.settings);
+      } catch (const Error& error) {
+        refuse(path, error.what());
+      }
+    }
+    recipe_.evaluations.push_back(std::move(evaluation));
+  }
+
+  /// Columns that select rows. A variant that does not exist would be noticed only after the runs.
+  void check_where(const json& where, const std::string& path) const {
+    const json variant = where.value("variant", json::array());
+    std::vector<std::string> known;
+    for (const Point& point : recipe_.points) {
+      const std::string name = point.columns["variant"];
+      if (std::ranges::find(known, name) == known.end()) known.push_back(name);
+    }
+    for (const json& each : variant.is_array() ? variant : json::array({variant})) {
+      const std::string name = plain_text(each);
+      if (std::ranges::find(known, name) == known.end()) refuse(path, unknown_name("variant", name, known));
+    }
+  }
+
+  /// The text is opened here, so that a missing file is noticed before anything is trained.
+  void read_text(TableReader& reader, const std::string& path, Evaluation& evaluation) const {
+    reader("file", evaluation.file);
+    if (evaluation.file.empty()) refuse(path, path + ".file: expected a text file");
+    if (use_ == train::RecipeUse::kRun) evaluation.digest = sha256(MappedFile(evaluation.file).text());
+  }
+
+  void read_task(TableReader& reader, const json& from, const std::string& path, eval::TaskEvalOptions& task) const {
+    std::vector<std::string> names;
+    for (const data::Task& each : data::tasks()) names.push_back(each.name);
+    reader("task", task.task, Allowed{.choices = names});
+    const data::Task& found = data::find_task(task.task);
+    int64_t trained = recipe_.points.front().recipe().train.length, seed = 0;
+    for (const train::SourceRecipe& source : recipe_.points.front().recipe().data.sources) {
+      if (source.kind != task.task) continue;
+      task.settings = source.task.settings;
+      task.haystack = source.task.haystack;
+      if (source.task.length > 0) trained = source.task.length;
+    }
+    if (found.takes_depth) task.depths = {0.1, 0.3, 0.5, 0.7, 0.9};
+    reader("lengths", task.lengths, Allowed{.least = 1, .most = train::kMostTokens});
+    std::vector<int64_t> multiples;  // of the length that the task was trained at
+    reader("multiples", multiples, Allowed{.least = 1, .most = 1 << 20});
+    reader("depths", task.depths, Allowed{.least = 0.0, .most = 1.0});
+    reader("instances", task.instances, Allowed{.least = 1, .most = train::kMostTokens});
+    reader("cell_tokens", task.cell_tokens, Allowed{.least = 0, .most = train::kMostTokens});
+    reader("seed", seed, Allowed{.least = 0});
+    reader("needle_score", task.needle_score);
+    task.seed = static_cast<uint64_t>(seed);
+    std::string haystack = task.haystack.string();
+    reader("haystack", haystack);
+    task.haystack = haystack;
+    const json settings = table_at(from, "settings", path);
+    for (const auto& [name, value] : settings.items()) {
+      if (!value.is_number_integer()) refuse(path, fmt::format("{}.settings.{} must be an integer", path, name));
+      task.settings[name] = value;
+    }
+    for (const int64_t multiple : multiples) task.lengths.push_back(multiple * trained);
+    if (task.lengths.empty()) refuse(path, path + ": expected lengths or multiples");
+    try {
+      eval::check_options(task);
+    } catch (const Error& error) {
+      refuse(path, fmt::format("{} ({})", error.what(), path));
+    }
+  }
+
+  /// `expand_windows = [true, false]` and `model = {rope_factor = [1, 4]}`: every combination is measured.
+  void read_changes(TableReader& reader, const json& from, const std::string& path, Evaluation& evaluation) const {
+    reader.accept("expand_windows");
+    const json expand = from.value("expand_windows", json(true));
+    const json choices = expand.is_array() ? expand : json::array({expand});
+    for (const json& each : choices) {
+      if (!each.is_boolean()) refuse(path, path + ".expand_windows must be true, false or a list of both");
+      evaluation.expand_windows.push_back(each);
+    }
+    evaluation.changes.assign(1, json::object());
+    const json changes = table_at(from, "model", path);
+    for (const auto& [key, value] : changes.items()) {
+      const json values = value.is_array() ? value : json::array({value});
+      std::vector<json> next;
+      for (const json& before : evaluation.changes) {
+        for (const json& each : values) {
+          next.push_back(before);
+          next.back()[key] = each;
+        }
+      }
+      evaluation.changes = std::move(next);
+    }
+    for (const Point& point : recipe_.points) {
+      if (!matches(point.columns, evaluation.where)) continue;
+      for (const json& change : evaluation.changes) check_change(point, change, path);
+    }
+  }
+
+  void check_change(const Point& point, const json& change, const std::string& path) const {
+    json config = point.recipe().model;
+    for (const auto& [key, value] : change.items()) config[key] = value;
+    try {
+      models::complete_config(config);
+    } catch (const Error& error) {
+      refuse(path, fmt::format("{}.model: {} ({})", path, error.what(), point.name));
+    }
+  }
+
+  void read_claim(const json& from, const std::string& path) {
+    TableReader reader(document_, path, from);
+    Claim claim;
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    double least = nan, most = nan, above = nan;
+    claim.statistic = "value";
+    reader("id", claim.id);
+    reader("text", claim.text);
+    reader("paper", claim.paper);
+    reader("metric", claim.metric);
+    reader("statistic", claim.statistic, Allowed{.choices = claim_statistics()});
+    reader("x", claim.x);
+    reader("best_over", claim.best_over);
+    reader("best", claim.best, Allowed{.choices = {"highest", "lowest"}});
+    reader("above", above);
+    reader("at_least", least);
+    reader("at_most", most);
+    for (const char* known : {"of", "than"}) reader.accept(known);
+    reader.refuse_other_keys();
+    claim.of = table_at(from, "of", path);
+    claim.than = table_at(from, "than", path);
+    check_where(claim.of, path + ".of.variant");
+    check_where(claim.than, path + ".than.variant");
+    if (!std::isnan(above)) claim.above = above;
+    if (!std::isnan(least)) claim.at_least = least;
+    if (!std::isnan(most)) claim.at_most = most;
+    if (claim.id.empty()) claim.id = fmt::format("claim-{}", recipe_.claims.size() + 1);
+    claim.stated = from;
+    check_claim(claim, path);
+    recipe_.claims.push_back(std::move(claim));
+  }
+
+  void check_claim(const Claim& claim, const std::string& path) const {
+    if (claim.text.empty()) refuse(path, path + ".text: expected the statement in words");
+    if (!claim.at_least && !claim.at_most) refuse(path, path + ": expected at_least or at_most, the margin");
+    for (const Claim& other : recipe_.claims) {
+      if (other.id == claim.id) refuse(path, fmt::format("{}.id: \"{}\" is used twice", path, claim.id));
+    }
+    check_metric(claim.metric, path + ".metric");
+    const bool two = claim.statistic == "difference" || claim.statistic == "ratio" || claim.statistic == "gap";
+    if (two == claim.than.empty()) {
+      refuse(path, fmt::format("{}: the statistic {} {} `than`", path, claim.statistic, two ? "needs" : "has no"));
+    }
+    const bool fit = claim.statistic == "slope" || claim.statistic == "gap" || claim.statistic == "r_squared";
+    if (fit == claim.x.empty()) {
+      refuse(path, fmt::format("{}: the statistic {} {} `x`", path, claim.statistic, fit ? "needs" : "has no"));
+    }
+  }
+
+  void check_metric(const std::string& metric, const std::string& path) const {
+    const std::vector<std::string> known = metrics(recipe_);
+    if (std::ranges::find(known, metric) == known.end()) refuse(path, unknown_name("metric", metric, known));
+  }
+
+  void check_id(const std::string& id, const std::string& path) const {
+    if (!is_plain(id)) refuse(path + ".id", path + ".id must be letters, digits, ., +, - and _");
+    for (const json& other : recipe_.figures) {
+      if (other["id"] == id) refuse(path + ".id", fmt::format("{}.id: \"{}\" is used twice", path, id));
+    }
+  }
+
+  void read_outputs(const std::string& kind) {
+    const json from = list(kind);
+    for (size_t i = 0; i < from.size(); ++i) {
+      const std::string path = fmt::format("{}.{}", kind, i);
+      try {
+        json checked = kind == "figures" ? complete_figure(from[i], i) : complete_table(from[i], i);
+        check_metric(checked["metric"], path + ".metric");
+        check_where(checked["where"], path + ".where.variant");
+        if (kind == "figures") check_id(checked["id"], path);
+        (kind == "figures" ? recipe_.figures : recipe_.tables).push_back(std::move(checked));
+      } catch (const Error& error) {
+        const std::string text = error.what();
+        if (text.starts_with(document_.name)) throw;
+        refuse(path, fmt::format("{}: {}", path, text));
+      }
+    }
+  }
+};
+
+}  // namespace
+
+void read_measurements(const train::TomlDocument& document, train::RecipeUse use, StudyRecipe& recipe) {
+  MeasurementsReader(document, use, recipe).read();
+}
+
+}  // namespace tamis::study

@@ -1,0 +1,456 @@
+#include "tamis/study/study.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "tamis/base/cores.h"
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
+#include "tamis/base/json.h"
+#include "tamis/base/message.h"
+#include "tamis/base/terminal.h"
+#include "tamis/base/version.h"
+#include "tamis/study/claims.h"
+#include "tamis/study/figures.h"
+#include "tamis/study/job.h"
+#include "tamis/study/measure.h"
+#include "tamis/study/page.h"
+#include "tamis/study/recipe.h"
+#include "tamis/study/worker.h"
+#include "tamis/train/machine.h"
+#include "tamis/train/plan.h"
+#include "tamis/train/stop_signals.h"
+
+namespace tamis::study {
+namespace {
+
+using nlohmann::json;
+
+constexpr auto kPollInterval = std::chrono::seconds(1);
+
+/// The lock, unless another process holds it.
+std::unique_ptr<FileLock> try_lock(const std::filesystem::path& file) {
+  try {
+    return std::make_unique<FileLock>(file);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kRuntime) throw;
+    return nullptr;
+  }
+}
+
+class Study {
+ public:
+  Study(const StudyOptions& options, at::Device device, std::FILE* messages)
+      : options_(options),
+        recipe_(load_study(options.recipe, options.overrides, options.tier,
+                           options.plan ? train::RecipeUse::kPlan : train::RecipeUse::kRun)),
+        device_(device),
+        messages_(messages) {}
+
+  std::string go() {
+    if (options_.plan) return options_.json ? json_text(plan()) : plan_text(plan());
+    make_directories(recipe_.dir);
+    make_directories(recipe_.runs / "locks");
+    find_results();
+    signals_.emplace();
+    start_seconds_ = now_seconds();
+    done_before_ = static_cast<int64_t>(results_.size());
+    if (!options_.worker) note_claims();
+    if (options_.jobs == 1) {
+      run_jobs();
+    } else {
+      run_processes();
+    }
+    if (options_.worker) return "";
+    const json study = write(/*figures=*/true);
+    stop_if_asked(recipe_.dir.string(), *signals_);  // the signal may have ended the drawing
+    if (options_.json) return json_text(study);
+    return to_markdown(study, rows(), "figures") + fmt::format("{}\n", (recipe_.dir / "report.html").string());
+  }
+
+ private:
+  // Jobs
+
+  /// All jobs of a point. While nothing is chosen, the final jobs have the first option.
+  std::vector<Job> all_jobs(size_t point) const {
+    std::vector<Job> jobs = search_jobs(recipe_, point);
+    const size_t option = chosen_option(recipe_, point, results_).value_or(0);
+    std::ranges::copy(final_jobs(recipe_, point, option), std::back_inserter(jobs));
+    return jobs;
+  }
+
+  /// Jobs that can run now or have run. If all runs of [choose] diverged, the final jobs count as diverged too.
+  std::vector<Job> ready_jobs(size_t point) {
+    if (!searched(recipe_, point, results_)) return search_jobs(recipe_, point);
+    if (const auto option = chosen_option(recipe_, point, results_)) return final_jobs(recipe_, point, *option);
+    for (const Job& job : final_jobs(recipe_, point, 0)) {
+      results_[job.name] = {
+          {"status", "diverged"}, {"reason", "all runs of [choose] diverged"}, {"rows", diverged_rows(recipe_, job)}};
+    }
+    return {};
+  }
+
+  /// Reads results of earlier calls and of other processes.
+  void find_results() {
+    for (size_t point = 0; point < recipe_.points.size(); ++point) {
+      for (int pass = 0; pass < 2; ++pass) {  // the second finds the final jobs of a choice that the first found
+        for (const Job& job : ready_jobs(point)) {
+          if (results_.contains(job.name)) continue;
+          if (auto result = finished(recipe_, job)) results_[job.name] = std::move(*result);
+        }
+      }
+    }
+  }
+
+  /// Jobs that can run now.
+  std::vector<Job> open_jobs() {
+    std::vector<Job> open;
+    for (size_t point = 0; point < recipe_.points.size(); ++point) {
+      for (Job& job : ready_jobs(point)) {
+        if (!results_.contains(job.name)) open.push_back(std::move(job));
+      }
+    }
+    return open;
+  }
+
+  /// Runs jobs until all are done, those of other processes included.
+  void run_jobs() {
+    while (true) {
+      stop_if_asked(recipe_.dir.string(), *signals_);
+      find_results();
+      const std::vector<Job> open = open_jobs();
+      if (open.empty()) return;
+      if (!run_one_of(open)) std::this_thread::sleep_for(kPollInterval);
+    }
+  }
+
+  /// Runs the first job that no other process runs; false if there is none.
+  bool run_one_of(const std::vector<Job>& open) {
+    for (const Job& job : open) {
+      const auto lock = try_lock(lock_file(job));
+      if (!lock) continue;
+      run_here(job);
+      return true;
+    }
+    return false;
+  }
+
+  std::filesystem::path lock_file(const Job& job) const {
+    std::string name = job.directory.lexically_relative(recipe_.runs).string();
+    std::ranges::replace(name, '/', '_');
+    return recipe_.runs / "locks" / name;
+  }
+
+  int64_t count_jobs() const {
+    int64_t count = 0;
+    for (size_t point = 0; point < recipe_.points.size(); ++point) {
+      count += static_cast<int64_t>(all_jobs(point).size());
+    }
+    return count;
+  }
+
+  void announce(const std::string& what) {
+    const auto done = static_cast<int64_t>(results_.size()), all = count_jobs();
+    std::string left;
+    if (done > done_before_) {
+      const double each = (now_seconds() - start_seconds_) / static_cast<double>(done - done_before_);
+      left = fmt::format(", about {} left", format_duration(each * static_cast<double>(all - done)));
+    }
+    print_message(messages_, fmt::format("study: {} of {} jobs done{}{}\n", done, all, left, what));
+  }
+
+  void run_here(const Job& job) {
+    announce("; now " + job.name);
+    json result = run_job(recipe_, job, device_, messages_, *signals_);
+    if (result.value("status", "") == "diverged") {
+      print_message(messages_, fmt::format("study: {} diverged: {}\n", job.name, result.value("reason", "")));
+    }
+    results_[job.name] = std::move(result);
+    if (!options_.worker) write(/*figures=*/false);
+  }
+
+  /// Starts processes that share the jobs, and waits for them.
+  void run_processes() {
+    const std::filesystem::path copy = recipe_.dir / "recipe.toml";  // workers do not see later edits of the original
+    write_file_atomic(copy, read_file(options_.recipe));
+    Workers workers;
+    for (int64_t i = 1; i <= options_.jobs; ++i) {
+      workers.start(fmt::format("worker {}", i), worker_arguments(copy), recipe_.dir / fmt::format("worker-{}.out", i));
+    }
+    std::optional<Error> failed;
+    while (workers.running() > 0) {
+      const Workers::Ended ended = workers.wait([&] {
+        report_progress();
+        return signals_->received();
+      });
+      if (ended.status != 0 && !failed) {
+        failed = Error(static_cast<ExitCode>(ended.status), ended.last_line);
+      }
+    }
+    find_results();
+    stop_if_asked(recipe_.dir.string(), *signals_);
+    if (failed) throw Error(*failed);
+  }
+
+  void report_progress() {
+    if (now_seconds() - reported_seconds_ < 10) return;
+    reported_seconds_ = now_seconds();
+    const size_t before = results_.size();
+    find_results();
+    if (results_.size() == before) return;
+    announce("");
+    write(/*figures=*/false);
+  }
+
+  std::vector<std::string> worker_arguments(const std::filesystem::path& copy) const {
+    std::vector<std::string> arguments = {"study", copy.string(), "--worker", "--tier", options_.tier};
+    const auto add = [&](const std::string& option, const std::string& value) {
+      arguments.insert(arguments.end(), {option, value});
+    };
+    for (const std::string& assignment : options_.overrides) add("--set", assignment);
+    add("--set", "study.dir=" + json(recipe_.dir.string()).dump());  // quoted: a name may look like a number
+    add("--set", "study.id=" + json(recipe_.id).dump());
+    add("--threads", std::to_string(std::max<int64_t>(1, usable_cores() / options_.jobs)));
+    add("--device", device_.is_cuda() ? "cuda" : "cpu");
+    return arguments;
+  }
+
+  // Plan
+
+  json plan() const {
+    json plan = {{"id", recipe_.id},     {"dir", recipe_.dir.string()}, {"tier", options_.tier},
+                 {"jobs", count_jobs()}, {"points", json::array()},     {"flops", 0.0}};
+    for (size_t p = 0; p < recipe_.points.size(); ++p) {
+      const Point& point = recipe_.points[p];
+      json jobs = json::array();
+      double tokens = 0;
+      for (const Job& job : all_jobs(p)) {
+        jobs.push_back(job.name);
+        if (recipe_.train) tokens += static_cast<double>(job.recipe.train.steps * job.recipe.train.batch_tokens);
+      }
+      json entry = describe_point(point);
+      entry["jobs"] = std::move(jobs);
+      entry["flops"] = recipe_.train
+                           ? tokens * train::planned_flops_per_token(point.recipe().model, point.recipe().train.length)
+                           : 0.0;
+      plan["flops"] = plan["flops"].get<double>() + entry["flops"].get<double>();
+      plan["points"].push_back(std::move(entry));
+    }
+    return plan;
+  }
+
+  static std::string plan_text(const json& plan) {
+    std::string text = fmt::format("{}: {} jobs", plan["dir"].get<std::string>(), plan["jobs"].get<int64_t>());
+    if (plan["flops"] > 0.0) text += fmt::format(", {} floating-point operations", format_count(plan["flops"]));
+    text += "\n\n";
+    for (const json& point : plan["points"]) {
+      text += point["name"].get<std::string>();
+      if (point.contains("parameters")) {
+        text += fmt::format("  {} parameters, {} without the embedding{}", point["parameters"].get<int64_t>(),
+                            point["parameters_without_embedding"].get<int64_t>(),
+                            point["matched_by"].is_null() ? "" : ", by " + point["matched_by"].get<std::string>());
+      }
+      text += "\n";
+      for (const json& job : point["jobs"]) text += fmt::format("  {}\n", job.get<std::string>());
+    }
+    return text;
+  }
+
+  json describe_point(const Point& point) const {
+    json entry = {{"name", point.name}, {"columns", point.columns}, {"tokens", json()}, {"matched_by", json()}};
+    if (!recipe_.model) return entry;
+    entry["parameters"] = point.parameters.total;
+    entry["parameters_without_embedding"] = point.parameters.without_embedding;
+    if (recipe_.train) entry["tokens"] = point.recipe().train.steps * point.recipe().train.batch_tokens;
+    if (point.fit) entry["matched_by"] = fmt::format("{} = {}", point.fit->key, point.fit->value);
+    entry["model"] = point.recipe().model;
+    return entry;
+  }
+
+  // Claims
+
+  /// Final jobs that have a result of this study, even if it was measured with other settings or by another version.
+  int64_t count_stored() const {
+    int64_t count = 0;
+    for (size_t point = 0; point < recipe_.points.size(); ++point) {
+      for (size_t option = 0; option < std::max<size_t>(1, recipe_.points[point].options.size()); ++option) {
+        const auto jobs = final_jobs(recipe_, point, option);
+        count += std::ranges::count_if(
+            jobs, [&](const Job& job) { return std::filesystem::exists(result_file(recipe_, job)); });
+      }
+    }
+    return count;
+  }
+
+  /// Keeps the claims as they were when the first job began, and notes later changes.
+  void note_claims() {
+    const std::filesystem::path file = recipe_.dir / "claims.json";
+    json now = json::object();
+    for (const Claim& claim : recipe_.claims) now[claim.id] = claim.stated;
+    const int64_t results = count_stored();
+    json kept = try_read_object(file).value_or(json::object());
+    const bool known = kept.value("claims", json()).is_object() && kept.value("changes", json()).is_array();
+    if (results == 0) {
+      kept = {{"claims", now}, {"changes", json::array()}};
+    } else if (!known || kept["claims"] != now) {
+      std::vector<std::string> what;
+      if (!known) {
+        kept = {{"claims", json::object()}, {"changes", json::array()}};
+        what.push_back("claims.json was missing or damaged");
+      }
+      for (const auto& [id, claim] : now.items()) {
+        if (!kept["claims"].contains(id)) what.push_back("added " + id);
+        if (kept["claims"].contains(id) && kept["claims"][id] != claim) what.push_back("changed " + id);
+      }
+      for (const auto& [id, claim] : kept["claims"].items()) {
+        if (!now.contains(id)) what.push_back("removed " + id);
+      }
+      kept["changes"].push_back({{"time", train::utc_now()},
+                                 {"results", results},
+                                 {"what", fmt::format("{}", fmt::join(what, ", "))},
+                                 {"before", kept["claims"]}});
+      kept["claims"] = now;
+    }
+    claim_changes_ = kept["changes"];
+    write_file_atomic(file, json_text(kept, 1));
+  }
+
+  // Results
+
+  /// In the order of the recipe.
+  Rows rows() const {
+    Rows rows;
+    for (size_t point = 0; point < recipe_.points.size(); ++point) {
+      for (const Job& job : all_jobs(point)) {
+        const auto found = results_.find(job.name);
+        if (found == results_.end()) continue;
+        for (const json& row : found->second["rows"]) rows.push_back(row);
+      }
+    }
+    return rows;
+  }
+
+  std::string command() const {
+    const std::string start = options_.command.empty() ? "tamis study " + options_.recipe.string() : options_.command;
+    return start + (options_.tier == tiers().front() ? "" : " --tier " + options_.tier);
+  }
+
+  json summarise(const Rows& rows) const {
+    json study = {{"id", recipe_.id},
+                  {"title", recipe_.title},
+                  {"paper", recipe_.paper},
+                  {"question", recipe_.question},
+                  {"assumptions", recipe_.assumptions},
+                  {"tier", options_.tier},
+                  {"command", command()},
+                  {"has_model", recipe_.model},
+                  {"seeds", recipe_.seeds},
+                  {"version", kVersion},
+                  {"commit", train::build_commit()},
+                  {"time", train::utc_now()},
+                  {"machine", train::describe_machine()},
+                  {"jobs", count_jobs()},
+                  {"done", results_.size()},
+                  {"figures", recipe_.figures},
+                  {"tables", recipe_.tables},
+                  {"claim_changes", claim_changes_},
+                  {"recipe", recipe_.toml},
+                  {"claims", json::array()},
+                  {"points", json::array()},
+                  {"failed", json::array()},
+                  {"drawn", drawn_}};
+    double seconds = 0;
+    for (size_t p = 0; p < recipe_.points.size(); ++p) {
+      study["points"].push_back(summarise_point(p));
+      seconds += study["points"].back()["seconds"].get<double>();
+    }
+    study["seconds"] = seconds;
+    for (const Claim& claim : recipe_.claims) study["claims"].push_back(judge(claim, rows));
+    study["verdict"] = overall_verdict(study["claims"]);
+    for (const auto& [name, result] : results_) {
+      if (text_at(result, "status") == "diverged") study["failed"].push_back(name + ": " + text_at(result, "reason"));
+    }
+    return study;
+  }
+
+  json summarise_point(size_t p) const {
+    json entry = describe_point(recipe_.points[p]);
+    int64_t done = 0, diverged = 0, all = 0;
+    double seconds = 0;
+    for (const Job& job : all_jobs(p)) {
+      ++all;
+      const auto found = results_.find(job.name);
+      if (found == results_.end()) continue;
+      (text_at(found->second, "status") == "diverged" ? diverged : done) += 1;
+      seconds += found->second.value("job_seconds", 0.0);
+    }
+    entry["seconds"] = seconds;
+    entry["status"] = fmt::format("{} of {}{}", done, all, diverged > 0 ? fmt::format(", {} diverged", diverged) : "");
+    entry["chosen"] = "";
+    entry["search"] = json::array();
+    if (!recipe_.choose) return entry;
+    for (const Job& job : search_jobs(recipe_, p)) {
+      const auto found = results_.find(job.name);
+      if (found == results_.end()) continue;
+      const json rows = found->second["rows"];
+      entry["search"].push_back({{"value", recipe_.points[p].options[job.option].value},
+                                 {"loss", rows.empty() ? json() : rows.front()["value"]}});
+    }
+    if (const auto option = chosen_option(recipe_, p, results_)) {
+      entry["chosen"] = chosen_text(recipe_.points[p], *option);
+    }
+    return entry;
+  }
+
+  /// `0.01`, with `(edge)` if the value is the least or the largest of several numbers.
+  std::string chosen_text(const Point& point, size_t option) const {
+    const json& chosen = point.options[option].value;
+    std::string text = fmt::format("{} {}", recipe_.choose->key, plain_text(chosen));
+    if (!chosen.is_number() || point.options.size() < 3) return text;
+    const auto beyond = [&](bool higher) {
+      return std::ranges::any_of(
+          point.options, [&](const Option& each) { return higher ? each.value > chosen : each.value < chosen; });
+    };
+    return beyond(true) && beyond(false) ? text : text + " (edge)";
+  }
+
+  json write(bool figures) {
+    const Rows all = rows();
+    if (figures) drawn_ = draw(recipe_.figures, all, recipe_.dir / "figures", messages_);
+    json study = summarise(all);
+    write_file_atomic(recipe_.dir / "results.csv", to_csv(all));
+    write_file_atomic(recipe_.dir / "results.json", json_text(json(all), 0));
+    write_file_atomic(recipe_.dir / "study.json", json_text(study, 1));
+    write_file_atomic(recipe_.dir / "report.md", to_markdown(study, all, "figures"));
+    write_file_atomic(recipe_.dir / "report.html", to_html(study, all, recipe_.dir / "figures"));
+    return study;
+  }
+
+  const StudyOptions& options_;
+  const StudyRecipe recipe_;
+  const at::Device device_;
+  std::FILE* messages_;
+  std::optional<train::StopSignals> signals_;
+  Results results_;
+  json claim_changes_ = json::array();
+  std::vector<std::string> drawn_;
+  int64_t done_before_ = 0;
+  double start_seconds_ = 0;
+  double reported_seconds_ = 0;
+};
+
+}  // namespace
+
+std::string run_study(const StudyOptions& options, at::Device device, std::FILE* messages) {
+  return Study(options, device, messages).go();
+}
+
+}  // namespace tamis::study

@@ -1,0 +1,116 @@
+#include "tamis/study/table.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tamis/study/functions.h"
+
+namespace tamis::study {
+namespace {
+
+using nlohmann::json;
+
+std::vector<std::string> metrics_of(const Evaluation& evaluation) {
+  const std::string& kind = evaluation.kind;
+  if (kind == "task") {
+    if (!evaluation.task.needle_score) return {"score", "exact_match"};
+    return {"score", "exact_match", "needle_score", "needle_score_best_head"};
+  }
+  if (kind == "loss") return {"nats_per_token", "nats_per_byte", "perplexity", "text_loss_at"};
+  if (kind == "heads") return {"window", "acceptance_width"};
+  if (kind == "flops") return {"planned_flops_per_token"};
+  if (kind == "costs") return {"flops_per_token", "state_bytes"};
+  if (kind == "speed") return {"read_seconds", "token_seconds"};
+  if (kind == "parameters") return {"parameter"};
+  return function_metrics(evaluation.name);
+}
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+}  // namespace
+
+bool matches(const json& row, const json& where) {
+  return std::ranges::all_of(where.items(), [&](const auto& item) {
+    const auto found = row.find(item.key());
+    if (found == row.end()) return false;
+    if (!item.value().is_array()) return *found == item.value();
+    return std::ranges::find(item.value(), *found) != item.value().end();
+  });
+}
+
+std::map<json, double> seed_means(const RowList& rows) {
+  std::map<json, std::pair<double, int>> sums;
+  for (const json* row : rows) {
+    if (!(*row)["value"].is_number()) continue;
+    auto& [sum, count] = sums[row->value("seed", json())];
+    sum += (*row)["value"].get<double>();
+    ++count;
+  }
+  std::map<json, double> means;
+  for (const auto& [seed, each] : sums) means[seed] = each.first / each.second;
+  return means;
+}
+
+std::optional<json> best_value(const RowList& rows, const std::string& column, bool highest) {
+  std::map<json, RowList> groups;
+  for (const json* row : rows) groups[row->value(column, json())].push_back(row);
+  std::optional<json> best;
+  double best_mean = 0;
+  for (const auto& [value, group] : groups) {
+    const std::map<json, double> means = seed_means(group);
+    if (means.empty()) continue;
+    double mean = 0;
+    for (const auto& [seed, each] : means) mean += each / static_cast<double>(means.size());
+    if (best && (highest ? mean <= best_mean : mean >= best_mean)) continue;
+    best = value;
+    best_mean = mean;
+  }
+  return best;
+}
+
+std::vector<std::string> metrics(const StudyRecipe& recipe) {
+  std::vector<std::string> names;
+  if (recipe.model) names = {"parameters", "parameters_without_embedding"};
+  if (recipe.train) {
+    names.insert(names.end(), {"validation_loss", "source_loss", "loss_at", "validation_curve", "training_loss",
+                               "gradient_norm", "loss_spikes", "diverged", "training_seconds", "tokens_per_second"});
+  }
+  if (recipe.choose) names.push_back("search_loss");
+  for (const Evaluation& evaluation : recipe.evaluations) {
+    for (const std::string& name : metrics_of(evaluation)) {
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+  }
+  return names;
+}
+
+std::string to_csv(const Rows& rows) {
+  std::set<std::string> columns;
+  for (const json& row : rows) {
+    for (const auto& [key, value] : row.items()) columns.insert(key);
+  }
+  std::vector<std::string> order = {"metric", "value"};
+  for (const std::string& column : columns) {
+    if (column != "metric" && column != "value") order.push_back(column);
+  }
+  std::string csv;
+  const auto add_line = [&](const auto& field) {
+    for (size_t c = 0; c < order.size(); ++c) csv += (c == 0 ? "" : ",") + field(order[c]);
+    csv += "\n";
+  };
+  add_line([](const std::string& column) { return csv_field(column); });
+  for (const json& row : rows) {
+    add_line([&](const std::string& column) {
+      const auto found = row.find(column);
+      return found == row.end() || found->is_null() ? std::string() : csv_field(plain_text(*found));
+    });
+  }
+  return csv;
+}
+
+}  // namespace tamis::study

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tamis/study/recipe.h"
+
+namespace tamis::study {
+
+/// A row of the table of results: an object with "metric", "value" (a number, or null when it is not finite), and a
+/// value for every column that applies, such as variant, seed, task, length. One row holds one measured number.
+using Rows = std::vector<nlohmann::json>;
+
+/// True when the row has each of these columns with this value, or with one of a list of values.
+bool matches(const nlohmann::json& row, const nlohmann::json& where);
+
+/// Rows that belong together, such as those of a cell.
+using RowList = std::vector<const nlohmann::json*>;
+
+/// The mean of the finite values of each seed; the key is null for rows without a seed.
+std::map<nlohmann::json, double> seed_means(const RowList& rows);
+
+/// Of the values of `column`, the one whose mean over the seeds is highest or lowest; of equal ones the first. None if
+/// no row has a finite value.
+std::optional<nlohmann::json> best_value(const RowList& rows, const std::string& column, bool highest);
+
+/// The names of all metrics that the study measures.
+std::vector<std::string> metrics(const StudyRecipe& recipe);
+
+/// The table as CSV with a header: metric, value, then all columns by name; empty where a column does not apply.
+std::string to_csv(const Rows& rows);
+
+}  // namespace tamis::study

@@ -1,0 +1,336 @@
+"""`tamis study` on models that are trained for a few steps.
+
+Files, tables, figures, the page, verdicts, changed claims, measuring again, unequal and diverged variants, refusals.
+"""
+
+import csv
+import json
+import math
+import pathlib
+import re
+import statistics
+import xml.etree.ElementTree
+
+import pytest
+from program import environment, expect_refused
+from studies import BASE, CLAIMS, FIGURES, FUNCTION, ONE_RUN
+from studies import checkpoints, directory, losses, recipe, rows, study, summary
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def whole(tamis):
+    """A whole study in runs/whole."""
+    return study(tamis, "whole", BASE + CLAIMS + FIGURES)
+
+
+# What a study writes.
+
+
+def test_the_first_study_of_the_documentation_works(tamis):
+    text = (ROOT / "docs/studies.md").read_text()
+    first = re.search(r"```toml\n(.*?)```", text, re.DOTALL).group(1)
+    assert len([line for line in first.splitlines() if line.strip()]) <= 10, first
+    done = study(tamis, "first", first)
+    assert "| holds |" in done.stdout, done
+    for name in ("report.html", "report.md", "results.csv", "results.json", "study.json", "claims.json"):
+        assert (directory(tamis, "first") / name).exists() and f"`{name}`" in text, name
+
+
+def test_a_plan_leaves_nothing(tamis):
+    planned = study(tamis, "planned", BASE, "--plan").stdout
+    for job in ("rope/lr-0.001", "rope/lr-0.01", "window/seed-3"):
+        assert f"  {job.split('/')[0]}/{job.split('/')[1]}\n" in planned, planned
+    found = json.loads(study(tamis, "planned", BASE, "--plan", "--json").stdout)
+    assert (found["id"], found["jobs"], found["tier"]) == ("planned", 10, "cpu"), found
+    assert found["points"][1]["jobs"][-1] == "window/seed-3" and found["flops"] > 0, found
+    assert not directory(tamis, "planned").exists()
+
+
+def test_results_and_tables(tamis, whole):
+    run = directory(tamis, "whole")
+    assert whole.stdout.startswith((run / "report.md").read_text()), "what is printed is report.md"
+    assert "9 of 10 jobs done" in whole.stderr, whole.stderr
+    found = summary(tamis, "whole")
+    assert (found["done"], found["jobs"], found["failed"]) == (10, 10, []), found
+    for point in found["points"]:
+        grid = {each["value"]: each["loss"] for each in point["search"]}
+        best = min(grid, key=grid.get)
+        assert set(grid) == {0.001, 0.01} and point["chosen"] == f"train.lr {best}", point
+        first = rows(tamis, "whole", metric="validation_loss", variant=point["name"], seed=1)
+        assert [row["value"] for row in first] == [grid[best]], "the first seed's run is the grid's"
+        values = [row["value"] for row in rows(tamis, "whole", metric="validation_loss", variant=point["name"])]
+        assert len(set(values)) == 3, "seeds differ"
+        cell = f"| {point['name']} | {statistics.mean(values):.3f} ± {statistics.stdev(values):.3f} |"
+        assert cell in whole.stdout, (cell, whole.stdout)
+        scores = rows(tamis, "whole", metric="score", variant=point["name"], seed=2)
+        assert [row["length"] for row in scores] == [32, 64] and all(0 <= row["value"] <= 1 for row in scores), scores
+        curve = rows(tamis, "whole", metric="training_loss", variant=point["name"], seed=1)
+        assert [row["step"] for row in curve] == [1, 2, 3, 4, 5, 6], curve
+        assert all(row["tokens"] == 128 * row["step"] and row["lr"] == best for row in curve), curve
+    with open(run / "results.csv", newline="") as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == len(rows(tamis, "whole"))
+    for line, row in zip(table, rows(tamis, "whole")):
+        assert line["metric"] == row["metric"] and float(line["value"]) == row["value"], (line, row)
+        assert line["variant"] == row["variant"] and line["length"] == str(row.get("length", "")), (line, row)
+    assert tamis("eval", "copy", run / "rope/lr-0.01_seed-1", "--lengths", 32, "--instances", 2).returncode == 0
+
+
+def test_claims_have_verdicts(tamis, whole):
+    claims = {claim["id"]: claim for claim in summary(tamis, "whole")["claims"]}
+    assert [claims[name]["verdict"] for name in ("size", "solved", "few")] == ["holds", "does not hold", "undecided"]
+    assert claims["few"]["reason"] == "2 of the 3 seeds that an interval needs", claims
+    low, high = claims["solved"]["interval_95"]
+    assert low < claims["solved"]["value"] < high and claims["solved"]["seeds"] == 3, claims
+    assert claims["solved"]["value"] == pytest.approx(
+        statistics.mean(loss for (variant, _), loss in losses(tamis, "whole").items() if variant == "rope")
+    )
+    assert summary(tamis, "whole")["verdict"] == "does not hold"
+    assert "| The models have the same size | section 3 | ratio at least 1, at most 1 | 1 " in whole.stdout
+
+
+def test_figures_are_drawn(tamis, whole):
+    drawn = summary(tamis, "whole")["drawn"]
+    assert drawn == ["curves", "sizes", "scores", "map"], whole.stderr
+    assert "study: not drawn: empty: it has no rows\n" in whole.stderr, whole.stderr
+    assert re.search(r"study: not drawn: impossible: .*\n", whole.stderr), whole.stderr
+    figures = directory(tamis, "whole") / "figures"
+    assert sorted(path.name for path in figures.iterdir()) == sorted(f"{id}.{kind}" for id in drawn for kind in ("svg", "pdf"))
+    for name in drawn:
+        image = xml.etree.ElementTree.parse(figures / f"{name}.svg").getroot()
+        assert image.tag == "{http://www.w3.org/2000/svg}svg", image
+        assert len(list(image.iter("{http://www.w3.org/2000/svg}path"))) > 5, name
+        assert (figures / f"{name}.pdf").read_bytes().startswith(b"%PDF"), name
+        assert f"(figures/{name}.svg)" in whole.stdout, name
+
+
+def test_a_figure_that_has_no_rows_any_more_is_removed(tamis):
+    figure = FUNCTION + '\n[[figures]]\nmetric = "tanh_norm"\nx = "norm"\n'
+    study(tamis, "removed", figure)
+    image = directory(tamis, "removed") / "figures/figure-1.svg"
+    assert image.exists()
+    study(tamis, "removed", figure + "where = {norm = 7}\n")
+    assert not image.exists() and summary(tamis, "removed")["drawn"] == []
+
+
+def test_without_matplotlib_everything_else_is_written(tamis):
+    figure = FUNCTION + '\n[[figures]]\nmetric = "tanh_norm"\nx = "norm"\n'
+    done = study(tamis, "python", figure, env=environment(TAMIS_PYTHON="/nowhere/python"))
+    assert "no figures: /nowhere/python" in done.stderr and "TAMIS_PYTHON" in done.stderr, done
+    assert summary(tamis, "python")["verdict"] == "holds"
+
+
+def test_page(tamis, whole, page):
+    for width in (1280, 390):
+        page.page.set_viewport_size({"width": width, "height": 800})
+        page.open_file(directory(tamis, "whole") / "report.html")
+        page.assert_clean()
+        assert page.js("document.documentElement.scrollWidth") <= width
+        assert page.text("h1") == "Two small Transformers"
+        cells = page.js('[...document.querySelectorAll("td[class]")].map((e) => [e.className, e.textContent])')
+        assert cells == [["holds", "holds"], ["fails", "does not hold"], ["undecided", "undecided"]], cells
+        sizes = page.js('[...document.querySelectorAll("figure svg")].map((e) => e.getBoundingClientRect().width)')
+        assert len(sizes) == 4 and all(200 < size <= width for size in sizes), sizes
+        labels = page.js('[...document.querySelectorAll("figure")].map((e) => e.ariaLabel)')
+        assert labels == ["training_loss", "Loss & size", "score", "score"], labels
+    assert "Two small Transformers" in page.text("pre"), "the recipe"
+
+
+def test_long_words_do_not_widen_the_page(tamis, page):
+    long = "supercalifragilistic" * 8
+    text = FUNCTION.replace("The norm stays", f"{long} <b>stays</b>").replace('"A function"', f'"{long}"')
+    study(tamis, "long", text.replace("[study]", f'[study]\nassumptions = ["{long}"]\nquestion = "{long}"'))
+    page.page.set_viewport_size({"width": 390, "height": 800})
+    page.open_file(directory(tamis, "long") / "report.html")
+    page.assert_clean()
+    assert page.js("document.documentElement.scrollWidth") <= 390
+    assert page.js('document.querySelectorAll("td b").length') == 0
+
+
+def test_json_is_one_line(tamis):
+    done = study(tamis, "lines", FUNCTION, "--json")
+    assert done.stdout.count("\n") == 1 and json.loads(done.stdout) == summary(tamis, "lines"), done
+
+
+def test_axes_and_settings_at_test_time(tamis):
+    text = (
+        ONE_RUN.replace("multiples = [1, 2]", 'lengths = [32]\nmodel = {rope_factor = [1, 2]}\nwhere = {variant = "rope"}')
+        + '\n[[axes]]\nkey = "model.num_hidden_layers"\nname = "layers"\nvalues = [1, 2]\n'
+    )
+    study(tamis, "axes", text)
+    scores = rows(tamis, "axes", metric="score")
+    found = [(row["variant"], row["layers"], row["rope_factor"]) for row in scores]
+    assert found == [("rope", layers, factor) for layers in (1, 2) for factor in (1, 2)], found
+    assert len(rows(tamis, "axes", metric="validation_loss")) == 4
+    assert (directory(tamis, "axes") / "window/layers-2/seed-1/result-axes.json").exists()
+
+
+def test_an_untrained_model_is_measured(tamis):
+    text = ONE_RUN.replace("[study]", "[study]\ntrain = false") + '\n[[evaluations]]\nkind = "costs"\nlengths = [32, 64]\n'
+    study(tamis, "untrained", text)
+    states = {(row["variant"], row["length"]): row["value"] for row in rows(tamis, "untrained", metric="state_bytes")}
+    assert states["window", 32] == states["window", 64] and states["rope", 64] >= states["rope", 32], states
+    assert not checkpoints(tamis, "untrained") and not rows(tamis, "untrained", metric="validation_loss")
+
+
+# Running again.
+
+
+def test_nothing_is_trained_again(tamis, whole):
+    before = checkpoints(tamis, "whole")
+    again = study(tamis, "whole", BASE + CLAIMS + FIGURES)
+    assert "now" not in again.stderr and before == checkpoints(tamis, "whole") and before, again.stderr
+    assert losses(tamis, "whole") and "The claims were changed" not in again.stdout
+    removed = re.compile(r", \d{4}-\d\d-\d\dT[^ ]*Z")
+    assert removed.sub("", again.stdout) == removed.sub("", whole.stdout)
+
+
+def test_another_evaluation_is_measured_without_training(tamis):
+    study(tamis, "again", ONE_RUN)
+    before, first = checkpoints(tamis, "again"), losses(tamis, "again")
+    done = study(tamis, "again", ONE_RUN.replace("multiples = [1, 2]", "multiples = [1, 2, 4]"))
+    assert before == checkpoints(tamis, "again") and "now rope/seed-1" in done.stderr, done.stderr
+    assert [row["length"] for row in rows(tamis, "again", metric="score", variant="rope")] == [32, 64, 128]
+    assert losses(tamis, "again") == first
+    refused = study(tamis, "again", ONE_RUN.replace("warmup_steps = 2", "warmup_steps = 3"), code=2)
+    expect_refused(refused, 2, "train.warmup_steps was 2, is 3", "choose another study.dir")
+    refused = study(tamis, "again", ONE_RUN, "--set", "train.steps=7", code=2)
+    expect_refused(refused, 2, "train/steps was 6, is 7")
+
+
+def test_results_of_another_version_and_damaged_ones_are_measured_again(tamis):
+    study(tamis, "version", ONE_RUN)
+    before, first = checkpoints(tamis, "version"), losses(tamis, "version")
+    for variant, change in (
+        ("rope", lambda text: text.replace('"version": "', '"version": "0.0.')),
+        ("window", lambda text: text[: len(text) // 2]),
+    ):
+        file = directory(tamis, "version") / variant / "seed-1/result-version.json"
+        content = file.read_text()
+        file.write_text(change(content))
+        done = study(tamis, "version", ONE_RUN)
+        assert f"now {variant}/seed-1" in done.stderr and before == checkpoints(tamis, "version"), done
+        assert json.loads(file.read_text())["version"] == json.loads(content)["version"]
+        assert losses(tamis, "version") == first
+
+
+def test_a_changed_claim_is_reported(tamis):
+    study(tamis, "claims", FUNCTION)
+    note = "The claims were changed on"
+    assert note not in study(tamis, "claims", FUNCTION).stdout
+    changed = study(tamis, "claims", FUNCTION.replace("at_most = 1", "at_most = 0.5"))
+    assert re.search(rf"{note} \S+, when 1 results existed: changed claim-1\.", changed.stdout), changed.stdout
+    assert "| does not hold |" in changed.stdout
+    added = FUNCTION.replace("norm = [0, 1, 2]", "norm = [0, 1, 2, 3]")  # also measured again, and still noticed
+    added += '[[claims]]\nid = "new"\ntext = "t"\nmetric = "tanh_norm"\nat_least = 0\n'
+    both = study(tamis, "claims", added).stdout
+    assert both.count(note) == 2 and "changed claim-1, added new" in both, both
+    history = json.loads((directory(tamis, "claims") / "claims.json").read_text())
+    assert [change["what"] for change in history["changes"]] == ["changed claim-1", "changed claim-1, added new"], history
+    assert history["changes"][1]["before"]["claim-1"]["at_most"] == 0.5, history
+    assert (directory(tamis, "claims") / "report.html").read_text().count(note) == 2
+    removed = study(tamis, "claims", FUNCTION).stdout
+    assert "removed new" in removed, removed
+    (directory(tamis, "claims") / "claims.json").unlink()
+    assert "claims.json was missing or damaged" in study(tamis, "claims", FUNCTION).stdout
+    assert note in study(tamis, "claims", FUNCTION).stdout, "it stays on the page"
+
+
+# Failures.
+
+
+def test_diverged_runs_stay_in_the_table(tamis):
+    grid = BASE.replace("[0.001, 0.01]", "[3e38, 0.01, 0.001]").replace("seeds = [1, 2, 3]", "seeds = [1]")
+    study(tamis, "diverged", grid)
+    for point in summary(tamis, "diverged")["points"]:
+        assert [each["loss"] is None for each in point["search"]] == [True, False, False], point
+        assert point["chosen"].startswith(("train.lr 0.01", "train.lr 0.001 (edge)")), point
+    assert [row["lr"] for row in rows(tamis, "diverged", metric="search_loss", variant="rope", value=None)] == [3e38]
+    none = BASE.replace("[0.001, 0.01]", "[3e38]") + CLAIMS.replace("parameters_without_embedding", "diverged")
+    done = study(tamis, "none", none)
+    found = summary(tamis, "none")
+    assert len(found["failed"]) == 8 and done.stdout.count("all runs of [choose] diverged") == 6, done
+    assert len(rows(tamis, "none", metric="diverged", value=1)) == 6
+    assert [claim["verdict"] for claim in found["claims"]] == ["holds", "undecided", "undecided"], found["claims"]
+    again = study(tamis, "none", none)
+    assert "now" not in again.stderr and summary(tamis, "none")["failed"] == found["failed"], again
+    final = study(tamis, "last", ONE_RUN.replace("[train]", "[train]\nlr = 3e38"))
+    assert final.stdout.count("- rope/seed-1: ") == 1 and "1 diverged" in final.stdout, final.stdout
+
+
+UNEQUAL = (
+    ONE_RUN
+    + """
+[[variants]]
+name = "wide"
+model = {intermediate_size = 99}
+
+[[variants]]
+name = "screening"
+model = {model_type = "multiscreen", num_attention_heads = 4, key_dim = 4, value_dim = 9}
+
+[equal]
+parameters_without_embedding = 0.02
+"""
+)
+
+
+def test_unequal_variants(tamis):
+    """A refusal names a value that fits, and that value does fit; match = true chooses the same."""
+    by_hand = UNEQUAL
+    for variant, key in (("wide", r"intermediate_size = 99"), ("screening", r"value_dim = 9|key_dim = 4|num_attention_heads = 4")):
+        refused = tamis("study", recipe(tamis, "unequal", by_hand), "--plan")
+        expect_refused(refused, 2, f"but {variant} has", "equal.match = true")
+        found = re.search(r"model\.(\w+) = (\d+) comes nearest", refused.stderr)
+        assert re.match(key, re.search(rf"{found[1]} = \d+(?=[,}}])", by_hand).group()), refused.stderr
+        by_hand = re.sub(rf"({variant}\"\nmodel.*){found[1]} = \d+", rf"\g<1>{found[1]} = {found[2]}", by_hand)
+    taken = json.loads(study(tamis, "unequal", by_hand, "--plan", "--json").stdout)
+    matched = json.loads(study(tamis, "unequal", UNEQUAL + "match = true\n", "--plan", "--json").stdout)
+    assert [point["model"] for point in matched["points"]] == [point["model"] for point in taken["points"]]
+    sizes = [point["parameters_without_embedding"] for point in matched["points"]]
+    assert max(sizes) <= 1.02 * min(sizes), sizes
+    assert matched["points"][0]["matched_by"] is None and "intermediate_size" in matched["points"][2]["matched_by"]
+    far = UNEQUAL.replace("intermediate_size = 99", "num_hidden_layers = 40") + "match = true\n"
+    refused = study(tamis, "unequal", far, code=2)
+    expect_refused(refused, 2, "but wide has", "model.intermediate_size = 1 comes nearest")
+
+
+def test_refusals(tamis):
+    claim = '\n[[claims]]\ntext = "t"\nmetric = "{}"\nat_most = 1\n'
+    axis = '\n[[axes]]\nkey = "{}"\nvalues = [1]\n'
+    for text, expected in {
+        BASE + claim.format("validation_los"): r'refused.toml:\d+: unknown metric "validation_los"; did you mean "validation_loss"',
+        BASE + axis.format("train.lrr"): r'refused.toml:\d+: .*"lrr"; did you mean "lr"',
+        BASE + axis.format("trian.lr"): r'refused.toml:\d+: .*"trian.lr" is no key of a training recipe',
+        BASE.replace("seeds = [1, 2, 3]", "seeds = []"): r"refused.toml:4: study.seeds is empty; give at least one seed",
+        BASE.replace('"w", window', '"q", window'): r"refused.toml:\d+: .*pattern.*\(window\)",
+        BASE + "train = {steps = 3}\n": r'refused.toml:\d+: unknown key of .*"train"',
+        BASE.replace("window = 8}", "window = 8}\ntrain = {steps = 3}"): r"equal.tokens: rope trains on 768 tokens, but window on 384",
+        BASE + '\n[[figures]]\nmetric = "scre"\nx = "length"\n': r'refused.toml:\d+: unknown metric "scre"; did you mean "score"',
+        "[study\n": r"refused.toml:1: ",
+        "": r"refused.toml:1: expected \[model\] and \[data\], or \[\[evaluations\]\]",
+        '[choose]\nvalues = [1]\n[[evaluations]]\nkind = "function"\nname = "trim"\n': r"refused.toml:1: \[choose\] compares runs",
+    }.items():
+        refused = study(tamis, "refused", text, code=2)
+        expect_refused(refused, 2)
+        assert re.search(expected, refused.stderr), (expected, refused.stderr)
+    for arguments, expected in (
+        (("--tier", "gpu"), "there is no [tiers.gpu]"),
+        (("--tier", "gpuu"), 'did you mean "gpu"'),
+        (("--jobs", 0), "--jobs must be at least 1"),
+        (("--set", "study.sedes=[1]"), 'did you mean "seeds"'),
+    ):
+        expect_refused(study(tamis, "refused", BASE, *arguments, code=2), 2, expected)
+    assert not directory(tamis, "refused").exists(), "a refused recipe leaves nothing"
+    expect_refused(tamis("study", "missing.toml"), 3, "missing.toml")
+    expect_refused(tamis("study", "-", input=FUNCTION), 2, "the recipe has to be a file")
+
+
+def test_a_larger_tier_changes_the_recipe(tamis):
+    text = FUNCTION + "[tiers.gpu]\nevaluations = [{kind = 'function', name = 'tanh_norm', settings = {norm = 5}}]\n"
+    done = study(tamis, "tiers", text, "--tier", "gpu")
+    assert "tiers.toml --tier gpu" in done.stdout and "--tier gpu" in summary(tamis, "tiers-gpu")["recipe"], done
+    assert [row["value"] for row in rows(tamis, "tiers-gpu")] == [math.tanh(5)]
+    assert not directory(tamis, "tiers").exists()
