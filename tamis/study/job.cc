@@ -34,7 +34,8 @@ Job make_job(const StudyRecipe& study, size_t p, size_t option, int64_t seed, bo
   if (!study.model) leaf = "functions";
   std::string chosen;  // "lr-0.01"
   if (study.choose) chosen = fmt::format("{}-{}", study.choose->column(), plain_text(point.options[option].value));
-  job.name += "/" + (search ? chosen : leaf);
+  job.name += '/';
+  job.name += search ? chosen : leaf;
   job.directory = study.runs / point.name / (study.choose ? chosen + "_" + leaf : leaf);
   if (!study.model) return job;
   job.recipe = point.options[option].recipe;

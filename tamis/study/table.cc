@@ -100,7 +100,10 @@ std::string to_csv(const Rows& rows) {
   }
   std::string csv;
   const auto add_line = [&](const auto& field) {
-    for (size_t c = 0; c < order.size(); ++c) csv += (c == 0 ? "" : ",") + field(order[c]);
+    for (size_t c = 0; c < order.size(); ++c) {
+      if (c > 0) csv += ',';
+      csv += field(order[c]);
+    }
     csv += "\n";
   };
   add_line([](const std::string& column) { return csv_field(column); });
