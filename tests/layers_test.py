@@ -8,7 +8,7 @@ import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LAYERS = "base threads kernels ops nn models text data infer eval train report study bench cli".split()
+LAYERS = "base threads kernels ops nn distributed models text data infer eval train report study bench cli".split()
 WITHOUT_TORCH = {"base", "threads", "kernels"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"(tamis/[^"]+)"|[<"]((?:torch|ATen|c10)/[^>"]+)[>"])', re.MULTILINE)
 CMAKE_LAYER = re.compile(r"^tamis_(?:(?:threads_|kernel_|operator_)?layer\((\w+)|(program)\()", re.MULTILINE)

@@ -14,6 +14,7 @@ enum class ExitCode : int {
   kUsage = 2,        // a flag, a recipe or a configuration is wrong
   kInput = 3,        // a file given as input is missing, damaged or of the wrong kind
   kDiverged = 20,    // the training loss became non-finite
+  kLostProcess = 21, // another process of a distributed run was lost, or did not come
   kStorage = 30,     // the disk is full, read-only or failing
   kHangup = 129,     // stopped by SIGHUP after a clean save
   kInterrupt = 130,  // stopped by SIGINT after a clean save

@@ -20,14 +20,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kUnfinished = ".unfinished-";
-
 [[noreturn]] void fail_input(const fs::path& path, const char* what) {
   fail(ExitCode::kInput, "{}: {}: {}", path.string(), what, std::strerror(errno));
 }
 
 fs::path unfinished_name(const fs::path& path) {
-  return path.parent_path() / (std::string(kUnfinished) + path.filename().string() + "-" + std::to_string(getpid()));
+  return path.parent_path() / (std::string(kUnfinishedPrefix) + path.filename().string() + "-" + std::to_string(getpid()));
 }
 
 void sync_path(const fs::path& path, int flags) {
@@ -202,7 +200,7 @@ void remove_directory(const fs::path& path) {
 void remove_unfinished_writes(const fs::path& directory) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
-    if (entry.path().filename().string().starts_with(kUnfinished)) fs::remove_all(entry.path(), ignored);
+    if (entry.path().filename().string().starts_with(kUnfinishedPrefix)) fs::remove_all(entry.path(), ignored);
   }
 }
 

@@ -32,6 +32,9 @@ void write_directory_atomic(const std::filesystem::path& path,
 /// under its name. Throws ExitCode::kStorage.
 void remove_directory(const std::filesystem::path& path);
 
+/// Files and directories whose names begin with this are unfinished writes.
+inline constexpr std::string_view kUnfinishedPrefix = ".unfinished-";
+
 /// Removes the temporary files that a killed write_file_atomic, write_directory_atomic or remove_directory left in
 /// `directory`.
 void remove_unfinished_writes(const std::filesystem::path& directory);

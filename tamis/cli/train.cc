@@ -46,6 +46,7 @@ void run(const TrainCommand& command) {
     return;
   }
   const nlohmann::json summary = train::train(options, start(command.run), stderr);
+  if (summary.is_null()) return;  // not the first of several processes
   print_message(stderr, fmt::format("checkpoint: {}\nnext:\n", summary["checkpoint"].get<std::string>()));
   for (const auto& line : summary["next"]) print_message(stderr, fmt::format("  {}\n", line.get<std::string>()));
   if (command.json) fmt::print("{}", to_line(summary));
@@ -72,11 +73,17 @@ void add_train(CLI::App& app) {
              "Compute this step of the run once more and show its loss and gradient norms, or the first tensor that "
              "is not finite",
              whole(1));
+  sub->add_option("--rendezvous", options.rendezvous,
+                  "Where several processes meet, if the launcher does not say: tcp://HOST:PORT, or file:///PATH on a "
+                  "shared disk")
+      ->type_name("URL");
+  add_number(*sub, "--timeout", options.timeout_seconds, "Seconds that a process waits for another", whole(1));
   add_json_option(*sub, command->json);
   add_run_options(*sub, command->run);
   sub->footer(
       "tamis train recipes/demo.toml --set train.steps=500 --set run.dir=runs/short\n"
-      "tamis train recipes/demo.toml --trace trace.json");
+      "tamis train recipes/demo.toml --trace trace.json\n"
+      "torchrun --nproc-per-node 4 --no-python tamis train recipes/demo.toml");
   sub->callback([command] { run(*command); });
 }
 

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <future>
 
 #include "tamis/train/run_directory.h"
+#include "tamis/train/trainer.h"
 #include "tamis/train/training_checkpoint.h"
 
 namespace tamis::train {
@@ -19,9 +22,9 @@ class BackgroundSave {
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
   /// Starts to save the checkpoint of state.step; afterwards removes old ones as `recipe` says. First waits for the
-  /// previous save.
-  void start(const models::Model& model, const AdamW& optimizer, const text::Tokenizer& tokenizer,
-             const TrainingState& state, const TrainRecipe& recipe);
+  /// previous save. With several processes this one is the first, and waits for the shards of all (BackgroundShard).
+  void start(const models::Model& model, const Trainer& trainer, const text::Tokenizer& tokenizer,
+             const TrainingState& state, const TrainRecipe& recipe, int64_t processes = 1);
 
   /// Waits until the last save has ended. Throws its error, once: ExitCode::kStorage when it could not be written.
   void wait();
@@ -30,6 +33,22 @@ class BackgroundSave {
 
  private:
   const RunDirectory& directory_;
+  std::atomic<bool> stopping_ = false;
+  std::future<void> running_;
+};
+
+/// Writes the optimizer's moments of one of several processes while training goes on. The shards appear beside the
+/// checkpoints, and the first process moves all of them into the checkpoint. One save at a time.
+class BackgroundShard {
+ public:
+  ~BackgroundShard();
+  /// `run` is the run directory.
+  void start(const std::filesystem::path& run, const AdamW& optimizer, int64_t step, int64_t rank, int64_t size);
+  /// As those of BackgroundSave.
+  void wait();
+  void check();
+
+ private:
   std::future<void> running_;
 };
 

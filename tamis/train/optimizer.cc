@@ -11,8 +11,6 @@
 namespace tamis::train {
 namespace {
 
-constexpr int64_t kBlock = 1 << 14;  // elements per block of a sum
-
 double sum_of_squares(const float* x, int64_t count) {
   constexpr int64_t kLanes = 16;  // independent sums, which the compiler can vectorise
   double sums[kLanes] = {};
@@ -24,19 +22,6 @@ double sum_of_squares(const float* x, int64_t count) {
   double sum = 0.0;
   for (const double lane : sums) sum += lane;
   return sum;
-}
-
-/// The sums of squares of blocks of kBlock elements; none for an undefined tensor.
-std::vector<double> block_sums(const at::Tensor& tensor) {
-  if (!tensor.defined()) return {};
-  const at::Tensor flat = tensor.detach().cpu().contiguous();
-  const float* x = flat.const_data_ptr<float>();
-  const int64_t count = flat.numel();
-  std::vector<double> blocks((count + kBlock - 1) / kBlock);
-  ops::parallel_items(static_cast<int64_t>(blocks.size()), [&](int64_t block) {
-    blocks[block] = sum_of_squares(x + block * kBlock, std::min(kBlock, count - block * kBlock));
-  });
-  return blocks;
 }
 
 /// "layers.3.s_w" -> "layers.s_w".
@@ -59,6 +44,18 @@ double learning_rate(const TrainRecipe& train, int64_t step) {
   return train.min_lr + (train.lr - train.min_lr) * 0.5 * (1.0 + std::cos(std::numbers::pi * done));
 }
 
+std::vector<double> block_sums(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  const at::Tensor flat = tensor.detach().cpu().contiguous();
+  const float* x = flat.const_data_ptr<float>();
+  const int64_t count = flat.numel();
+  std::vector<double> blocks((count + kNormBlock - 1) / kNormBlock);
+  ops::parallel_items(static_cast<int64_t>(blocks.size()), [&](int64_t block) {
+    blocks[block] = sum_of_squares(x + block * kNormBlock, std::min(kNormBlock, count - block * kNormBlock));
+  });
+  return blocks;
+}
+
 double global_norm(std::span<const at::Tensor> tensors) {
   double total = 0.0;
   for (const at::Tensor& tensor : tensors) {
@@ -68,10 +65,17 @@ double global_norm(std::span<const at::Tensor> tensors) {
 }
 
 GradientNorms gradient_norms(std::span<const models::Parameter> parameters) {
+  std::vector<std::vector<double>> sums;
+  for (const models::Parameter& parameter : parameters) sums.push_back(block_sums(parameter.tensor.grad()));
+  return gradient_norms(parameters, sums);
+}
+
+GradientNorms gradient_norms(std::span<const models::Parameter> parameters,
+                             std::span<const std::vector<double>> block_sums) {
   GradientNorms norms;
-  for (const auto& [name, tensor] : parameters) {
-    double& group = norms.groups[without_layer(name)];
-    for (const double block : block_sums(tensor.grad())) {
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    double& group = norms.groups[without_layer(parameters[p].name)];
+    for (const double block : block_sums[p]) {
       norms.all += block;
       group += block;
     }
@@ -92,9 +96,11 @@ std::string first_non_finite_parameter(std::span<const models::Parameter> parame
   return "";
 }
 
-std::string first_non_finite_gradient(std::span<const models::Parameter> parameters) {
+std::string first_non_finite_gradient(std::span<const models::Parameter> parameters,
+                                      std::span<const std::vector<double>> block_sums) {
   for (size_t p = parameters.size(); p-- > 0;) {
-    if (!all_finite(parameters[p].tensor.grad())) return "gradient of " + parameters[p].name;
+    const bool finite = std::ranges::all_of(block_sums[p], [](double sum) { return std::isfinite(sum); });
+    if (!finite) return "gradient of " + parameters[p].name;
   }
   return "";
 }

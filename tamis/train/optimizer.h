@@ -21,6 +21,12 @@ double learning_rate(const TrainRecipe& train, int64_t step);
 /// fixed size in a fixed order, so the bits do not depend on the number of threads.
 double global_norm(std::span<const at::Tensor> tensors);
 
+/// Elements per block of the sums in norms.
+inline constexpr int64_t kNormBlock = 1 << 14;
+
+/// The sums of squares of the blocks of a float32 tensor; none for an undefined tensor.
+std::vector<double> block_sums(const at::Tensor& tensor);
+
 /// The norm of all gradients as global_norm, and of each group: the parameters whose names differ only in the number of
 /// their layer, such as "layers.s_w".
 struct GradientNorms {
@@ -28,6 +34,9 @@ struct GradientNorms {
   std::map<std::string, double> groups = {};
 };
 GradientNorms gradient_norms(std::span<const models::Parameter> parameters);
+/// The same from the block_sums of each parameter's gradient.
+GradientNorms gradient_norms(std::span<const models::Parameter> parameters,
+                             std::span<const std::vector<double>> block_sums);
 
 /// True when the tensor contains no NaN and no infinity, or is undefined.
 bool all_finite(const at::Tensor& tensor);
@@ -35,9 +44,11 @@ bool all_finite(const at::Tensor& tensor);
 /// The first parameter that is not finite, such as "parameter layers.0.s_w"; empty when all are finite.
 std::string first_non_finite_parameter(std::span<const models::Parameter> parameters);
 
-/// The last of `parameters` whose gradient is not finite, such as "gradient of layers.0.s_w"; empty when all are
-/// finite. Parameters have the order of the forward pass, so this is where the backward pass first became non-finite.
-std::string first_non_finite_gradient(std::span<const models::Parameter> parameters);
+/// The last of `parameters` whose gradient is not finite according to its block_sums, such as "gradient of
+/// layers.0.s_w"; empty when all are finite. Parameters have the order of the forward pass, so this is where the backward
+/// pass first became non-finite.
+std::string first_non_finite_gradient(std::span<const models::Parameter> parameters,
+                                      std::span<const std::vector<double>> block_sums);
 
 /// AdamW (decoupled weight decay) with ATen's fused kernel. Weight decay applies to matrices only. Its state consists
 /// of the moments, which can be saved and restored through first_moments and second_moments, and the step number, which

@@ -66,6 +66,9 @@ struct TrainRecipe {
   double clip = 0.0;                    // maximum gradient norm (2-norm over all tensors); 0: no clipping
   std::string precision = "auto";       // of matrix products and screening: "float32", "bfloat16", or "auto":
                                         // the faster one on this machine; resumed runs keep their precision
+  std::string reduction = "fast";       // of the gradients of several processes: "fast", or "ordered": the same bits
+                                        // for any number of processes that divides accumulation, sending more
+  std::string reduction_dtype = "float32";  // of gradients on their way between processes: "float32" or "bfloat16"
   double recompute = 0.0;               // fraction of the layers, 0 to 1, whose activations are recomputed in the
                                         // backward pass: less memory, more time
   int64_t window_short = 0;             // stochastic window (SWAX): the short sliding window in tokens; 0: none

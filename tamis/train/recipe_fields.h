@@ -97,6 +97,8 @@ void visit_fields(TrainRecipe& train, Visitor&& visit) {
   visit("acceptance_margin", train.acceptance_margin, Allowed{.least = 0.0, .most = 1e6});
   visit("clip", train.clip, Allowed{.least = 0.0});
   visit("precision", train.precision, Allowed{.choices = {"auto", "float32", "bfloat16"}});
+  visit("reduction", train.reduction, Allowed{.choices = {"fast", "ordered"}});
+  visit("reduction_dtype", train.reduction_dtype, Allowed{.choices = {"float32", "bfloat16"}});
   visit("recompute", train.recompute, Allowed{.least = 0.0, .most = 1.0});
   visit("window_short", train.window_short, Allowed{.least = 0, .most = kMostTokens});
   visit("window_short_share", train.window_short_share, Allowed{.least = 0.0, .most = 1.0});

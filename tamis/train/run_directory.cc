@@ -81,8 +81,8 @@ void RunDirectory::check_in_place() const {
   fail(ExitCode::kStorage, "{}: was removed, renamed or replaced during the run; training stops", path_.string());
 }
 
-fs::path RunDirectory::checkpoint(int64_t step) const {
-  return path_ / "checkpoints" / (std::string(kCheckpointPrefix) + std::to_string(step));
+fs::path checkpoint_directory(const fs::path& run, int64_t step) {
+  return run / "checkpoints" / (std::string(kCheckpointPrefix) + std::to_string(step));
 }
 
 std::vector<int64_t> RunDirectory::saved_steps() const {
@@ -123,9 +123,11 @@ void RunDirectory::remove_old_checkpoints(int64_t keep, int64_t keep_every) cons
   }
 }
 
-double RunDirectory::describe(const Recipe& recipe, at::Device device, int64_t step, int64_t parameters) const {
+double RunDirectory::describe(const Recipe& recipe, at::Device device, int64_t step, int64_t parameters,
+                              int64_t processes) const {
   json machine = describe_machine();
   machine["threads"] = at::get_num_threads();
+  if (processes > 1) machine["processes"] = processes;
   machine["device"] = device.str();
   machine["precision"] = recipe.train.precision;
   json run = json::object();

@@ -15,6 +15,9 @@
 
 namespace tamis::train {
 
+/// RUN/checkpoints/step-N.
+std::filesystem::path checkpoint_directory(const std::filesystem::path& run, int64_t step);
+
 /// The directory of a run, locked by this process:
 ///
 ///   config.toml          the resolved recipe; `tamis train` accepts it like any recipe
@@ -32,7 +35,7 @@ class RunDirectory {
   /// Throws ExitCode::kStorage when the directory was removed, renamed or replaced since construction.
   void check_in_place() const;
   std::filesystem::path log() const { return path_ / "log.jsonl"; }
-  std::filesystem::path checkpoint(int64_t step) const;
+  std::filesystem::path checkpoint(int64_t step) const { return checkpoint_directory(path_, step); }
 
   /// Steps with a checkpoint, newest first; none when the directory no longer exists.
   std::vector<int64_t> saved_steps() const;
@@ -56,7 +59,8 @@ class RunDirectory {
   /// Writes config.toml and run.json. A resumed run (`step` > 0) keeps its run.json and adds the resumption. Returns
   /// the matmul peak of the machine in FLOP/s, which is measured when the run starts or when it resumes on another
   /// machine.
-  double describe(const Recipe& recipe, at::Device device, int64_t step, int64_t parameters) const;
+  double describe(const Recipe& recipe, at::Device device, int64_t step, int64_t parameters,
+                  int64_t processes = 1) const;
 
  private:
   std::filesystem::path path_;

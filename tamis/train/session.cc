@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "tamis/base/error.h"
+#include "tamis/base/json.h"
+#include "tamis/base/version.h"
 #include "tamis/models/checkpoint.h"
 #include "tamis/train/machine.h"
 
@@ -13,16 +15,57 @@ namespace tamis::train {
 
 using nlohmann::json;
 
-Session::Session(Recipe recipe, at::Device device, std::function<void(const std::string&)> say)
-    : recipe_(std::move(recipe)), device_(device), say_(std::move(say)) {
+Session::Session(Recipe recipe, at::Device device, std::function<void(const std::string&)> say,
+                 distributed::ProcessGroup* group)
+    : recipe_(std::move(recipe)), device_(device), say_(std::move(say)), group_(group) {
   loaded_.tokenizer = open_tokenizer(recipe_.data.tokenizer);
   data_ = open_data(recipe_, *loaded_.tokenizer);
   for (const std::string& note : data_.notes) say_(fmt::format("{}: {}", recipe_.run.dir, note));
   if (recipe_.train.epochs > 0) recipe_.train.steps = steps_of_epochs(data_, recipe_.train);
+  if (group_) check_same_run();
+}
+
+/// All processes find the same difference, so that each ends with the same text.
+void Session::check_same_run() const {
+  const json mine = {{"version", fmt::format("{} ({})", kVersion, build_commit())},
+                     {"device", std::string(c10::DeviceTypeName(device_.type(), /*lower_case=*/true))},
+                     {"data", data_.checksums},
+                     {"recipe", to_json(recipe_)}};
+  std::vector<json> all;
+  for (const std::string& text : group_->gather(json_text(mine))) all.push_back(try_parse_json(text));
+  const json& first = all.front();
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    for (const char* key : {"version", "device"}) {
+      if (all[rank][key] == first[key]) continue;
+      fail(ExitCode::kUsage, "process {} has the {} {}, process 0 has {}; all must have the same", rank, key,
+           shown(all[rank][key]), shown(first[key]));
+    }
+    if (const std::string difference = first_difference(first["recipe"], all[rank]["recipe"]); !difference.empty()) {
+      fail(ExitCode::kUsage, "process {} has another recipe than process 0: {}; start all with the same command", rank,
+           difference);
+    }
+    if (all[rank]["data"] == first["data"]) continue;
+    fail(ExitCode::kUsage, "process {} reads other data than process 0: {} and {}", rank, shown(all[rank]["data"]),
+         shown(first["data"]));
+  }
+}
+
+/// Processors may differ in what is fastest on them; results do not depend on which of them computes.
+void Session::use_arithmetic_of_first_process() {
+  recipe_.train.precision = group_->broadcast(recipe_.train.precision);
+  const json numerics = try_parse_json(group_->broadcast(json_text(describe_numerics())));
+  const std::vector<std::string> different = group_->gather(group_->rank() > 0 ? restore_numerics(numerics) : "");
+  for (size_t rank = 1; rank < different.size(); ++rank) {
+    if (different[rank].empty()) continue;
+    say_(fmt::format("{}: process {} has other arithmetic than process 0, so results depend on the number of processes: "
+                     "{}",
+                     recipe_.run.dir, rank, different[rank]));
+  }
 }
 
 void Session::begin() {
   if (recipe_.train.precision == "auto") recipe_.train.precision = fastest_precision(device_);
+  if (group_) use_arithmetic_of_first_process();
   state_ = {};
   make_trainer(new_model());
   if (recipe_.train.start_state == "all" && !recipe_.train.start_from.empty()) {
@@ -53,7 +96,7 @@ void Session::continue_from(const std::filesystem::path& checkpoint) {
          "{} as there, but is {}; choose start_state = \"weights\" to start at the beginning of the data",
          batch_size, recipe_.train.batch_size);
   }
-  restore_optimizer(checkpoint, *loaded_.model, trainer_->optimizer(), /*all=*/false);
+  restore_optimizer(checkpoint, *loaded_.model, trainer_->optimizer(), /*all=*/false, trainer_->pieces());
   state_.step = other.step;
   state_.tokens = other.tokens;
 }
@@ -85,7 +128,7 @@ void Session::resume(const std::filesystem::path& checkpoint) {
     fail(ExitCode::kInput, "{}: does not fit the recipe: {}", checkpoint.string(), mismatch);
   }
   make_trainer(std::move(model));
-  restore_optimizer(checkpoint, *loaded_.model, trainer_->optimizer());
+  restore_optimizer(checkpoint, *loaded_.model, trainer_->optimizer(), /*all=*/true, trainer_->pieces());
   complete_state();
 }
 
@@ -93,7 +136,7 @@ void Session::make_trainer(std::unique_ptr<models::Model> model) {
   trainer_.reset();  // frees the previous model's memory first
   for (const auto& [name, tensor] : model->parameters()) tensor.set_data(tensor.detach().to(device_));
   loaded_.model = std::move(model);
-  trainer_.emplace(recipe_, *loaded_.model, *data_.training);
+  trainer_.emplace(recipe_, *loaded_.model, *data_.training, group_);
 }
 
 /// What the state records besides the progress.

@@ -19,9 +19,11 @@ namespace tamis::train {
 /// A model in training with its data, its optimizer and its progress, in memory. Files of the run are the caller's.
 class Session {
  public:
-  /// Opens the tokenizer and the data of the recipe. `say` gets lines for the user. Throws as open_tokenizer and
-  /// open_data do.
-  Session(Recipe recipe, at::Device device, std::function<void(const std::string&)> say);
+  /// Opens the tokenizer and the data of the recipe. `say` gets lines for the user. With a `group`, which must outlive
+  /// the session, all its processes must have the same version of Tamis, recipe, data and kind of device. Throws
+  /// ExitCode::kUsage when they have not, and as open_tokenizer and open_data do.
+  Session(Recipe recipe, at::Device device, std::function<void(const std::string&)> say,
+          distributed::ProcessGroup* group = nullptr);
 
   /// Goes to the beginning: random weights, or what train.start_from and train.start_state name.
   void begin();
@@ -41,6 +43,8 @@ class Session {
   const TrainingState& state() const { return state_; }
 
  private:
+  void check_same_run() const;
+  void use_arithmetic_of_first_process();
   std::unique_ptr<models::Model> new_model() const;
   void continue_from(const std::filesystem::path& checkpoint);
   void make_trainer(std::unique_ptr<models::Model> model);
@@ -49,6 +53,7 @@ class Session {
   Recipe recipe_;
   at::Device device_;
   std::function<void(const std::string&)> say_;
+  distributed::ProcessGroup* const group_;
   infer::LoadedModel loaded_;
   DataSet data_;
   std::optional<Trainer> trainer_;

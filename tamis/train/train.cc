@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -10,9 +12,11 @@
 
 #include "tamis/base/cores.h"
 #include "tamis/base/error.h"
+#include "tamis/base/json.h"
 #include "tamis/base/message.h"
 #include "tamis/base/random.h"
 #include "tamis/base/terminal.h"
+#include "tamis/distributed/process_group.h"
 #include "tamis/infer/generate.h"
 #include "tamis/train/background_save.h"
 #include "tamis/train/log.h"
@@ -36,14 +40,23 @@ bool is_due(int64_t step, int64_t every) {
   return every > 0 && step % every == 0;
 }
 
-/// Trains one run from opening its directory to its last step.
+/// The threads of a process that computes.
+int64_t default_threads(const distributed::ProcessGroup* group) {
+  return group ? std::max<int64_t>(usable_cores() / group->launch().local_size, 1) : usable_cores();
+}
+
+/// Trains one run from opening its directory to its last step. Of several processes the first writes the messages and
+/// the run's directory, apart from the shards of checkpoints.
 class Run {
  public:
-  Run(const Recipe& recipe, bool fresh, at::Device device, std::FILE* messages)
+  /// `group` must outlive the object; null: a single process.
+  Run(const Recipe& recipe, bool fresh, at::Device device, std::FILE* messages, distributed::ProcessGroup* group)
       : messages_(messages),
+        group_(group),
         progress_(messages),
-        session_(recipe, device, [this](const std::string& line) { say("{}", line); }) {
-    at::set_num_threads(static_cast<int>(recipe.train.threads > 0 ? recipe.train.threads : usable_cores()));
+        session_(recipe, device, [this](const std::string& line) { say("{}", line); }, group) {
+    at::set_num_threads(static_cast<int>(recipe.train.threads > 0 ? recipe.train.threads : default_threads(group)));
+    if (!first()) return;
     if (fresh) {
       const auto aside = move_run_aside(dir());
       if (!aside.empty()) say("{}: the earlier run is now {}", dir(), aside.string());
@@ -65,12 +78,15 @@ class Run {
     try {
       train_to_the_end();
     } catch (...) {
-      directory_->check_in_place();  // if this fails, it is the cause of the first error
+      if (first()) directory_->check_in_place();  // if this fails, it is the cause of the first error
       throw;
     }
     progress_.clear();
     return summary();
   }
+
+  /// Whether this process writes messages and files.
+  bool first() const { return !group_ || group_->rank() == 0; }
 
  private:
   const std::string& dir() const { return session_.recipe().run.dir; }
@@ -83,12 +99,16 @@ class Run {
     start();
     while (state().step < settings().steps) {
       if (!one_step()) continue;
-      directory_->check_in_place();
-      save_->check();
+      if (first()) {
+        directory_->check_in_place();
+        save_->check();
+      }
+      shard_.check();
       const TrainRecipe& train = settings();
       const int64_t step = state().step;
       const bool last = step == train.steps;
-      const bool stopping = signals.received() != 0;
+      const int signal = of_any_process(signals.received());
+      const bool stopping = signal != 0;
       const bool save_now = last || stopping || is_due(step, train.save_every);
       const bool validate_now = last || is_due(step, train.validate_every);
       const bool sample_now = last || is_due(step, train.sample_every);
@@ -97,48 +117,82 @@ class Run {
       if (validate_now) keeping_checkpoint([&] { validate(); });
       if (sample_now) keeping_checkpoint([&] { sample(); });
       if (save_now) save();
-      if (stopping && !last) stop(signals.received());
+      if (stopping && !last) stop(signal);
     }
     if (trace_ && trace_->finish()) say_traced();
-    save_->wait();
+    wait_for_save();
   }
+
+  /// A signal that any of the processes has received; 0: none has.
+  int of_any_process(int signal) {
+    if (!group_) return signal;
+    const double mine = signal;
+    const std::vector<double> all = group_->gather(std::span(&mine, 1));
+    return static_cast<int>(*std::ranges::max_element(all));
+  }
+
+  /// Returns on all processes when the checkpoint is in place.
+  void wait_for_save() {
+    shard_.wait();
+    if (first()) save_->wait();
+    if (group_) group_->barrier();
+  }
+
+  std::filesystem::path checkpoint(int64_t step) const { return checkpoint_directory(dir(), step); }
 
   template <typename... Args>
   void say(fmt::format_string<Args...> text, Args&&... args) {
+    if (!first()) return;
     progress_.clear();
     print_message(messages_, fmt::format(text, std::forward<Args>(args)...) + "\n");
   }
 
   /// Resumes from the newest intact checkpoint, or begins.
   void open() {
-    const RunDirectory::Newest newest = directory_->newest_intact();
-    for (const auto& [step, reason] : newest.damaged)
-      say("{}: damaged: {}", directory_->checkpoint(step).string(), reason);
+    const RunDirectory::Newest newest = newest_intact();
+    for (const auto& [step, reason] : newest.damaged) say("{}: damaged: {}", checkpoint(step).string(), reason);
     if (!newest.step && !newest.damaged.empty()) {
       fail(ExitCode::kInput, "{}: none of its {} checkpoints is intact; start a new run with --fresh, which keeps them",
            dir(), newest.damaged.size());
     }
     if (!newest.step) return session_.begin();
-    session_.resume(directory_->checkpoint(*newest.step));
+    session_.resume(checkpoint(*newest.step));
+    if (!first()) return;
     for (const auto& [step, reason] : newest.damaged) {
       say("{}: kept as {}", dir(), directory_->set_aside(step).string());
     }
   }
 
+  /// What the first process finds in the run's directory.
+  RunDirectory::Newest newest_intact() {
+    RunDirectory::Newest newest;
+    if (first()) newest = directory_->newest_intact();
+    if (!group_) return newest;
+    const json mine = {{"step", newest.step ? json(*newest.step) : json()}, {"damaged", newest.damaged.size()}};
+    const json found = try_parse_json(group_->broadcast(json_text(mine)));
+    if (first()) return newest;
+    if (found["step"].is_number()) newest.step = found["step"];
+    newest.damaged.resize(found["damaged"]);
+    return newest;
+  }
+
   void start() {
     int64_t parameters = 0;
-    for (const auto& [name, tensor] : session_.trainer().optimizer().parameters()) parameters += tensor.numel();
+    for (const auto& [name, tensor] : session_.trainer().parameters()) parameters += tensor.numel();
     const TrainRecipe& train = settings();
-    say("{}: {} parameters, {} steps of {} x {} tokens, {}, {} threads{}", dir(),
+    say("{}: {} parameters, {} steps of {} x {} tokens, {}, {}{} threads{}", dir(),
         format_count(static_cast<double>(parameters)), train.steps, train.batch_size, train.length, train.precision,
-        at::get_num_threads(), state().step > 0 ? fmt::format("; resuming after step {}", state().step) : "");
+        group_ ? fmt::format("{} processes with ", group_->size()) : "", at::get_num_threads(), state().step > 0 ? fmt::format("; resuming after step {}", state().step) : "");
     if (train.warmup_steps > train.steps) {
       say("{}: warning: the learning rate never reaches train.lr = {}: train.warmup_steps = {} is more than "
           "train.steps = {}",
           dir(), train.lr, train.warmup_steps, train.steps);
     }
-    matmul_flops_ = directory_->describe(session_.recipe(), session_.device(), state().step, parameters);
-    open_log();
+    if (first()) {
+      matmul_flops_ = directory_->describe(session_.recipe(), session_.device(), state().step, parameters,
+                                           group_ ? group_->size() : 1);
+      open_log();
+    }
     statistics_.emplace(settings(), session_.model(), state(), matmul_flops_);
   }
 
@@ -165,7 +219,7 @@ class Run {
       state().tokens += result.tokens;
       state().seconds += seconds;
       statistics_->add(result, seconds);
-      progress_.update(statistics_->progress(state()));
+      if (first()) progress_.update(statistics_->progress(state()));
       return true;
     } catch (const Error& error) {
       if (error.code() != ExitCode::kDiverged) throw;
@@ -191,7 +245,7 @@ class Run {
     const bool stops = settings().non_finite == "stop";
     switch (stops ? NonFiniteAction::kStop : record_non_finite(history, step, updated)) {
       case NonFiniteAction::kSkip:
-        log_->write({{"type", "non_finite"}, {"step", step}, {"error", error.what()}});
+        write({{"type", "non_finite"}, {"step", step}, {"error", error.what()}});
         say("{}; the step is skipped", error.what());
         state().step = step;
         return true;
@@ -209,25 +263,29 @@ class Run {
 
   /// Continues from the last checkpoint, or from the beginning if there is none.
   void go_back(int64_t from, const std::string& error) {
-    save_->wait();
+    wait_for_save();
     const NonFiniteSteps history = state().non_finite;
-    const RunDirectory::Newest newest = directory_->newest_intact();
+    const RunDirectory::Newest newest = newest_intact();
     statistics_.reset();  // refers to the model
     if (newest.step) {
-      session_.resume(directory_->checkpoint(*newest.step));
+      session_.resume(checkpoint(*newest.step));
     } else {
       session_.begin();
     }
     state().non_finite = history;
     say("{}; continues after step {} without the batches of steps {} to {}", error, state().step,
         history.left_out.back().first, history.left_out.back().last);
-    open_log();
-    log_->write({{"type", "rollback"},
-                 {"step", state().step},
-                 {"from", from},
-                 {"left_out", {history.left_out.back().first, history.left_out.back().last}},
-                 {"error", error}});
+    if (first()) open_log();
+    write({{"type", "rollback"},
+           {"step", state().step},
+           {"from", from},
+           {"left_out", {history.left_out.back().first, history.left_out.back().last}},
+           {"error", error}});
     statistics_.emplace(settings(), session_.model(), state(), matmul_flops_);
+  }
+
+  void write(const json& record) {
+    if (log_) log_->write(record);
   }
 
   void say_traced() {
@@ -240,17 +298,18 @@ class Run {
   void keeping_checkpoint(const Work& work) try {
     work();
   } catch (const Error& error) {
+    if (!first() || error.code() == ExitCode::kLostProcess) throw;
     save_->wait();
     const std::vector<int64_t> saved = directory_->saved_steps();
     const std::string kept = saved.empty() ? "there is no earlier checkpoint"
-                                           : "last good checkpoint: " + directory_->checkpoint(saved.front()).string();
+                                           : "last good checkpoint: " + checkpoint(saved.front()).string();
     throw Error(error.code(), fmt::format("{}: {}; {}", dir(), error.what(), kept));
   }
 
   void write_train_records() {
     if (statistics_->empty()) return;  // all steps since the last record were left out
-    log_->write(statistics_->take_record(state()));
-    if (const json tiles = tile_record(session_.model(), state().step); !tiles.is_null()) log_->write(tiles);
+    write(statistics_->take_record(state()));
+    if (const json tiles = tile_record(session_.model(), state().step); !tiles.is_null()) write(tiles);
   }
 
   void validate() {
@@ -261,32 +320,36 @@ class Run {
              loss, validation.name);
       }
       validation_[validation.name] = loss;
-      log_->write({{"type", "validation"}, {"step", state().step}, {"source", validation.name}, {"loss", loss}});
+      write({{"type", "validation"}, {"step", state().step}, {"source", validation.name}, {"loss", loss}});
       say("step {}: validation loss {:.4f} on {}", state().step, loss, validation.name);
     }
   }
 
   void sample() {
     const TrainRecipe& train = settings();
-    if (train.sample_prompt.empty()) return;
+    if (train.sample_prompt.empty() || !first()) return;
     infer::GenerateOptions options;
     options.max_new_tokens = train.sample_tokens;
     options.sampling.temperature = train.sample_temperature;
     options.sampling.seed = Random({static_cast<uint64_t>(train.seed), static_cast<uint64_t>(state().step)}).next();
     const std::string text = infer::generate(session_.loaded(), train.sample_prompt, options).text;
-    log_->write({{"type", "sample"}, {"step", state().step}, {"prompt", train.sample_prompt}, {"text", text}});
+    write({{"type", "sample"}, {"step", state().step}, {"prompt", train.sample_prompt}, {"text", text}});
     say("step {}: sample:\n{}{}", state().step, train.sample_prompt, text);
   }
 
   void save() {
-    log_->sync();
-    save_->start(session_.model(), session_.trainer().optimizer(), session_.tokenizer(), state(), settings());
+    if (first()) {
+      log_->sync();
+      save_->start(session_.model(), session_.trainer(), session_.tokenizer(), state(), settings(),
+                   group_ ? group_->size() : 1);
+    }
+    if (group_) shard_.start(dir(), session_.trainer().optimizer(), state().step, group_->rank(), group_->size());
   }
 
   [[noreturn]] void stop(int signal) {
     if (trace_ && trace_->finish()) say_traced();
     progress_.clear();
-    save_->wait();
+    wait_for_save();
     fail(exit_code_of(signal), "{}: stopped by {} and saved after step {} of {}; run the same command to resume", dir(),
          name_of_signal(signal), state().step, settings().steps);
   }
@@ -294,7 +357,7 @@ class Run {
   json summary() const {
     const std::optional<double> loss = statistics_ ? statistics_->loss() : std::nullopt;
     return {{"run", dir()},
-            {"checkpoint", directory_->checkpoint(state().step).string()},
+            {"checkpoint", checkpoint(state().step).string()},
             {"steps", state().step},
             {"tokens", state().tokens},
             {"seconds", state().seconds},
@@ -304,10 +367,12 @@ class Run {
   }
 
   std::FILE* messages_;
+  distributed::ProcessGroup* const group_;
   ProgressLine progress_;
   Session session_;
   std::optional<RunDirectory> directory_;
   std::optional<BackgroundSave> save_;
+  BackgroundShard shard_;
   std::optional<Log> log_;
   std::optional<StepStatistics> statistics_;
   double matmul_flops_ = 0;
@@ -318,13 +383,19 @@ class Run {
 }  // namespace
 
 json train(const TrainOptions& options, at::Device device, std::FILE* messages) {
-  Run run(load_recipe(options.recipe, options.overrides), options.fresh, device, messages);
-  if (!options.trace.empty()) run.trace(options.trace, options.trace_steps);
-  return run.go();
+  const Recipe recipe = load_recipe(options.recipe, options.overrides);
+  std::optional<distributed::ProcessGroup> group;
+  if (const auto launch = distributed::find_launch(distributed::process_environment(), options.rendezvous)) {
+    group.emplace(*launch, std::chrono::seconds(options.timeout_seconds));
+  }
+  Run run(recipe, options.fresh, device, messages, group ? &*group : nullptr);
+  if (!options.trace.empty() && run.first()) run.trace(options.trace, options.trace_steps);
+  const json summary = run.go();
+  return run.first() ? summary : json();
 }
 
 json train(const Recipe& recipe, at::Device device, std::FILE* messages) {
-  return Run(recipe, /*fresh=*/false, device, messages).go();
+  return Run(recipe, /*fresh=*/false, device, messages, /*group=*/nullptr).go();
 }
 
 }  // namespace tamis::train

@@ -14,8 +14,11 @@ namespace tamis::train {
 /// Returns a summary: {"run", "checkpoint", "steps", "tokens", "seconds", "loss", "validation": {source: loss}, "next":
 /// [suggested command lines]}.
 ///
+/// Of several processes (distributed/launch.h) each calls this; only the first writes messages, and the others return
+/// null.
+///
 /// Throws tamis::Error: kUsage (the recipe, or one that does not fit the run), kInput (texts, damaged checkpoints),
-/// kDiverged, kStorage (also when the run's directory is removed meanwhile), and kHangup, kInterrupt or kTerminate
+/// kDiverged, kLostProcess, kStorage (also when the run's directory is removed meanwhile), and kHangup, kInterrupt or kTerminate
 /// after a signal, when all is saved.
 nlohmann::json train(const TrainOptions& options, at::Device device, std::FILE* messages);
 

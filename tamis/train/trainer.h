@@ -1,11 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "tamis/data/source.h"
+#include "tamis/distributed/process_group.h"
 #include "tamis/models/model.h"
 #include "tamis/train/data_set.h"
+#include "tamis/train/gradient_exchange.h"
 #include "tamis/train/optimizer.h"
 #include "tamis/train/recipe.h"
 
@@ -24,12 +29,26 @@ struct StepResult {
 /// step, so that a resumed run draws the same windows.
 std::optional<int64_t> stochastic_window(const TrainRecipe& recipe, int64_t step);
 
+/// Sequences [first, last) of a step's batch.
+struct Rows {
+  int64_t first, last;
+};
+
+/// The micro-batches of a step. A single process has train.accumulation of them; several have the next multiple of
+/// their number, and micro-batch m belongs to process m modulo their number. Throws ExitCode::kUsage when there are more
+/// processes than sequences.
+std::vector<Rows> micro_batches(const TrainRecipe& recipe, int64_t processes);
+
 /// A model with its optimizer, trained step by step. Step n uses the examples n batch_size ... (n + 1) batch_size - 1
 /// of the source, so that a resumed run needs only n.
+///
+/// With a group of processes each computes its micro-batches, and all have the same parameters and results after every
+/// call; all make the same calls in the same order.
 class Trainer {
  public:
-  /// `model` and `source` must outlive the trainer; the model is trained in place.
-  Trainer(const Recipe& recipe, const models::Model& model, const data::Source& source);
+  /// `model`, `source` and `group` must outlive the trainer; the model is trained in place. No group: a single process.
+  Trainer(const Recipe& recipe, const models::Model& model, const data::Source& source,
+          distributed::ProcessGroup* group = nullptr);
 
   /// Performs step n = 0, 1, ... Throws ExitCode::kDiverged, before the update, when the loss or a gradient is not
   /// finite; the model is unchanged then. The text names the first non-finite tensor: parameters first, then
@@ -43,13 +62,28 @@ class Trainer {
   /// Mean loss over all targets, nats per token.
   double validation_loss(const ValidationSet& validation) const;
 
+  /// Trained tensors in a fixed order.
+  const std::vector<models::Parameter>& parameters() const { return parameters_; }
+  /// Of all parameters, or of the pieces that this process owns.
   AdamW& optimizer() { return optimizer_; }
   const AdamW& optimizer() const { return optimizer_; }
+  /// The owned pieces of the parameters; null without a group.
+  const std::vector<Piece>* pieces() const { return exchange_ ? &exchange_->owned() : nullptr; }
 
  private:
   /// Loss and gradients of a step; the latter stay in the parameters.
   StepResult forward_and_backward(int64_t step);
   at::Tensor loss_sum(const Batch& batch, std::optional<int64_t> window, const models::Observer& observe = {}) const;
+  /// Whether this process computes micro-batch m.
+  bool is_mine(size_t m) const;
+  /// The sum over all processes of a count.
+  int64_t sum_over_processes(int64_t count) const;
+  /// The values of all micro-batches, from those of this process in order.
+  std::vector<double> of_all_processes(const std::vector<double>& mine, size_t micro_batches) const;
+  /// Throws when the loss, on any process, or a gradient is not finite. `non_finite`: the text of this process, if any.
+  void check_finite(int64_t step, const StepResult& result, const std::string& non_finite,
+                    std::span<const std::vector<double>> sums) const;
+  void clear_gradients();
   /// The first non-finite tensor in the computation of a batch's loss: a parameter, else an activation in the order of
   /// the forward pass. Empty when only the loss itself is not finite.
   std::string first_non_finite_of(const Batch& batch, std::optional<int64_t> window) const;
@@ -57,6 +91,10 @@ class Trainer {
   TrainRecipe recipe_;
   const models::Model& model_;
   const data::Source& source_;
+  distributed::ProcessGroup* const group_;
+  std::vector<models::Parameter> parameters_;
+  std::vector<Rows> micro_batches_;
+  std::unique_ptr<GradientExchange> exchange_;  // with a group
   AdamW optimizer_;
 };
 

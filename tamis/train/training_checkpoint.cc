@@ -17,6 +17,7 @@
 #include "tamis/models/model_config.h"
 #include "tamis/models/stored_tensors.h"
 #include "tamis/nn/safetensors.h"
+#include "tamis/train/optimizer_shards.h"
 #include "tamis/train/recipe_fields.h"
 #include "tamis/train/toml.h"
 
@@ -49,17 +50,19 @@ std::vector<nn::NamedTensor> moment_tensors(const models::Model& model, std::spa
 /// The contents with every tensor replaced by `of` of it.
 template <typename Function>
 CheckpointContents contents_of(const models::Model& model, const AdamW& optimizer, const text::Tokenizer& tokenizer,
-                               const TrainingState& state, const Function& of) {
+                               const TrainingState& state, bool with_moments, const Function& of) {
   const auto all = [&](const auto& tensors) {
     std::vector<at::Tensor> result;
     for (const at::Tensor& tensor : tensors) result.push_back(of(tensor));
     return result;
   };
   std::vector<at::Tensor> parameters;
-  for (const models::Parameter& parameter : optimizer.parameters()) parameters.push_back(of(parameter.tensor.detach()));
+  for (const models::Parameter& parameter : model.parameters()) parameters.push_back(of(parameter.tensor.detach()));
+  std::vector<nn::NamedTensor> moments;
+  if (with_moments) moments = moment_tensors(model, all(optimizer.first_moments()), all(optimizer.second_moments()));
   return {.config = model.config(),
           .model = model.checkpoint_tensors(parameters),
-          .moments = moment_tensors(model, all(optimizer.first_moments()), all(optimizer.second_moments())),
+          .moments = std::move(moments),
           .tokenizer = tokenizer.to_json(),
           .end_of_text = tokenizer.end_of_text(),
           .state = state};
@@ -168,20 +171,22 @@ Recipe read_stored_recipe(const TomlDocument& document) {
 }  // namespace
 
 CheckpointContents copy_for_checkpoint(const models::Model& model, const AdamW& optimizer,
-                                       const text::Tokenizer& tokenizer, const TrainingState& state) {
+                                       const text::Tokenizer& tokenizer, const TrainingState& state,
+                                       const std::vector<Piece>* pieces) {
   const auto copied = [](const at::Tensor& tensor) { return at::empty_like(tensor, at::kCPU).copy_(tensor); };
-  return contents_of(model, optimizer, tokenizer, state, copied);
+  return contents_of(model, optimizer, tokenizer, state, /*with_moments=*/!pieces, copied);
 }
 
-void save_training_checkpoint(const fs::path& directory, const CheckpointContents& contents) {
+void save_training_checkpoint(const fs::path& directory, const CheckpointContents& contents,
+                              const std::function<void(const fs::path&)>& add_files) {
   write_directory_atomic(directory, [&](const fs::path& place) {
     models::save_model(contents.config, contents.model, place, {{"eos_token_id", contents.end_of_text}});
     write_text(place / "tokenizer.json", contents.tokenizer);
     const json generation = {{"do_sample", false},
                              {"eos_token_id", contents.end_of_text < 0 ? json() : json(contents.end_of_text)}};
     write_text(place / "generation_config.json", generation.dump(2) + "\n");
-    nn::write_safetensors(place / "optimizer.safetensors", contents.moments);
-
+    if (!contents.moments.empty()) nn::write_safetensors(place / "optimizer.safetensors", contents.moments);
+    if (add_files) add_files(place);
     models::write_manifest(place, state_to_json(contents.state));
   });
 }
@@ -189,13 +194,19 @@ void save_training_checkpoint(const fs::path& directory, const CheckpointContent
 void save_training_checkpoint(const fs::path& directory, const models::Model& model, const AdamW& optimizer,
                               const text::Tokenizer& tokenizer, const TrainingState& state) {
   const auto same = [](const at::Tensor& tensor) { return tensor; };
-  save_training_checkpoint(directory, contents_of(model, optimizer, tokenizer, state, same));
+  save_training_checkpoint(directory, contents_of(model, optimizer, tokenizer, state, /*with_moments=*/true, same));
 }
 
 std::string find_damage(const fs::path& directory) {
-  static const std::vector<std::string> kFiles = {"config.json", "model.safetensors", "tokenizer.json",
-                                                  "generation_config.json", "optimizer.safetensors"};
-  return models::find_damage(directory, kFiles);
+  std::vector<std::string> files = {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json"};
+  try {
+    const std::vector<fs::path> shards = optimizer_shards(directory);
+    for (const fs::path& shard : shards) files.push_back(shard.filename().string());
+    if (shards.empty()) files.push_back("optimizer.safetensors");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return models::find_damage(directory, files);
 }
 
 TrainingState read_training_state(const fs::path& directory) {
@@ -229,10 +240,20 @@ Recipe load_run_recipe(const fs::path& run) {
   }
 }
 
-void restore_optimizer(const fs::path& directory, const models::Model& model, AdamW& optimizer, bool all) {
+namespace {
+
+/// Fills moments of whole parameters from a checkpoint.
+void read_moments(const fs::path& directory, const models::Model& model, std::span<const at::Tensor> first_moments,
+                  std::span<const at::Tensor> second_moments, bool all) {
+  if (const std::vector<fs::path> shards = optimizer_shards(directory); !shards.empty()) {
+    const std::vector<models::Parameter> parameters = model.parameters();
+    read_shards(shards, "exp_avg", parameters, first_moments);
+    read_shards(shards, "exp_avg_sq", parameters, second_moments);
+    return;
+  }
   const fs::path path = directory / "optimizer.safetensors";
   const models::StoredTensors file(path, model.config());
-  for (const auto& [name, tensor] : moment_tensors(model, optimizer.first_moments(), optimizer.second_moments())) {
+  for (const auto& [name, tensor] : moment_tensors(model, first_moments, second_moments)) {
     if (!all && !file.contains(name)) continue;
     const at::Tensor saved = file.tensor(name);
     if (saved.sizes() != tensor.sizes()) {
@@ -240,6 +261,27 @@ void restore_optimizer(const fs::path& directory, const models::Model& model, Ad
            fmt::format("[{}]", fmt::join(saved.sizes(), ", ")), fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")));
     }
     tensor.copy_(saved);
+  }
+}
+
+}  // namespace
+
+void restore_optimizer(const fs::path& directory, const models::Model& model, AdamW& optimizer, bool all,
+                       const std::vector<Piece>* pieces) {
+  if (!pieces) {
+    return read_moments(directory, model, optimizer.first_moments(), optimizer.second_moments(), all);
+  }
+  std::vector<at::Tensor> first, second;
+  for (const auto& [name, tensor] : model.parameters()) {
+    first.push_back(at::zeros_like(tensor, at::MemoryFormat::Contiguous).detach());
+    second.push_back(at::zeros_like(first.back()));
+  }
+  read_moments(directory, model, first, second, all);
+  for (size_t i = 0; i < pieces->size(); ++i) {
+    const auto& [parameter, begin, end] = (*pieces)[i];
+    const at::Tensor to_first = optimizer.first_moments()[i], to_second = optimizer.second_moments()[i];
+    to_first.view({-1}).copy_(first[parameter].view({-1}).slice(0, begin, end));
+    to_second.view({-1}).copy_(second[parameter].view({-1}).slice(0, begin, end));
   }
 }
 

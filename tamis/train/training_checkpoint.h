@@ -10,6 +10,7 @@
 #include "tamis/models/model.h"
 #include "tamis/nn/safetensors.h"
 #include "tamis/text/tokenizer.h"
+#include "tamis/train/gradient_exchange.h"
 #include "tamis/train/non_finite.h"
 #include "tamis/train/optimizer.h"
 #include "tamis/train/recipe.h"
@@ -38,14 +39,17 @@ struct CheckpointContents {
   TrainingState state;
 };
 
-/// Copies of all tensors on the CPU, so that training can go on while they are saved.
+/// Copies of all tensors on the CPU, so that training can go on while they are saved. With `pieces` (several processes)
+/// there are no moments: each process writes its own in a shard.
 CheckpointContents copy_for_checkpoint(const models::Model& model, const AdamW& optimizer,
-                                       const text::Tokenizer& tokenizer, const TrainingState& state);
+                                       const text::Tokenizer& tokenizer, const TrainingState& state,
+                                       const std::vector<Piece>* pieces = nullptr);
 
 /// Writes the directory atomically: config.json, model.safetensors, tokenizer.json, generation_config.json,
-/// optimizer.safetensors and trainer.json, which is also the manifest (tamis/models/manifest.h). Throws
-/// ExitCode::kStorage and then leaves no partial directory.
-void save_training_checkpoint(const std::filesystem::path& directory, const CheckpointContents& contents);
+/// optimizer.safetensors and trainer.json, which is also the manifest (tamis/models/manifest.h). `add_files` may write
+/// further files into the temporary directory. Throws ExitCode::kStorage and then leaves no partial directory.
+void save_training_checkpoint(const std::filesystem::path& directory, const CheckpointContents& contents,
+                              const std::function<void(const std::filesystem::path&)>& add_files = {});
 /// The same without a copy of the tensors.
 void save_training_checkpoint(const std::filesystem::path& directory, const models::Model& model,
                               const AdamW& optimizer, const text::Tokenizer& tokenizer, const TrainingState& state);
@@ -62,9 +66,10 @@ TrainingState read_training_state(const std::filesystem::path& directory);
 /// when there is neither.
 Recipe load_run_recipe(const std::filesystem::path& run);
 
-/// Loads the optimizer's moments. Throws ExitCode::kInput when a tensor is missing, unless `all` is false, or has
+/// Loads the optimizer's moments, which any number of processes may have saved; `pieces` are those of the optimizer, if
+/// it has only some of the elements. Throws ExitCode::kInput when a tensor is missing, unless `all` is false, or has
 /// another shape.
 void restore_optimizer(const std::filesystem::path& directory, const models::Model& model, AdamW& optimizer,
-                       bool all = true);
+                       bool all = true, const std::vector<Piece>* pieces = nullptr);
 
 }  // namespace tamis::train

@@ -1,0 +1,204 @@
+#include "tamis/distributed/process_group.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#define USE_C10D_GLOO
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <utility>
+
+#include "tamis/base/error.h"
+#include "tamis/base/names.h"
+
+namespace tamis::distributed {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// The first line of what c10d or Gloo says, without its place in their sources.
+std::string reason_of(const std::exception& error) {
+  std::string text = error.what();
+  if (const auto* torch = dynamic_cast<const c10::Error*>(&error)) text = torch->what_without_backtrace();
+  text = text.substr(0, text.find('\n'));
+  if (text.starts_with("[")) {
+    if (const size_t end = text.find("] "); end != std::string::npos) text = text.substr(end + 2);
+  }
+  while (!text.empty() && (text.back() == '.' || text.back() == ' ')) text.pop_back();
+  return one_line(text);
+}
+
+bool is_local(const std::string& host) {
+  return host == "localhost" || host.starts_with("127.") || host == "::1" || host == "[::1]";
+}
+
+c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, milliseconds timeout) {
+  c10::intrusive_ptr<c10d::Store> store;
+  if (launch.rendezvous.starts_with("tcp://")) {
+    const auto [host, port] = tcp_address(launch.rendezvous);
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<uint16_t>(port);
+    options.isServer = launch.rank == 0 && !launch.hosted;
+    options.numWorkers = static_cast<size_t>(launch.size);
+    options.waitWorkers = false;
+    options.timeout = timeout;
+    store = c10::make_intrusive<c10d::TCPStore>(host, options);
+  } else {
+    const std::string path = launch.rendezvous.substr(std::string_view("file://").size());
+    store = c10::make_intrusive<c10d::FileStore>(path, static_cast<int>(launch.size));
+    store->setTimeout(timeout);
+  }
+  return c10::make_intrusive<c10d::PrefixStore>("tamis/" + launch.attempt, std::move(store));
+}
+
+/// The network interface: that of GLOO_SOCKET_IFNAME, else loopback when the processes meet there, else that of the
+/// host's name.
+auto open_device(const Launch& launch) {
+  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME"); interface && *interface) {
+    return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
+  }
+  if (launch.rendezvous.starts_with("tcp://") && is_local(tcp_address(launch.rendezvous).host)) {
+    return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
+  }
+  return c10d::ProcessGroupGloo::createDefaultDevice();
+}
+
+}  // namespace
+
+struct ProcessGroup::Impl {
+  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo;
+};
+
+struct ProcessGroup::Pending::Impl {
+  c10::intrusive_ptr<c10d::Work> work;
+  at::Tensor to, from;  // kept alive
+  std::string process;  // for messages
+};
+
+namespace {
+
+[[noreturn]] void fail_lost(const std::string& process, const std::exception& error) {
+  fail(ExitCode::kLostProcess, "{}: another process was lost or does not answer: {}", process, reason_of(error));
+}
+
+std::string name_of(const Launch& launch) {
+  return fmt::format("process {} of {}", launch.rank, launch.size);
+}
+
+}  // namespace
+
+template <typename Work>
+auto ProcessGroup::checked(const Work& work) const {
+  try {
+    return work();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail_lost(name_of(launch_), error);
+  }
+}
+
+ProcessGroup::ProcessGroup(const Launch& launch, milliseconds timeout) : launch_(launch) {
+  try {
+    impl_ = std::make_unique<Impl>();
+    impl_->store = open_store(launch, timeout);
+    const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+    options->devices.push_back(open_device(launch));
+    impl_->gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(impl_->store, static_cast<int>(launch.rank),
+                                                              static_cast<int>(launch.size), options);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail(ExitCode::kLostProcess, "{}: the {} processes did not meet at {}: {}", name_of(launch), launch.size,
+         launch.rendezvous, reason_of(error));
+  }
+}
+
+ProcessGroup::~ProcessGroup() = default;
+
+ProcessGroup::Pending::Pending() = default;
+ProcessGroup::Pending::Pending(Pending&&) noexcept = default;
+ProcessGroup::Pending& ProcessGroup::Pending::operator=(Pending&&) noexcept = default;
+ProcessGroup::Pending::~Pending() = default;
+
+void ProcessGroup::Pending::wait() {
+  if (!impl_) return;
+  const std::unique_ptr<Impl> impl = std::move(impl_);
+  try {
+    impl->work->wait();
+  } catch (const std::exception& error) {
+    fail_lost(impl->process, error);
+  }
+}
+
+ProcessGroup::Pending ProcessGroup::all_to_all(const at::Tensor& to, const at::Tensor& from) {
+  return checked([&] {
+    Pending pending;
+    pending.impl_ = std::make_unique<Pending::Impl>();
+    pending.impl_->to = to;
+    pending.impl_->from = from;
+    pending.impl_->process = name_of(launch_);
+    std::vector<int64_t> equal_parts;
+    pending.impl_->work =
+        impl_->gloo->all_to_all_single(pending.impl_->to, pending.impl_->from, equal_parts, equal_parts);
+    bytes_sent_ += from.nbytes() / size() * (size() - 1);
+    return pending;
+  });
+}
+
+ProcessGroup::Pending ProcessGroup::all_gather(const at::Tensor& to, const at::Tensor& from) {
+  return checked([&] {
+    Pending pending;
+    pending.impl_ = std::make_unique<Pending::Impl>();
+    pending.impl_->to = to;
+    pending.impl_->from = from;
+    pending.impl_->process = name_of(launch_);
+    pending.impl_->work = impl_->gloo->all_gather_single(pending.impl_->to, pending.impl_->from);
+    bytes_sent_ += static_cast<int64_t>(from.nbytes()) * (size() - 1);
+    return pending;
+  });
+}
+
+std::vector<double> ProcessGroup::gather(std::span<const double> values) {
+  const auto count = static_cast<int64_t>(values.size());
+  const at::Tensor from = at::empty({count}, at::kDouble);
+  std::copy(values.begin(), values.end(), from.mutable_data_ptr<double>());
+  const at::Tensor to = at::empty({count * size()}, at::kDouble);
+  all_gather(to, from).wait();
+  const double* all = to.const_data_ptr<double>();
+  return {all, all + count * size()};
+}
+
+std::vector<std::string> ProcessGroup::gather(const std::string& text) {
+  const auto length = static_cast<double>(text.size());
+  const std::vector<double> lengths = gather(std::span(&length, 1));
+  const auto longest = static_cast<int64_t>(*std::max_element(lengths.begin(), lengths.end()));
+  const at::Tensor from = at::zeros({std::max<int64_t>(longest, 1)}, at::kByte);
+  std::copy(text.begin(), text.end(), from.mutable_data_ptr<uint8_t>());
+  const at::Tensor to = at::empty({size(), from.numel()}, at::kByte);
+  all_gather(to.view({-1}), from).wait();
+  std::vector<std::string> texts;
+  for (int64_t r = 0; r < size(); ++r) {
+    const auto* first = to.const_data_ptr<uint8_t>() + r * from.numel();
+    texts.emplace_back(first, first + static_cast<int64_t>(lengths[r]));
+  }
+  return texts;
+}
+
+std::string ProcessGroup::broadcast(const std::string& text) {
+  return gather(rank() == 0 ? text : "").front();
+}
+
+void ProcessGroup::barrier() {
+  const double nothing = 0;
+  gather(std::span(&nothing, 1));
+}
+
+}  // namespace tamis::distributed

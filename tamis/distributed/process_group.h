@@ -1,0 +1,74 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tamis/distributed/launch.h"
+
+namespace tamis::distributed {
+
+/// The processes of a run, joined by c10d with Gloo. All processes call the same functions in the same order. When one
+/// is lost, or does not answer within the time-out, the others throw ExitCode::kLostProcess.
+class ProcessGroup {
+ public:
+  /// Waits until all processes have come. Throws ExitCode::kLostProcess when they do not.
+  ProcessGroup(const Launch& launch, std::chrono::milliseconds timeout);
+  ~ProcessGroup();
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+
+  int64_t rank() const { return launch_.rank; }
+  int64_t size() const { return launch_.size; }
+  const Launch& launch() const { return launch_; }
+
+  /// A collective operation that may still be running.
+  class Pending {
+   public:
+    Pending();
+    Pending(Pending&&) noexcept;
+    Pending& operator=(Pending&&) noexcept;
+    ~Pending();
+    void wait();
+
+   private:
+    friend class ProcessGroup;
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+  };
+
+  /// Part r of `from` goes to process r, and part r of `to` comes from there. Both are contiguous, with size() parts of
+  /// equal length, and stay unchanged until Pending::wait.
+  Pending all_to_all(const at::Tensor& to, const at::Tensor& from);
+  /// Part r of `to` becomes the `from` of process r.
+  Pending all_gather(const at::Tensor& to, const at::Tensor& from);
+
+  /// The values of all processes, in the order of their ranks; every process gives equally many.
+  std::vector<double> gather(std::span<const double> values);
+  /// The texts of all processes, in the order of their ranks.
+  std::vector<std::string> gather(const std::string& text);
+  /// The text of process 0.
+  std::string broadcast(const std::string& text);
+  /// Returns when all processes have called it.
+  void barrier();
+
+  /// Bytes that this process has sent in all_to_all and all_gather.
+  int64_t bytes_sent() const { return bytes_sent_; }
+
+ private:
+  struct Impl;
+  /// Calls `work` and turns what c10d throws into an Error.
+  template <typename Work>
+  auto checked(const Work& work) const;
+
+  Launch launch_;
+  std::unique_ptr<Impl> impl_;
+  int64_t bytes_sent_ = 0;
+};
+
+}  // namespace tamis::distributed

@@ -1,0 +1,82 @@
+#include "tamis/distributed/process_group.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tamis/distributed/testing.h"
+
+namespace tamis::distributed {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::in_processes;
+
+TEST(ProcessGroup, GathersInTheOrderOfRanks) {
+  in_processes(3, [](ProcessGroup& group) {
+    const std::vector<double> mine = {static_cast<double>(group.rank()), 0.5};
+    EXPECT_THAT(group.gather(mine), ElementsAre(0, 0.5, 1, 0.5, 2, 0.5));
+    EXPECT_THAT(group.gather(std::string(group.rank(), 'x')), ElementsAre("", "x", "xx"));
+    EXPECT_EQ(group.broadcast(group.rank() == 0 ? "first" : "other"), "first");
+  });
+}
+
+TEST(ProcessGroup, SendsEveryPartToItsProcess) {
+  in_processes(4, [](ProcessGroup& group) {
+    const auto rank = static_cast<double>(group.rank());
+    const at::Tensor from = at::arange(8, at::kFloat) + 100 * rank;
+    const at::Tensor to = at::empty_like(from);
+    group.all_to_all(to, from).wait();
+    for (int64_t r = 0; r < group.size(); ++r) {
+      EXPECT_EQ(to[2 * r].item<double>(), 100.0 * static_cast<double>(r) + 2 * rank);
+      EXPECT_EQ(to[2 * r + 1].item<double>(), 100.0 * static_cast<double>(r) + 2 * rank + 1);
+    }
+    EXPECT_EQ(group.bytes_sent(), 3 * 2 * 4);
+  });
+}
+
+TEST(ProcessGroup, OperationsMayOverlap) {
+  in_processes(2, [](ProcessGroup& group) {
+    std::vector<at::Tensor> gathered;
+    std::vector<ProcessGroup::Pending> pending;
+    for (int i = 0; i < 20; ++i) {
+      const at::Tensor from = at::full({1000}, static_cast<double>(100 * i + group.rank()), at::kFloat);
+      gathered.push_back(at::empty({2, 1000}, at::kFloat));
+      pending.push_back(group.all_gather(gathered.back().view({-1}), from));
+    }
+    for (int i = 0; i < 20; ++i) {
+      pending[i].wait();
+      EXPECT_TRUE(gathered[i][0].eq(100 * i).all().item<bool>());
+      EXPECT_TRUE(gathered[i][1].eq(100 * i + 1).all().item<bool>());
+    }
+  });
+}
+
+TEST(ProcessGroup, FailsWhenAProcessDoesNotCome) {
+  const tamis::testing::TemporaryDirectory directory;
+  const auto [code, message] = tamis::testing::error_of([&] {
+    ProcessGroup({.rank = 0, .size = 2, .rendezvous = "file://" + (directory.path() / "meet").string()},
+                 std::chrono::seconds(1));
+  });
+  EXPECT_EQ(code, ExitCode::kLostProcess) << message;
+  EXPECT_THAT(message, ::testing::HasSubstr("process 0 of 2: the 2 processes did not meet at file:///"));
+  EXPECT_EQ(message.find('\n'), std::string::npos);
+}
+
+TEST(ProcessGroup, FailsWhenAnotherProcessLeaves) {
+  std::string message;
+  in_processes(1, [](ProcessGroup&) {});
+  try {
+    in_processes(2, [](ProcessGroup& group) {
+      if (group.rank() == 1) fail(ExitCode::kInput, "the cause");
+      group.barrier();
+    });
+  } catch (const Error& error) {
+    message = error.what();
+    EXPECT_EQ(error.code(), ExitCode::kLostProcess);
+  }
+  EXPECT_THAT(message, ::testing::HasSubstr("process 0 of 2: another process was lost"));
+}
+
+}  // namespace
+}  // namespace tamis::distributed

@@ -1,0 +1,86 @@
+#include "tamis/train/optimizer_shards.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <map>
+#include <regex>
+
+#include "tamis/base/error.h"
+#include "tamis/base/names.h"
+
+namespace tamis::train {
+
+namespace fs = std::filesystem;
+
+std::string optimizer_shard_name(int64_t rank, int64_t size) {
+  return fmt::format("optimizer-{:05}-of-{:05}.safetensors", rank + 1, size);
+}
+
+std::vector<fs::path> optimizer_shards(const fs::path& checkpoint) {
+  static const std::regex kName(R"(optimizer-\d{5,}-of-(\d{5,})\.safetensors)");
+  std::error_code none;
+  int64_t size = 0;
+  for (const auto& entry : fs::directory_iterator(checkpoint, none)) {
+    std::smatch match;
+    const std::string name = entry.path().filename().string();
+    if (std::regex_match(name, match, kName)) size = std::stoll(match[1].str().substr(0, 9));
+  }
+  std::vector<fs::path> shards;
+  for (int64_t rank = 0; rank < size; ++rank) {
+    shards.push_back(checkpoint / optimizer_shard_name(rank, size));
+    if (!fs::exists(shards.back())) {
+      fail(ExitCode::kInput, "{}: missing; the optimizer's state was saved in {} files", shards.back().string(), size);
+    }
+  }
+  return shards;
+}
+
+std::vector<nn::NamedTensor> copy_shard(const AdamW& optimizer) {
+  std::vector<nn::NamedTensor> tensors;
+  const auto add = [&](const char* prefix, std::span<const at::Tensor> moments) {
+    for (size_t i = 0; i < moments.size(); ++i) {
+      tensors.push_back({fmt::format("{}.{}", prefix, optimizer.parameters()[i].name),
+                         at::empty_like(moments[i].view({-1}), at::kCPU).copy_(moments[i].view({-1}))});
+    }
+  };
+  add("exp_avg", optimizer.first_moments());
+  add("exp_avg_sq", optimizer.second_moments());
+  return tensors;
+}
+
+void read_shards(std::span<const fs::path> shards, const std::string& prefix,
+                 std::span<const models::Parameter> parameters, std::span<const at::Tensor> moments) {
+  static const std::regex kPiece(R"((.*)\[(\d{1,18}):(\d{1,18})\])");
+  std::map<std::string, size_t> index;
+  for (size_t p = 0; p < parameters.size(); ++p) index[fmt::format("{}.{}", prefix, parameters[p].name)] = p;
+  std::vector<int64_t> filled(parameters.size());
+  for (const fs::path& path : shards) {
+    const nn::SafetensorsFile file(path);
+    for (const std::string& name : file.names()) {
+      std::smatch match;
+      if (!std::regex_match(name, match, kPiece)) {
+        fail(ExitCode::kInput, "{}: {}: expected a piece such as exp_avg.NAME[0:16384]", path.string(),
+             quoted_name(name));
+      }
+      const auto found = index.find(match[1]);
+      if (found == index.end()) continue;  // of another prefix
+      const int64_t begin = std::stoll(match[2]), end = std::stoll(match[3]);
+      const at::Tensor whole = moments[found->second].view({-1});
+      const at::Tensor piece = file.tensor(name);
+      if (begin >= end || end > whole.numel() || piece.numel() != end - begin) {
+        fail(ExitCode::kInput, "{}: {}: has {} elements, does not fit into the {} elements of the model's parameter",
+             path.string(), quoted_name(name), piece.numel(), whole.numel());
+      }
+      whole.slice(0, begin, end).copy_(piece.view({-1}));
+      filled[found->second] += end - begin;
+    }
+  }
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    if (filled[p] == parameters[p].tensor.numel()) continue;
+    fail(ExitCode::kInput, "{}: {}.{}: the shards hold {} elements, the model needs {}",
+         shards.front().parent_path().string(), prefix, parameters[p].name, filled[p], parameters[p].tensor.numel());
+  }
+}
+
+}  // namespace tamis::train
