@@ -17,10 +17,18 @@
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
 
+C10_DECLARE_int(caffe2_log_level);
+
 namespace tamis::distributed {
 namespace {
 
 using std::chrono::milliseconds;
+
+/// Every failure comes as an exception; c10d also logs it, with a stack trace. TORCH_CPP_LOG_LEVEL brings that back.
+void silence_c10d() {
+  constexpr int kFatal = 3;
+  if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = kFatal;
+}
 
 /// The first line of what c10d or Gloo says, without its place in their sources.
 std::string reason_of(const std::exception& error) {
@@ -88,6 +96,19 @@ namespace {
   fail(ExitCode::kLostProcess, "{}: another process was lost or does not answer: {}", process, reason_of(error));
 }
 
+/// What went wrong before the processes had met.
+std::string meeting_problem(const std::exception& error, milliseconds timeout) {
+  const std::string reason = reason_of(error);
+  if (reason.find("EADDRINUSE") != std::string::npos) {
+    return "another program uses this port; choose another, with MASTER_PORT or --rendezvous";
+  }
+  if (reason.find("timeout") != std::string::npos || reason.find("timed out") != std::string::npos) {
+    return fmt::format("not within {} s; check that all were started and that they can reach this address",
+                       timeout.count() / 1000);
+  }
+  return reason;
+}
+
 std::string name_of(const Launch& launch) {
   return fmt::format("process {} of {}", launch.rank, launch.size);
 }
@@ -106,6 +127,7 @@ auto ProcessGroup::checked(const Work& work) const {
 }
 
 ProcessGroup::ProcessGroup(const Launch& launch, milliseconds timeout) : launch_(launch) {
+  silence_c10d();
   try {
     impl_ = std::make_unique<Impl>();
     impl_->store = open_store(launch, timeout);
@@ -117,7 +139,7 @@ ProcessGroup::ProcessGroup(const Launch& launch, milliseconds timeout) : launch_
     throw;
   } catch (const std::exception& error) {
     fail(ExitCode::kLostProcess, "{}: the {} processes did not meet at {}: {}", name_of(launch), launch.size,
-         launch.rendezvous, reason_of(error));
+         launch.rendezvous, meeting_problem(error, timeout));
   }
 }
 

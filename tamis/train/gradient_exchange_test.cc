@@ -1,0 +1,136 @@
+#include "tamis/train/gradient_exchange.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tamis/distributed/testing.h"
+#include "tamis/train/optimizer.h"
+
+namespace tamis::train {
+namespace {
+
+using distributed::ProcessGroup;
+using distributed::testing::in_processes;
+
+constexpr int64_t kSizes[] = {5, 3 * kNormBlock + 7, 1, kNormBlock, 40};
+
+/// Parameters with the same values in every process; the second is a matrix.
+std::vector<models::Parameter> make_parameters() {
+  std::vector<models::Parameter> parameters;
+  for (const int64_t size : kSizes) {
+    at::Tensor values = at::linspace(-1, 1, size, at::kFloat);
+    if (parameters.size() == 1) values = values.view({1, -1});
+    parameters.push_back({"p" + std::to_string(parameters.size()), values.set_requires_grad(true)});
+  }
+  return parameters;
+}
+
+/// The gradient of a parameter in micro-batch m; the last parameter has none.
+at::Tensor gradient(size_t parameter, int64_t m, const at::Tensor& like) {
+  return at::sin(at::arange(like.numel(), at::kFloat) * static_cast<double>(m + 1) + static_cast<double>(parameter))
+      .view(like.sizes());
+}
+
+void backward(const std::vector<models::Parameter>& parameters, int64_t m) {
+  at::Tensor loss = at::zeros({});
+  for (size_t p = 0; p + 1 < parameters.size(); ++p) {
+    loss = loss + (parameters[p].tensor * gradient(p, m, parameters[p].tensor)).sum();
+  }
+  loss.backward();
+}
+
+/// The pieces of all processes put together: the sum over `rounds` micro-batches of each of `size` processes.
+std::vector<at::Tensor> exchanged(int64_t size, int64_t rounds, const Reduction& reduction) {
+  std::vector<at::Tensor> whole;
+  for (const int64_t count : kSizes) whole.push_back(at::full({count}, NAN));
+  in_processes(size, [&](ProcessGroup& group) {
+    const std::vector<models::Parameter> parameters = make_parameters();
+    GradientExchange exchange(group, parameters, reduction);
+    const std::vector<models::Parameter> owned = exchange.owned_parameters();
+    const int64_t before = group.bytes_sent();
+    for (int64_t round = 0; round < rounds; ++round) {
+      exchange.begin(round + 1 == rounds);
+      backward(parameters, round * size + group.rank());
+      exchange.end();
+    }
+    exchange.finish(owned);
+    const int64_t gradients = group.bytes_sent() - before;
+
+    const auto sums = exchange.block_sums(owned);
+    for (size_t i = 0; i < owned.size(); ++i) {
+      const auto& [p, begin, end] = exchange.owned()[i];
+      if (p + 1 == parameters.size()) {
+        EXPECT_FALSE(owned[i].tensor.grad().defined()) << "the loss does not depend on it";
+        continue;
+      }
+      whole[p].slice(0, begin, end).copy_(owned[i].tensor.grad().view({-1}));
+      EXPECT_EQ(begin % kNormBlock, 0);
+      EXPECT_EQ(sums[p][begin / kNormBlock], block_sums(owned[i].tensor.grad())[0]);
+      EXPECT_EQ(owned[i].tensor.dim(), parameters[p].tensor.dim());
+    }
+
+    // Every process changes what it owns; afterwards all have all changes.
+    for (size_t i = 0; i < owned.size(); ++i) owned[i].tensor.add_(static_cast<double>(exchange.owned()[i].parameter + 1));
+    const int64_t between = group.bytes_sent();
+    exchange.gather_parameters();
+    for (size_t p = 0; p < parameters.size(); ++p) {
+      const at::Tensor expected = make_parameters()[p].tensor.detach() + static_cast<double>(p + 1);
+      EXPECT_TRUE(parameters[p].tensor.detach().equal(expected)) << parameters[p].name;
+    }
+    const int64_t sends = reduction.ordered ? rounds : 1;
+    EXPECT_EQ(gradients + group.bytes_sent() - between, exchange.planned_bytes(sends));
+  });
+  whole.pop_back();
+  return whole;
+}
+
+/// The same sum in a single process, as autograd accumulates it.
+std::vector<at::Tensor> accumulated(int64_t micro_batches) {
+  const std::vector<models::Parameter> parameters = make_parameters();
+  for (int64_t m = 0; m < micro_batches; ++m) backward(parameters, m);
+  std::vector<at::Tensor> result;
+  for (size_t p = 0; p + 1 < parameters.size(); ++p) result.push_back(parameters[p].tensor.grad().view({-1}));
+  return result;
+}
+
+TEST(GradientExchange, OrderedSumsHaveTheBitsOfASingleProcess) {
+  for (const auto& [size, rounds] : std::vector<std::pair<int64_t, int64_t>>{{1, 3}, {2, 3}, {3, 2}, {6, 1}}) {
+    for (const int64_t bucket : {int64_t{1}, 2 * kNormBlock, int64_t{1} << 22}) {
+      const auto sums = exchanged(size, rounds, {.ordered = true, .bucket_elements = bucket});
+      const auto expected = accumulated(size * rounds);
+      for (size_t p = 0; p < sums.size(); ++p) {
+        EXPECT_TRUE(sums[p].equal(expected[p])) << size << " processes, bucket " << bucket << ", parameter " << p;
+      }
+    }
+  }
+}
+
+TEST(GradientExchange, FastSumsAreAsAccurate) {
+  const auto sums = exchanged(3, 4, {});
+  const auto expected = accumulated(12);
+  for (size_t p = 0; p < sums.size(); ++p) EXPECT_TRUE(at::allclose(sums[p], expected[p], 1e-5, 1e-5));
+}
+
+TEST(GradientExchange, SendsBfloat16) {
+  const auto sums = exchanged(2, 1, {.dtype = at::kBFloat16});
+  const auto expected = accumulated(2);
+  for (size_t p = 0; p < sums.size(); ++p) {
+    EXPECT_FALSE(sums[p].equal(expected[p]));
+    EXPECT_TRUE(at::allclose(sums[p], expected[p], 0, 2.0 / 256));
+  }
+}
+
+TEST(GradientExchange, GivesEveryProcessAboutTheSame) {
+  in_processes(4, [](ProcessGroup& group) {
+    const std::vector<models::Parameter> parameters = {
+        {"large", at::zeros({1000, 1000}, at::kFloat).set_requires_grad(true)}};
+    const GradientExchange exchange(group, parameters, {});
+    int64_t owned = 0;
+    for (const Piece& piece : exchange.owned()) owned += piece.end - piece.begin;
+    EXPECT_NEAR(static_cast<double>(owned), 250'000, kNormBlock);
+  });
+}
+
+}  // namespace
+}  // namespace tamis::train

@@ -1,0 +1,323 @@
+"""Training with several processes: the same bits as one, loss of a process, every way in which they do not fit."""
+
+import json
+import os
+import random
+import signal
+import socket
+import time
+
+import pytest
+from processes import Processes, checkpoint_files, free_port, left_over, weights
+from program import Program, expect_refused, same_bits, small_disk, wait_until
+
+LOST = 21
+STEPS = 12
+KILLS = int(os.environ.get("TAMIS_KILLS", "5"))
+RECIPE = """
+[model]
+hidden_size = 64
+num_hidden_layers = 2
+num_attention_heads = 4
+key_dim = 8
+value_dim = 16
+
+[data.sources.digits]
+kind = "abc_digits"
+
+[train]
+steps = 12
+length = 48
+batch_size = 12
+accumulation = 12
+reduction = "ordered"
+clip = 0.5
+weight_decay = 0.1
+precision = "float32"
+threads = 1
+lr = 0.01
+warmup_steps = 4
+save_every = 4
+log_every = 1
+validate_every = 6
+validate_tokens = 960
+sample_every = 6
+sample_prompt = "A=12\\nA="
+sample_tokens = 4
+"""
+
+
+@pytest.fixture(scope="module")
+def tamis(program, tmp_path_factory):
+    """The program in a directory with a recipe and `alone`, the run of a single process."""
+    tamis = Program(program, tmp_path_factory.mktemp("tamis"))
+    (tamis.directory / "recipe.toml").write_text(RECIPE)
+    alone(tamis, tamis.directory / "alone")
+    return tamis
+
+
+def arguments(run, *settings, timeout=20):
+    changes = [f"--set={setting}" for setting in (f"run.dir={run}", *settings)]
+    return ["train", "recipe.toml", "--timeout", str(timeout), *changes]
+
+
+def alone(tamis, run, *settings):
+    done = tamis(*arguments(run, *settings), env=same_bits())
+    assert done.returncode == 0, done
+
+
+def together(tamis, size, run, *settings, codes=None, also=None, seconds=120, **variables):
+    """Trains with `size` processes; the messages of each."""
+    with Processes(tamis, size, *arguments(run, *settings), also=also, **variables) as processes:
+        done = processes.wait(seconds)
+    assert [each.returncode for each in done] == (codes or [0] * size), done
+    return [each.stderr for each in done]
+
+
+def losses(run):
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [record["loss"] for record in records if "loss" in record]
+
+
+def start(tamis, size, run, *settings, timeout=20, **options):
+    return Processes(tamis, size, *arguments(run, *settings, timeout=timeout), **options)
+
+
+def wait_for_step(processes, run, step):
+    wait_until(lambda: (run / f"checkpoints/step-{step}").is_dir(), processes.all[0], f"step {step}")
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_ordered_sums_give_the_bits_of_one_process(tamis, run, size):
+    messages = together(tamis, size, run)
+    assert weights(run, STEPS) == weights(tamis.directory / "alone", STEPS)
+    assert losses(run) == losses(tamis.directory / "alone")
+    assert f"{size} processes with 1 threads" in messages[0]
+    assert messages[1:] == [""] * (size - 1), "the first process alone writes messages"
+    names = [f"optimizer-{rank + 1:05}-of-{size:05}.safetensors" for rank in range(size)]
+    assert [name for name in checkpoint_files(run, STEPS) if name.startswith("optimizer")] == names
+    assert not left_over(run)
+    assert json.loads((run / "run.json").read_text())["machine"]["processes"] == size
+
+
+@pytest.mark.parametrize("settings", [(), ("train.accumulation=1",), ("train.batch_size=7", "train.accumulation=1")])
+def test_fast_sums_give_the_losses_of_one_process(tamis, run, tmp_path, settings):
+    alone(tamis, tmp_path / "alone", *settings)
+    together(tamis, 3, run, "train.reduction=fast", *settings)
+    assert losses(run) == pytest.approx(losses(tmp_path / "alone"), rel=1e-5)
+
+
+def test_fast_sums_have_the_same_bits_in_every_run(tamis, run, tmp_path):
+    together(tamis, 3, run, "train.reduction=fast")
+    together(tamis, 3, tmp_path / "again", "train.reduction=fast")
+    assert checkpoint_files(run, STEPS) == checkpoint_files(tmp_path / "again", STEPS)
+
+
+def test_gradients_can_be_sent_in_bfloat16(tamis, run):
+    together(tamis, 2, run, "train.reduction=fast", "train.reduction_dtype=bfloat16")
+    expected = losses(tamis.directory / "alone")
+    assert losses(run) != expected
+    assert losses(run) == pytest.approx(expected, rel=0.02)
+
+
+def test_checkpoints_load_with_any_number_of_processes(tamis, run):
+    together(tamis, 4, run, "train.steps=4")
+    alone(tamis, run, "train.steps=8")
+    assert "optimizer.safetensors" in checkpoint_files(run, 8)
+    together(tamis, 3, run)
+    assert weights(run, STEPS) == weights(tamis.directory / "alone", STEPS)
+
+
+def test_a_model_of_several_processes_is_used_like_any_other(tamis, run):
+    together(tamis, 2, run)
+    done = tamis("generate", run, "--prompt", "A=12\nA=", "--max-new-tokens", "3", "--temperature", "0", env=same_bits())
+    assert done.returncode == 0 and done.stdout, done
+
+
+def test_processes_can_meet_at_a_file(tamis, run, tmp_path):
+    together(tamis, 2, run, also={rank: ("--rendezvous", f"file://{tmp_path}/meet") for rank in range(2)})
+    assert weights(run, STEPS) == weights(tamis.directory / "alone", STEPS)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ],
+)
+def test_srun_and_mpirun_set_variables_of_their_own(tamis, run, names):
+    meeting = ("--rendezvous", f"tcp://127.0.0.1:{free_port()}")
+    started = []
+    for rank in range(2):
+        env = same_bits(**dict(zip(names, (str(rank), "2", str(rank), "2"), strict=True)))
+        started.append(tamis.start(*arguments(run), *meeting, env=env))
+    for process in started:
+        _, messages = process.communicate(timeout=120)
+        assert process.returncode == 0, messages
+    assert weights(run, STEPS) == weights(tamis.directory / "alone", STEPS)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_others_end_when_a_process_is_killed(tamis, run, victim):
+    with start(tamis, 3, run, "train.steps=100000") as processes:
+        wait_for_step(processes, run, 8)
+        processes.all[victim].kill()
+        before = time.monotonic()
+        done = processes.wait()
+        assert time.monotonic() - before < 15
+    for rank, each in enumerate(done):
+        if rank == victim:
+            continue
+        assert each.returncode == LOST, each
+        assert f"process {rank} of 3: another process was lost or does not answer" in each.stderr, each
+
+
+def test_the_others_end_when_a_process_is_stopped_for_too_long(tamis, run):
+    with start(tamis, 2, run, "train.steps=100000", timeout=2) as processes:
+        wait_for_step(processes, run, 4)
+        processes.all[1].send_signal(signal.SIGSTOP)
+        assert processes.all[0].wait(timeout=20) == LOST
+        processes.all[1].send_signal(signal.SIGCONT)
+        assert processes.all[1].wait(timeout=20) == LOST
+
+
+def test_a_slow_process_is_waited_for(tamis, run):
+    with start(tamis, 2, run, "train.steps=40", "train.save_every=4") as processes:
+        wait_for_step(processes, run, 4)
+        processes.all[1].send_signal(signal.SIGSTOP)
+        time.sleep(2)
+        processes.all[1].send_signal(signal.SIGCONT)
+        assert [each.returncode for each in processes.wait()] == [0, 0]
+
+
+def test_killed_processes_end_in_the_same_bytes(tamis, run):
+    """A random process is killed at a random moment, and all are started again, KILLS times (TAMIS_KILLS)."""
+    settings = ("train.steps=60", "train.save_every=1", "train.keep=2")
+    alone(tamis, run.parent / "reference", *settings)
+    chance = random.Random(1)
+    kills = 0
+    while kills < KILLS:
+        with start(tamis, 2, run, *settings, timeout=4) as processes:
+            time.sleep(chance.uniform(0.5, 1.5))
+            victim = processes.all[chance.randrange(2)]
+            if victim.poll() is None:
+                victim.kill()
+                kills += 1
+            done = processes.wait()
+        assert all(each.returncode in (0, LOST, -signal.SIGKILL) for each in done), done
+        if all(each.returncode == 0 for each in done):
+            break
+    together(tamis, 2, run, *settings)
+    assert weights(run, 60) == weights(run.parent / "reference", 60)
+    assert not left_over(run)
+
+
+@pytest.mark.parametrize("receiver", [0, 1])
+def test_a_signal_to_any_process_stops_all_after_a_save(tamis, run, receiver):
+    with start(tamis, 2, run, "train.steps=100000", "train.save_every=100000") as processes:
+        wait_until(lambda: (run / "log.jsonl").exists(), processes.all[0], "log")
+        time.sleep(0.5)
+        processes.all[receiver].send_signal(signal.SIGTERM)
+        done = processes.wait()
+    assert [each.returncode for each in done] == [128 + signal.SIGTERM] * 2, done
+    assert "stopped by SIGTERM and saved after step" in done[0].stderr
+
+
+def test_all_diverge_together(tamis, run):
+    messages = together(tamis, 2, run, "train.lr=1e30", "train.warmup_steps=0", "train.non_finite=stop", codes=[20, 20])
+    assert "diverged" in messages[0] and "first non-finite tensor" in messages[0]
+
+
+def test_all_leave_out_a_step_together(tamis, run, tmp_path):
+    settings = ("train.lr=1e30", "train.warmup_steps=0")
+    done = tamis(*arguments(tmp_path / "alone", *settings), env=same_bits())
+    assert done.returncode == 20, done
+    messages = together(tamis, 2, run, *settings, codes=[20, 20])
+    expected = done.stderr.replace(str(tmp_path / "alone"), str(run))
+
+    def recovery(text):
+        return [line for line in text.splitlines() if "diverged" in line]
+
+    assert len(recovery(expected)) == 3
+    assert recovery(messages[0]) == recovery(expected)
+
+
+def refused(tamis, run, code, *texts, size=2, settings=(), **options):
+    with start(tamis, size, run, *settings, **options) as processes:
+        done = processes.wait(60)
+    for each in done:
+        expect_refused(subprocess_without_output(each), code, *texts)
+
+
+def subprocess_without_output(done):
+    done.stdout = done.stdout or ""
+    return done
+
+
+def test_another_recipe_is_refused(tamis, run):
+    also = {1: ("--set", "train.lr=0.5")}
+    refused(tamis, run, 2, "process 1 has another recipe than process 0: train.lr was 0.01, is 0.5", also=also)
+
+
+def test_other_data_are_refused(tamis, run, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(name * 4000)
+    also = {
+        rank: ("--set", "data.sources.digits.kind=text", "--set", f"data.sources.digits.files={tmp_path}/{name}.txt")
+        for rank, name in enumerate("ab")
+    }
+    refused(tamis, run, 2, "process 1", "than process 0", also=also)
+
+
+def test_changed_data_are_refused(tamis, run, tmp_path):
+    """The same path with other content, as on a disk that is not shared."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "text.txt").write_text(name * 4000)
+        (tmp_path / name / "recipe.toml").write_text(RECIPE.replace('kind = "abc_digits"', 'kind = "text"\nfiles = "text.txt"'))
+    port = free_port()
+    started = []
+    for rank, name in enumerate("ab"):
+        elsewhere = Program(tamis.path, tmp_path / name)
+        env = same_bits(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        started.append(elsewhere.start(*arguments(run), env=env))
+    for process in started:
+        _, messages = process.communicate(timeout=60)
+        assert process.returncode == 2 and "process 1 reads other data than process 0" in messages, messages
+
+
+def test_more_processes_than_sequences_are_refused(tamis, run):
+    settings = ("train.batch_size=2", "train.accumulation=1")
+    refused(tamis, run, 2, "train.batch_size = 2: 3 processes need at least one sequence each", size=3, settings=settings)
+
+
+def test_a_process_that_never_comes(tamis, run):
+    for rank in (0, 1):
+        env = same_bits(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+        done = tamis(*arguments(run, timeout=1), env=env)
+        expect_refused(done, LOST, f"process {rank} of 2", "did not meet at tcp://127.0.0.1", "not within 1 s")
+
+
+def test_a_port_in_use(tamis, run):
+    with socket.socket() as other:
+        other.bind(("0.0.0.0", 0))
+        other.listen()
+        env = same_bits(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(other.getsockname()[1]))
+        done = tamis(*arguments(run, timeout=5), env=env)
+    expect_refused(done, LOST, "another program uses this port; choose another, with MASTER_PORT or --rendezvous")
+
+
+def test_variables_that_are_no_numbers(tamis, run):
+    done = tamis(*arguments(run), env=same_bits(RANK="first", WORLD_SIZE="2"))
+    expect_refused(done, 2, 'RANK="first": expected a number from 0 to 1')
+    done = tamis(*arguments(run), "--rendezvous", "tcp://127.0.0.1:1", env=same_bits())
+    expect_refused(done, 2, "the number of this process is unknown")
+
+
+def test_a_full_disk_ends_all(tamis, tmp_path):
+    with small_disk(tmp_path / "disk", "900k"):
+        with start(tamis, 2, tmp_path / "disk/run", "train.save_every=1", "train.keep=0", "train.steps=1000") as processes:
+            done = processes.wait()
+        assert {each.returncode for each in done} <= {LOST, 30} and 30 in {each.returncode for each in done}, done
+        assert any("No space left on device" in each.stderr for each in done), done
