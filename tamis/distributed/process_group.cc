@@ -79,11 +79,6 @@ auto open_device(const Launch& launch) {
 
 }  // namespace
 
-struct ProcessGroup::Impl {
-  c10::intrusive_ptr<c10d::Store> store;
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo;
-};
-
 struct ProcessGroup::Pending::Impl {
   c10::intrusive_ptr<c10d::Work> work;
   at::Tensor to, from;  // kept alive
@@ -126,21 +121,39 @@ auto ProcessGroup::checked(const Work& work) const {
   }
 }
 
-ProcessGroup::ProcessGroup(const Launch& launch, milliseconds timeout) : launch_(launch) {
-  silence_c10d();
-  try {
-    impl_ = std::make_unique<Impl>();
-    impl_->store = open_store(launch, timeout);
+struct ProcessGroup::Impl {
+  Impl(c10::intrusive_ptr<c10d::Store> store, const Launch& launch, milliseconds timeout) : store(std::move(store)) {
     const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
     options->devices.push_back(open_device(launch));
-    impl_->gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(impl_->store, static_cast<int>(launch.rank),
-                                                              static_cast<int>(launch.size), options);
+    gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(this->store, static_cast<int>(launch.rank),
+                                                       static_cast<int>(launch.size), options);
+  }
+
+  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo;
+};
+
+ProcessGroup::ProcessGroup(const Launch& launch, milliseconds timeout) : launch_(launch), timeout_(timeout) {
+  silence_c10d();
+  try {
+    impl_ = std::make_unique<Impl>(open_store(launch, timeout), launch, timeout);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
     fail(ExitCode::kLostProcess, "{}: the {} processes did not meet at {}: {}", name_of(launch), launch.size,
          launch.rendezvous, meeting_problem(error, timeout));
   }
+}
+
+ProcessGroup::ProcessGroup(const ProcessGroup& all, int64_t size, const std::string& name)
+    : launch_(all.launch_), timeout_(all.timeout_) {
+  launch_.rank = all.rank() % size;
+  launch_.size = size;
+  all.checked([&] {
+    impl_ = std::make_unique<Impl>(
+        c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}", name, all.rank() / size), all.impl_->store), launch_,
+        timeout_);
+  });
 }
 
 ProcessGroup::~ProcessGroup() = default;
@@ -161,16 +174,22 @@ void ProcessGroup::Pending::wait() {
 }
 
 ProcessGroup::Pending ProcessGroup::all_to_all(const at::Tensor& to, const at::Tensor& from) {
+  return all_to_all(to, from, std::vector<int64_t>(size(), to.numel() / size()),
+                    std::vector<int64_t>(size(), from.numel() / size()));
+}
+
+ProcessGroup::Pending ProcessGroup::all_to_all(const at::Tensor& to, const at::Tensor& from,
+                                               std::vector<int64_t> to_counts, std::vector<int64_t> from_counts) {
   return checked([&] {
     Pending pending;
     pending.impl_ = std::make_unique<Pending::Impl>();
     pending.impl_->to = to;
     pending.impl_->from = from;
     pending.impl_->process = name_of(launch_);
-    std::vector<int64_t> equal_parts;
+    bytes_sent_ += (from.numel() - from_counts[rank()]) * static_cast<int64_t>(from.element_size());
+    // Takes the counts away.
     pending.impl_->work =
-        impl_->gloo->all_to_all_single(pending.impl_->to, pending.impl_->from, equal_parts, equal_parts);
-    bytes_sent_ += from.nbytes() / size() * (size() - 1);
+        impl_->gloo->all_to_all_single(pending.impl_->to, pending.impl_->from, to_counts, from_counts);
     return pending;
   });
 }
@@ -185,6 +204,21 @@ ProcessGroup::Pending ProcessGroup::all_gather(const at::Tensor& to, const at::T
     pending.impl_->work = impl_->gloo->all_gather_single(pending.impl_->to, pending.impl_->from);
     bytes_sent_ += static_cast<int64_t>(from.nbytes()) * (size() - 1);
     return pending;
+  });
+}
+
+void ProcessGroup::send(const at::Tensor& tensor, int64_t rank) {
+  checked([&] {
+    std::vector<at::Tensor> tensors = {tensor};
+    impl_->gloo->send(tensors, static_cast<int>(rank), /*tag=*/0)->wait();
+    bytes_sent_ += static_cast<int64_t>(tensor.nbytes());
+  });
+}
+
+void ProcessGroup::receive(const at::Tensor& tensor, int64_t rank) {
+  checked([&] {
+    std::vector<at::Tensor> tensors = {tensor};
+    impl_->gloo->recv(tensors, static_cast<int>(rank), /*tag=*/0)->wait();
   });
 }
 

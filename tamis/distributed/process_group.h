@@ -19,6 +19,9 @@ class ProcessGroup {
  public:
   /// Waits until all processes have come. Throws ExitCode::kLostProcess when they do not.
   ProcessGroup(const Launch& launch, std::chrono::milliseconds timeout);
+  /// The part of `all` with `size` adjacent processes to which this one belongs. `size` divides all.size(); `name`
+  /// distinguishes several divisions of the same processes.
+  ProcessGroup(const ProcessGroup& all, int64_t size, const std::string& name);
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -45,8 +48,16 @@ class ProcessGroup {
   /// Part r of `from` goes to process r, and part r of `to` comes from there. Both are contiguous, with size() parts of
   /// equal length, and stay unchanged until Pending::wait.
   Pending all_to_all(const at::Tensor& to, const at::Tensor& from);
+  /// The same with parts of different lengths, in elements; the others' counts must fit.
+  Pending all_to_all(const at::Tensor& to, const at::Tensor& from, std::vector<int64_t> to_counts,
+                     std::vector<int64_t> from_counts);
   /// Part r of `to` becomes the `from` of process r.
   Pending all_gather(const at::Tensor& to, const at::Tensor& from);
+
+  /// A contiguous tensor from one process to another, which receives it into one of the same size. Messages between two
+  /// processes arrive in the order in which they were sent.
+  void send(const at::Tensor& tensor, int64_t rank);
+  void receive(const at::Tensor& tensor, int64_t rank);
 
   /// The values of all processes, in the order of their ranks; every process gives equally many.
   std::vector<double> gather(std::span<const double> values);
@@ -57,7 +68,7 @@ class ProcessGroup {
   /// Returns when all processes have called it.
   void barrier();
 
-  /// Bytes that this process has sent in all_to_all and all_gather.
+  /// Bytes that this process has sent in all_to_all, all_gather and send.
   int64_t bytes_sent() const { return bytes_sent_; }
 
  private:
@@ -67,6 +78,7 @@ class ProcessGroup {
   auto checked(const Work& work) const;
 
   Launch launch_;
+  std::chrono::milliseconds timeout_;
   std::unique_ptr<Impl> impl_;
   int64_t bytes_sent_ = 0;
 };

@@ -92,7 +92,8 @@ MixerCall Layer::call(const LayerWeights& weights, const LayerSettings& settings
           .expand_beyond = settings.expand_beyond,
           .recompute = settings.recompute,
           .document = settings.document_BT.defined() ? std::optional(settings.document_BT) : std::nullopt,
-          .observe = settings.observe};
+          .observe = settings.observe,
+          .context = settings.context};
 }
 
 Tensor Layer::mixer_input(const Tensor& x_BTD, const LayerWeights& weights) const {

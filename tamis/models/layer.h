@@ -19,6 +19,7 @@ struct LayerSettings {
   bool recompute = false;
   at::Tensor document_BT;
   Observer observe;
+  distributed::ContextGroup* context = nullptr;
 };
 
 /// A layer's weights in one pass. Tensors that the configuration lacks are undefined.

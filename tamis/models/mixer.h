@@ -63,6 +63,7 @@ struct MixerCall {
   bool recompute = false;               // training: keep only the input (mixers with `recomputes`)
   std::optional<at::Tensor> document;   // int [B, T]: a token sees only its own document; never in decoding
   Observer observe;                     // if set, sees the mixer's own activations
+  distributed::ContextGroup* context = nullptr;  // shares the sequences, as in ForwardOptions; never in decoding
 };
 
 /// What a mixer keeps of one sequence.

@@ -15,6 +15,10 @@
 
 #include "tamis/nn/safetensors.h"
 
+namespace tamis::distributed {
+class ContextGroup;
+}
+
 namespace tamis::models {
 
 /// A tensor that training changes. `name` is the name in memory; checkpoints may split it (see checkpoint_tensors).
@@ -34,6 +38,8 @@ struct ForwardOptions {
   std::optional<int64_t> window;              // training: of sliding-window attention, instead of the configuration's
   at::Tensor document_BT;                     // integers: tokens see only their own document; undefined: one document
   Observer observe;                           // of `hidden`: sees every activation; no recomputation then
+  /// Training with context parallelism: this process has its part of every sequence, but the documents of all of it.
+  distributed::ContextGroup* context = nullptr;
 };
 
 /// A mixer's relevance map: [H, T, T] each, of one layer, for one sequence.

@@ -108,7 +108,8 @@ LayerSettings PatternModel::settings(const ForwardOptions& options) const {
           .expand_beyond = expand_beyond(options.expand_windows),
           .recompute = false,
           .document_BT = options.document_BT,
-          .observe = {}};
+          .observe = {},
+          .context = options.context};
 }
 
 Tensor PatternModel::embedded(const Tensor& tokens_BT) const {

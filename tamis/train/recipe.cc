@@ -255,6 +255,7 @@ void keep_stored_defaults(Recipe& recipe, const json& stored) {
 std::string first_difference(const json& before, const json& now) {
   static const std::vector<std::string> kIgnored = {"/run/dir",
                                                     "/train/threads",
+                                                    "/train/context_parallel",
                                                     "/train/reduction",
                                                     "/train/save_every",
                                                     "/train/keep",

@@ -66,6 +66,7 @@ struct TrainRecipe {
   double clip = 0.0;                    // maximum gradient norm (2-norm over all tensors); 0: no clipping
   std::string precision = "auto";       // of matrix products and screening: "float32", "bfloat16", or "auto":
                                         // the faster one on this machine; resumed runs keep their precision
+  int64_t context_parallel = 1;         // of several processes: so many neighbours share every sequence
   std::string reduction = "fast";       // of the gradients of several processes: "fast", or "ordered": the same bits
                                         // for any number of processes that divides accumulation, sending more
   std::string reduction_dtype = "float32";  // of gradients on their way between processes: "float32" or "bfloat16"

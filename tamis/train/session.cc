@@ -16,13 +16,13 @@ namespace tamis::train {
 using nlohmann::json;
 
 Session::Session(Recipe recipe, at::Device device, std::function<void(const std::string&)> say,
-                 distributed::ProcessGroup* group)
-    : recipe_(std::move(recipe)), device_(device), say_(std::move(say)), group_(group) {
+                 distributed::ProcessMesh* mesh)
+    : recipe_(std::move(recipe)), device_(device), say_(std::move(say)), mesh_(mesh) {
   loaded_.tokenizer = open_tokenizer(recipe_.data.tokenizer);
   data_ = open_data(recipe_, *loaded_.tokenizer);
   for (const std::string& note : data_.notes) say_(fmt::format("{}: {}", recipe_.run.dir, note));
   if (recipe_.train.epochs > 0) recipe_.train.steps = steps_of_epochs(data_, recipe_.train);
-  if (group_) check_same_run();
+  if (mesh_) check_same_run();
 }
 
 /// All processes find the same difference, so that each ends with the same text.
@@ -32,7 +32,7 @@ void Session::check_same_run() const {
                      {"data", data_.checksums},
                      {"recipe", to_json(recipe_)}};
   std::vector<json> all;
-  for (const std::string& text : group_->gather(json_text(mine))) all.push_back(try_parse_json(text));
+  for (const std::string& text : mesh_->all().gather(json_text(mine))) all.push_back(try_parse_json(text));
   const json& first = all.front();
   for (size_t rank = 1; rank < all.size(); ++rank) {
     for (const char* key : {"version", "device"}) {
@@ -52,9 +52,9 @@ void Session::check_same_run() const {
 
 /// Processors may differ in what is fastest on them; results do not depend on which of them computes.
 void Session::use_arithmetic_of_first_process() {
-  recipe_.train.precision = group_->broadcast(recipe_.train.precision);
-  const json numerics = try_parse_json(group_->broadcast(json_text(describe_numerics())));
-  const std::vector<std::string> different = group_->gather(group_->rank() > 0 ? restore_numerics(numerics) : "");
+  recipe_.train.precision = mesh_->all().broadcast(recipe_.train.precision);
+  const json numerics = try_parse_json(mesh_->all().broadcast(json_text(describe_numerics())));
+  const std::vector<std::string> different = mesh_->all().gather(mesh_->all().rank() > 0 ? restore_numerics(numerics) : "");
   for (size_t rank = 1; rank < different.size(); ++rank) {
     if (different[rank].empty()) continue;
     say_(fmt::format("{}: process {} has other arithmetic than process 0, so results depend on the number of processes: "
@@ -65,7 +65,7 @@ void Session::use_arithmetic_of_first_process() {
 
 void Session::begin() {
   if (recipe_.train.precision == "auto") recipe_.train.precision = fastest_precision(device_);
-  if (group_) use_arithmetic_of_first_process();
+  if (mesh_) use_arithmetic_of_first_process();
   state_ = {};
   make_trainer(new_model());
   if (recipe_.train.start_state == "all" && !recipe_.train.start_from.empty()) {
@@ -136,7 +136,7 @@ void Session::make_trainer(std::unique_ptr<models::Model> model) {
   trainer_.reset();  // frees the previous model's memory first
   for (const auto& [name, tensor] : model->parameters()) tensor.set_data(tensor.detach().to(device_));
   loaded_.model = std::move(model);
-  trainer_.emplace(recipe_, *loaded_.model, *data_.training, group_);
+  trainer_.emplace(recipe_, *loaded_.model, *data_.training, mesh_);
 }
 
 /// What the state records besides the progress.

@@ -19,11 +19,11 @@ namespace tamis::train {
 /// A model in training with its data, its optimizer and its progress, in memory. Files of the run are the caller's.
 class Session {
  public:
-  /// Opens the tokenizer and the data of the recipe. `say` gets lines for the user. With a `group`, which must outlive
+  /// Opens the tokenizer and the data of the recipe. `say` gets lines for the user. With a `mesh`, which must outlive
   /// the session, all its processes must have the same version of Tamis, recipe, data and kind of device. Throws
   /// ExitCode::kUsage when they have not, and as open_tokenizer and open_data do.
   Session(Recipe recipe, at::Device device, std::function<void(const std::string&)> say,
-          distributed::ProcessGroup* group = nullptr);
+          distributed::ProcessMesh* mesh = nullptr);
 
   /// Goes to the beginning: random weights, or what train.start_from and train.start_state name.
   void begin();
@@ -53,7 +53,7 @@ class Session {
   Recipe recipe_;
   at::Device device_;
   std::function<void(const std::string&)> say_;
-  distributed::ProcessGroup* const group_;
+  distributed::ProcessMesh* const mesh_;
   infer::LoadedModel loaded_;
   DataSet data_;
   std::optional<Trainer> trainer_;

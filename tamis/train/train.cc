@@ -16,7 +16,7 @@
 #include "tamis/base/message.h"
 #include "tamis/base/random.h"
 #include "tamis/base/terminal.h"
-#include "tamis/distributed/process_group.h"
+#include "tamis/distributed/process_mesh.h"
 #include "tamis/infer/generate.h"
 #include "tamis/train/background_save.h"
 #include "tamis/train/log.h"
@@ -41,21 +41,21 @@ bool is_due(int64_t step, int64_t every) {
 }
 
 /// The threads of a process that computes.
-int64_t default_threads(const distributed::ProcessGroup* group) {
-  return group ? std::max<int64_t>(usable_cores() / group->launch().local_size, 1) : usable_cores();
+int64_t default_threads(distributed::ProcessMesh* mesh) {
+  return mesh ? std::max<int64_t>(usable_cores() / mesh->all().launch().local_size, 1) : usable_cores();
 }
 
 /// Trains one run from opening its directory to its last step. Of several processes the first writes the messages and
 /// the run's directory, apart from the shards of checkpoints.
 class Run {
  public:
-  /// `group` must outlive the object; null: a single process.
-  Run(const Recipe& recipe, bool fresh, at::Device device, std::FILE* messages, distributed::ProcessGroup* group)
+  /// `mesh` must outlive the object; null: a single process.
+  Run(const Recipe& recipe, bool fresh, at::Device device, std::FILE* messages, distributed::ProcessMesh* mesh)
       : messages_(messages),
-        group_(group),
+        mesh_(mesh),
         progress_(messages),
-        session_(recipe, device, [this](const std::string& line) { say("{}", line); }, group) {
-    at::set_num_threads(static_cast<int>(recipe.train.threads > 0 ? recipe.train.threads : default_threads(group)));
+        session_(recipe, device, [this](const std::string& line) { say("{}", line); }, mesh) {
+    at::set_num_threads(static_cast<int>(recipe.train.threads > 0 ? recipe.train.threads : default_threads(mesh)));
     if (!first()) return;
     if (fresh) {
       const auto aside = move_run_aside(dir());
@@ -86,7 +86,7 @@ class Run {
   }
 
   /// Whether this process writes messages and files.
-  bool first() const { return !group_ || group_->rank() == 0; }
+  bool first() const { return !mesh_ || mesh_->all().rank() == 0; }
 
  private:
   const std::string& dir() const { return session_.recipe().run.dir; }
@@ -125,9 +125,9 @@ class Run {
 
   /// A signal that any of the processes has received; 0: none has.
   int of_any_process(int signal) {
-    if (!group_) return signal;
+    if (!mesh_) return signal;
     const double mine = signal;
-    const std::vector<double> all = group_->gather(std::span(&mine, 1));
+    const std::vector<double> all = mesh_->all().gather(std::span(&mine, 1));
     return static_cast<int>(*std::ranges::max_element(all));
   }
 
@@ -135,7 +135,7 @@ class Run {
   void wait_for_save() {
     shard_.wait();
     if (first()) save_->wait();
-    if (group_) group_->barrier();
+    if (mesh_) mesh_->all().barrier();
   }
 
   std::filesystem::path checkpoint(int64_t step) const { return checkpoint_directory(dir(), step); }
@@ -167,9 +167,9 @@ class Run {
   RunDirectory::Newest newest_intact() {
     RunDirectory::Newest newest;
     if (first()) newest = directory_->newest_intact();
-    if (!group_) return newest;
+    if (!mesh_) return newest;
     const json mine = {{"step", newest.step ? json(*newest.step) : json()}, {"damaged", newest.damaged.size()}};
-    const json found = try_parse_json(group_->broadcast(json_text(mine)));
+    const json found = try_parse_json(mesh_->all().broadcast(json_text(mine)));
     if (first()) return newest;
     if (found["step"].is_number()) newest.step = found["step"];
     newest.damaged.resize(found["damaged"]);
@@ -182,7 +182,7 @@ class Run {
     const TrainRecipe& train = settings();
     say("{}: {} parameters, {} steps of {} x {} tokens, {}, {}{} threads{}", dir(),
         format_count(static_cast<double>(parameters)), train.steps, train.batch_size, train.length, train.precision,
-        group_ ? fmt::format("{} processes with ", group_->size()) : "", at::get_num_threads(), state().step > 0 ? fmt::format("; resuming after step {}", state().step) : "");
+        mesh_ ? fmt::format("{} processes with ", mesh_->all().size()) : "", at::get_num_threads(), state().step > 0 ? fmt::format("; resuming after step {}", state().step) : "");
     if (train.warmup_steps > train.steps) {
       say("{}: warning: the learning rate never reaches train.lr = {}: train.warmup_steps = {} is more than "
           "train.steps = {}",
@@ -190,7 +190,7 @@ class Run {
     }
     if (first()) {
       matmul_flops_ = directory_->describe(session_.recipe(), session_.device(), state().step, parameters,
-                                           group_ ? group_->size() : 1);
+                                           mesh_ ? mesh_->all().size() : 1);
       open_log();
     }
     statistics_.emplace(settings(), session_.model(), state(), matmul_flops_);
@@ -341,9 +341,9 @@ class Run {
     if (first()) {
       log_->sync();
       save_->start(session_.model(), session_.trainer(), session_.tokenizer(), state(), settings(),
-                   group_ ? group_->size() : 1);
+                   mesh_ ? mesh_->all().size() : 1);
     }
-    if (group_) shard_.start(dir(), session_.trainer().optimizer(), state().step, group_->rank(), group_->size());
+    if (mesh_) shard_.start(dir(), session_.trainer().optimizer(), state().step, mesh_->all().rank(), mesh_->all().size());
   }
 
   [[noreturn]] void stop(int signal) {
@@ -367,7 +367,7 @@ class Run {
   }
 
   std::FILE* messages_;
-  distributed::ProcessGroup* const group_;
+  distributed::ProcessMesh* const mesh_;
   ProgressLine progress_;
   Session session_;
   std::optional<RunDirectory> directory_;
@@ -384,18 +384,18 @@ class Run {
 
 json train(const TrainOptions& options, at::Device device, std::FILE* messages) {
   const Recipe recipe = load_recipe(options.recipe, options.overrides);
-  std::optional<distributed::ProcessGroup> group;
+  std::optional<distributed::ProcessMesh> mesh;
   if (const auto launch = distributed::find_launch(distributed::process_environment(), options.rendezvous)) {
-    group.emplace(*launch, std::chrono::seconds(options.timeout_seconds));
+    mesh.emplace(*launch, std::chrono::seconds(options.timeout_seconds), recipe.train.context_parallel);
   }
-  Run run(recipe, options.fresh, device, messages, group ? &*group : nullptr);
+  Run run(recipe, options.fresh, device, messages, mesh ? &*mesh : nullptr);
   if (!options.trace.empty() && run.first()) run.trace(options.trace, options.trace_steps);
   const json summary = run.go();
   return run.first() ? summary : json();
 }
 
 json train(const Recipe& recipe, at::Device device, std::FILE* messages) {
-  return Run(recipe, /*fresh=*/false, device, messages, /*group=*/nullptr).go();
+  return Run(recipe, /*fresh=*/false, device, messages, /*mesh=*/nullptr).go();
 }
 
 }  // namespace tamis::train

@@ -14,13 +14,14 @@
 namespace tamis::train {
 namespace {
 
-int64_t count_targets(const std::vector<data::Example>& examples) {
-  int64_t count = 0;
+/// Of the tokens [first, first + count) of each example.
+int64_t count_targets(const std::vector<data::Example>& examples, int64_t first, int64_t count) {
+  int64_t targets = 0;
   for (const data::Example& example : examples) {
-    count += static_cast<int64_t>(example.targets.size()) -
-             std::count(example.targets.begin(), example.targets.end(), data::kIgnore);
+    const auto begin = example.targets.begin() + first;
+    targets += count - std::count(begin, begin + count, data::kIgnore);
   }
-  return count;
+  return targets;
 }
 
 /// Lowers s_r of all heads by `margin`.
@@ -68,12 +69,29 @@ std::vector<Rows> micro_batches(const TrainRecipe& recipe, int64_t processes) {
 
 namespace {
 
-std::unique_ptr<GradientExchange> make_exchange(distributed::ProcessGroup* group,
+void check_division(const TrainRecipe& recipe, const distributed::ProcessMesh* mesh) {
+  if (!mesh && recipe.context_parallel > 1) {
+    fail(ExitCode::kUsage, "train.context_parallel = {} needs as many processes; start them with torchrun, srun or mpirun",
+         recipe.context_parallel);
+  }
+  if (recipe.length % recipe.context_parallel != 0) {
+    fail(ExitCode::kUsage, "train.context_parallel = {} must divide train.length, which is {}", recipe.context_parallel,
+         recipe.length);
+  }
+  if (recipe.context_parallel > 1 && recipe.reduction == "ordered") {
+    fail(ExitCode::kUsage,
+         "train.reduction = \"ordered\" gives the bits of a single process, which is impossible where processes share "
+         "sequences; choose \"fast\", or train.context_parallel = 1");
+  }
+}
+
+std::unique_ptr<GradientExchange> make_exchange(distributed::ProcessMesh* mesh,
                                                 const std::vector<models::Parameter>& parameters,
                                                 const TrainRecipe& recipe) {
-  if (!group) return nullptr;
+  check_division(recipe, mesh);
+  if (!mesh) return nullptr;
   return std::make_unique<GradientExchange>(
-      *group, parameters,
+      mesh->all(), parameters,
       Reduction{.ordered = recipe.reduction == "ordered",
                 .dtype = recipe.reduction_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat});
 }
@@ -81,37 +99,59 @@ std::unique_ptr<GradientExchange> make_exchange(distributed::ProcessGroup* group
 }  // namespace
 
 Trainer::Trainer(const Recipe& recipe, const models::Model& model, const data::Source& source,
-                 distributed::ProcessGroup* group)
+                 distributed::ProcessMesh* mesh)
     : recipe_(recipe.train),
       model_(model),
       source_(source),
-      group_(group),
+      mesh_(mesh),
       parameters_(model_.parameters()),
-      micro_batches_(micro_batches(recipe_, group ? group->size() : 1)),
-      exchange_(make_exchange(group, parameters_, recipe_)),
+      micro_batches_(micro_batches(recipe_, mesh ? mesh->rows() : 1)),
+      exchange_(make_exchange(mesh, parameters_, recipe_)),
       optimizer_(exchange_ ? exchange_->owned_parameters() : parameters_, recipe_) {}
 
 bool Trainer::is_mine(size_t m) const {
-  return !group_ || static_cast<int64_t>(m) % group_->size() == group_->rank();
+  return !mesh_ || static_cast<int64_t>(m) % mesh_->rows() == mesh_->row();
+}
+
+int64_t Trainer::own_tokens() const {
+  return mesh_ ? recipe_.length / mesh_->context_size() : recipe_.length;
+}
+
+int64_t Trainer::first_token() const {
+  return mesh_ ? mesh_->context_rank() * own_tokens() : 0;
+}
+
+Batch Trainer::own_part(const std::vector<data::Example>& examples) const {
+  Batch batch = make_batch(examples);
+  if (mesh_ && mesh_->context()) {  // the mixers take their part of the documents
+    batch.tokens_BT = batch.tokens_BT.narrow(1, first_token(), own_tokens());
+    batch.targets_BT = batch.targets_BT.narrow(1, first_token(), own_tokens());
+  }
+  return batch;
+}
+
+int64_t Trainer::count_own_targets(const std::vector<data::Example>& examples) const {
+  return count_targets(examples, first_token(), own_tokens());
 }
 
 int64_t Trainer::sum_over_processes(int64_t count) const {
-  if (!group_) return count;
+  if (!mesh_) return count;
   const auto mine = static_cast<double>(count);
   double sum = 0;
-  for (const double each : group_->gather(std::span(&mine, 1))) sum += each;
+  for (const double each : mesh_->all().gather(std::span(&mine, 1))) sum += each;
   return static_cast<int64_t>(sum);
 }
 
 std::vector<double> Trainer::of_all_processes(const std::vector<double>& mine, size_t micro_batches) const {
-  if (!group_) return mine;
-  const size_t rounds = (micro_batches + group_->size() - 1) / group_->size();
+  if (!mesh_) return mine;
+  const auto rows = static_cast<size_t>(mesh_->rows()), context = static_cast<size_t>(mesh_->context_size());
+  const size_t rounds = (micro_batches + rows - 1) / rows;
   std::vector<double> padded = mine;
   padded.resize(rounds);
-  const std::vector<double> gathered = group_->gather(padded);
-  std::vector<double> all;
+  const std::vector<double> gathered = mesh_->all().gather(padded);
+  std::vector<double> all(micro_batches);
   for (size_t m = 0; m < micro_batches; ++m) {
-    all.push_back(gathered[m % group_->size() * rounds + m / group_->size()]);
+    for (size_t c = 0; c < context; ++c) all[m] += gathered[(m % rows * context + c) * rounds + m / rows];
   }
   return all;
 }
@@ -132,7 +172,8 @@ at::Tensor Trainer::loss_sum(const Batch& batch, std::optional<int64_t> window, 
       .recompute = recipe_.recompute,
       .window = window,
       .document_BT = batch.document_BT.defined() ? batch.document_BT.to(device) : batch.document_BT,
-      .observe = observe};
+      .observe = observe,
+      .context = mesh_ ? mesh_->context() : nullptr};
   const at::Tensor x_BTD = model_.hidden(batch.tokens_BT.to(device), options).to(options.compute_dtype);
   const at::Tensor head_ND = model_.head_weight().to(options.compute_dtype);
   return ops::linear_cross_entropy(
@@ -184,7 +225,7 @@ StepResult Trainer::forward_and_backward(int64_t step) {
     for (int64_t row = micro_batches_[m].first; row < micro_batches_[m].last; ++row) {
       examples.push_back(source_.example(step * recipe_.batch_size + row, recipe_.length));
     }
-    targets += count_targets(examples);
+    targets += count_own_targets(examples);
   }
   // The mean over the whole step does not depend on the number of micro-batches.
   const auto counted = static_cast<double>(std::max<int64_t>(sum_over_processes(targets), 1));
@@ -194,7 +235,7 @@ StepResult Trainer::forward_and_backward(int64_t step) {
   std::vector<double> losses;
   std::string non_finite;
   for (const std::vector<data::Example>& examples : micro_batches) {
-    const Batch batch = make_batch(examples);
+    const Batch batch = own_part(examples);
     const at::Tensor loss = loss_sum(batch, result.window) / counted;
     {
       const nn::TraceScope backward("backward");
@@ -206,7 +247,7 @@ StepResult Trainer::forward_and_backward(int64_t step) {
     if (std::isfinite(losses.back()) || !non_finite.empty()) continue;
     non_finite = first_non_finite_of(batch, result.window);
     if (non_finite.empty()) non_finite = "the loss itself";
-    if (!group_) break;  // other processes wait for the gradients of all micro-batches
+    if (!mesh_) break;  // other processes wait for the gradients of all micro-batches
   }
   if (exchange_) exchange_->finish(optimizer_.parameters());
   for (const double loss : of_all_processes(losses, micro_batches_.size())) result.loss += loss;
@@ -226,8 +267,8 @@ void Trainer::check_finite(int64_t step, const StepResult& result, const std::st
                            std::span<const std::vector<double>> sums) const {
   if (!std::isfinite(result.loss)) {
     std::string first = non_finite;
-    if (group_) {
-      const std::vector<std::string> texts = group_->gather(non_finite);
+    if (mesh_) {
+      const std::vector<std::string> texts = mesh_->all().gather(non_finite);
       const auto found = std::ranges::find_if(texts, [](const std::string& text) { return !text.empty(); });
       if (found != texts.end()) first = *found;
     }
@@ -242,6 +283,7 @@ void Trainer::check_finite(int64_t step, const StepResult& result, const std::st
 std::string Trainer::first_non_finite_of(const Batch& batch, std::optional<int64_t> window) const {
   std::string non_finite = first_non_finite_parameter(parameters_);
   if (!non_finite.empty()) return non_finite;
+  if (mesh_ && mesh_->context()) return "";  // the other processes of these sequences may not have noticed
   const at::NoGradGuard no_grad;
   loss_sum(batch, window, [&non_finite](const std::string& name, const at::Tensor& activation) {
     if (non_finite.empty() && !all_finite(activation)) non_finite = "activation " + name;
@@ -265,11 +307,12 @@ double Trainer::validation_loss(const ValidationSet& validation) const {
     if (!is_mine(m)) continue;
     const auto begin = validation.examples.begin() + static_cast<int64_t>(m * rows);
     const auto end = validation.examples.begin() + static_cast<int64_t>(std::min((m + 1) * rows, count));
-    sums.push_back(loss_sum(make_batch({begin, end}), std::nullopt).item<double>());
+    sums.push_back(loss_sum(own_part({begin, end}), std::nullopt).item<double>());
   }
   double sum = 0.0;
   for (const double each : of_all_processes(sums, batches)) sum += each;
-  return sum / static_cast<double>(std::max<int64_t>(count_targets(validation.examples), 1));
+  const int64_t targets = count_targets(validation.examples, 0, recipe_.length);
+  return sum / static_cast<double>(std::max<int64_t>(targets, 1));
 }
 
 }  // namespace tamis::train

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tamis/data/source.h"
-#include "tamis/distributed/process_group.h"
+#include "tamis/distributed/process_mesh.h"
 #include "tamis/models/model.h"
 #include "tamis/train/data_set.h"
 #include "tamis/train/gradient_exchange.h"
@@ -35,20 +35,21 @@ struct Rows {
 };
 
 /// The micro-batches of a step. A single process has train.accumulation of them; several have the next multiple of
-/// their number, and micro-batch m belongs to process m modulo their number. Throws ExitCode::kUsage when there are more
-/// processes than sequences.
+/// their number, and micro-batch m belongs to process m modulo their number. Processes that share sequences count as
+/// one here. Throws ExitCode::kUsage when there are more processes than sequences.
 std::vector<Rows> micro_batches(const TrainRecipe& recipe, int64_t processes);
 
 /// A model with its optimizer, trained step by step. Step n uses the examples n batch_size ... (n + 1) batch_size - 1
 /// of the source, so that a resumed run needs only n.
 ///
-/// With a group of processes each computes its micro-batches, and all have the same parameters and results after every
-/// call; all make the same calls in the same order.
+/// With several processes each computes its micro-batches, or its tokens of them, and all have the same parameters and
+/// results after every call; all make the same calls in the same order.
 class Trainer {
  public:
-  /// `model`, `source` and `group` must outlive the trainer; the model is trained in place. No group: a single process.
+  /// `model`, `source` and `mesh` must outlive the trainer; the model is trained in place. No mesh: a single process.
+  /// Throws ExitCode::kUsage when train.length or the batch cannot be divided among the processes.
   Trainer(const Recipe& recipe, const models::Model& model, const data::Source& source,
-          distributed::ProcessGroup* group = nullptr);
+          distributed::ProcessMesh* mesh = nullptr);
 
   /// Performs step n = 0, 1, ... Throws ExitCode::kDiverged, before the update, when the loss or a gradient is not
   /// finite; the model is unchanged then. The text names the first non-finite tensor: parameters first, then
@@ -67,7 +68,7 @@ class Trainer {
   /// Of all parameters, or of the pieces that this process owns.
   AdamW& optimizer() { return optimizer_; }
   const AdamW& optimizer() const { return optimizer_; }
-  /// The owned pieces of the parameters; null without a group.
+  /// The owned pieces of the parameters; null for a single process.
   const std::vector<Piece>* pieces() const { return exchange_ ? &exchange_->owned() : nullptr; }
 
  private:
@@ -76,9 +77,14 @@ class Trainer {
   at::Tensor loss_sum(const Batch& batch, std::optional<int64_t> window, const models::Observer& observe = {}) const;
   /// Whether this process computes micro-batch m.
   bool is_mine(size_t m) const;
+  /// The tokens of each sequence that this process computes.
+  int64_t own_tokens() const;
+  int64_t first_token() const;
+  Batch own_part(const std::vector<data::Example>& examples) const;
+  int64_t count_own_targets(const std::vector<data::Example>& examples) const;
   /// The sum over all processes of a count.
   int64_t sum_over_processes(int64_t count) const;
-  /// The values of all micro-batches, from those of this process in order.
+  /// The values of all micro-batches, from those of this process in order; processes that share one add to its value.
   std::vector<double> of_all_processes(const std::vector<double>& mine, size_t micro_batches) const;
   /// Throws when the loss, on any process, or a gradient is not finite. `non_finite`: the text of this process, if any.
   void check_finite(int64_t step, const StepResult& result, const std::string& non_finite,
@@ -91,10 +97,10 @@ class Trainer {
   TrainRecipe recipe_;
   const models::Model& model_;
   const data::Source& source_;
-  distributed::ProcessGroup* const group_;
+  distributed::ProcessMesh* const mesh_;
   std::vector<models::Parameter> parameters_;
   std::vector<Rows> micro_batches_;
-  std::unique_ptr<GradientExchange> exchange_;  // with a group
+  std::unique_ptr<GradientExchange> exchange_;  // of several processes
   AdamW optimizer_;
 };
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tamis/base/error.h"
+#include "tamis/distributed/context_group.h"
 #include "tamis/models/rotary_options.h"
 #include "tamis/nn/norm.h"
 #include "tamis/ops/attention.h"
@@ -91,8 +92,23 @@ void AttentionMixer::rotate(Projected& projected, int64_t position) const {
 Tensor AttentionMixer::forward(const Tensor& x_BTD, const MixerCall& call) const {
   const AttentionWeights weights = named(own_, call.weights);
   Projected p = project(x_BTD, weights);
+  if (call.context) return ops::linear(attend_across(p, weights, call).flatten(2), weights.out);
   rotate(p, 0);
   return ops::linear(attend_(p.q, p.k, p.v, {weights, call}).flatten(2), weights.out);
+}
+
+Tensor AttentionMixer::attend_across(Projected p, const AttentionWeights& weights, const MixerCall& call) const {
+  const int64_t T = p.q.size(1), start = call.context->rank() * T, d = config_.head_dim();
+  rotate(p, start);
+  std::optional<int64_t> window = kind_.window;
+  if (window && call.window) window = call.window;
+  const Tensor kv = call.context->with_left(
+      at::cat({p.k, p.v}, -1),
+      std::vector<int64_t>(config_.num_attention_heads, window ? *window - 1 : distributed::kAllKeys));
+  const int64_t key_start = start + T - kv.size(1);
+  MixerCall own = call;
+  if (call.document) own.document = call.document->narrow(1, key_start, kv.size(1));
+  return attend_(p.q, kv.narrow(-1, 0, d), kv.narrow(-1, d, d), {weights, own, key_start});
 }
 
 HeadMatrices AttentionMixer::head_matrices(const std::vector<Tensor>& weights) const {

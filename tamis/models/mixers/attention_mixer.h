@@ -79,6 +79,8 @@ class AttentionMixer final : public Mixer {
   /// Applies QKNorm; the rotation, which depends on the position, comes after.
   Projected normalised(const Projected& raw, const AttentionWeights& weights) const;
   Projected project(const at::Tensor& x_BTD, const AttentionWeights& weights) const;
+  /// Attention of the own tokens to those of all processes of call.context.
+  at::Tensor attend_across(Projected p, const AttentionWeights& weights, const MixerCall& call) const;
   std::optional<nn::RotaryOptions> rotary() const;
   void rotate(Projected& projected, int64_t position) const;
 

@@ -10,6 +10,7 @@
 #include <ostream>
 
 #include "tamis/base/error.h"
+#include "tamis/distributed/context_group.h"
 #include "tamis/models/mixers/mixers.h"
 #include "tamis/models/named_weights.h"
 #include "tamis/nn/activation.h"
@@ -115,8 +116,9 @@ class MlstmMixer final : public Mixer {
   Tensor forward(const Tensor& x_BTD, const MixerCall& call) const override {
     const MlstmWeights weights = named(own_, call.weights);
     const Projected p = project(x_BTD, weights);
-    const Tensor gated =
-        gated_output(std::get<0>(ops::mlstm(p.q, p.k, p.v, p.i, p.f, {.document = call.document})), p, weights);
+    const Tensor h = call.context ? remembered_across(p, call)
+                                  : std::get<0>(ops::mlstm(p.q, p.k, p.v, p.i, p.f, {.document = call.document}));
+    const Tensor gated = gated_output(h, p, weights);
     return ops::linear(gated.to(weights.out.scalar_type()), weights.out);
   }
 
@@ -213,6 +215,30 @@ class MlstmMixer final : public Mixer {
             parts[3],
             capped(gates[0] + weights.input_bias),
             capped(gates[1] + weights.forget_bias)};
+  }
+
+  /// h of the own tokens, with the state that the process before has reached, which the next process continues.
+  Tensor remembered_across(const Projected& p, const MixerCall& call) const {
+    distributed::ContextGroup& context = *call.context;
+    const int64_t B = p.q.size(0), T = p.q.size(1), start = context.rank() * T;
+    const auto options = at::TensorOptions(p.q.device()).dtype(at::kFloat);
+    std::vector<Tensor> state = context.from_left(
+        {at::zeros({B, H_, K_, V_}, options), at::zeros({B, H_, K_}, options), at::zeros({B, H_}, options)});
+    std::optional<Tensor> document;
+    if (call.document) {
+      document = call.document->narrow(1, start, T);
+      if (start > 0) {  // the state ends with its document
+        const Tensor continues = call.document->select(1, start - 1).eq(document->select(1, 0)).to(at::kFloat);
+        for (Tensor& part : state) {
+          std::vector<int64_t> shape(part.dim(), 1);
+          shape[0] = B;
+          part = part * continues.view(shape);
+        }
+      }
+    }
+    const auto [h, C, n, m] = ops::mlstm(p.q, p.k, p.v, p.i, p.f,
+                                         {.state = ops::MlstmState{state[0], state[1], state[2]}, .document = document});
+    return h + context.to_right({C, n, m}).to(h.scalar_type());
   }
 
   /// LayerNorm of each head of h, times o, [B, T, H V].

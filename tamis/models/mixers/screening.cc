@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tamis/base/error.h"
+#include "tamis/distributed/context_group.h"
 #include "tamis/models/mixers/mipe_wrap.h"
 #include "tamis/models/mixers/mixers.h"
 #include "tamis/models/rotary_options.h"
@@ -102,15 +103,17 @@ class ScreeningMixer final : public Mixer {
   Tensor forward(const Tensor& x_BTD, const MixerCall& call) const override {
     const ops::ScreeningWeights weights = named(call.weights);
     const ops::ScreeningOptions options = this->options(call);
-    if (!rotates_itself() && !call.observe) {
+    if (!rotates_itself() && !call.observe && !call.context) {
       return ops::screening_layer(x_BTD, weights, layout_, options,
                                   call.recompute ? ops::Keep::kInput : ops::Keep::kInputAndProjections);
     }
     // Captures by value: recomputation runs after this function has returned.
-    const auto in_parts = [*this, options, observe = call.observe](const std::vector<Tensor>& in) {
+    const auto in_parts = [*this, options, observe = call.observe, context = call.context](const std::vector<Tensor>& in) {
       const ops::ScreeningWeights own = named({in.begin() + 1, in.end()});
-      const ops::ScreeningProjections p = project(in[0], own, options.expand_beyond);
-      const Tensor u_BTHV = ops::screening(p, own.s_w, own.s_r, options);
+      const int64_t start = context ? context->rank() * in[0].size(1) : 0;
+      const ops::ScreeningProjections p = project(in[0], own, options.expand_beyond, start);
+      const Tensor u_BTHV = context ? screened_across(*context, p, own, options)
+                                    : ops::screening(p, own.s_w, own.s_r, options);
       if (observe) show(observe, p, u_BTHV);
       return ops::linear(u_BTHV.flatten(2), own.output);
     };
@@ -249,12 +252,50 @@ class ScreeningMixer final : public Mixer {
     return at::cat(rows);
   }
 
+  /// Of the tokens at the positions start, start + 1, ...
   ops::ScreeningProjections project(const Tensor& x_BTD, const ops::ScreeningWeights& weights,
-                                    std::optional<double> expand_beyond) const {
+                                    std::optional<double> expand_beyond, int64_t start = 0) const {
     ops::ScreeningProjections p = ops::split_projections(ops::linear(x_BTD, weights.projection), layout_);
-    p.q_BTHK = rotated(p.q_BTHK, 0, weights.s_w, expand_beyond);
-    p.k_BTHK = rotated(p.k_BTHK, 0, weights.s_w, expand_beyond);
+    p.q_BTHK = rotated(p.q_BTHK, start, weights.s_w, expand_beyond);
+    p.k_BTHK = rotated(p.k_BTHK, start, weights.s_w, expand_beyond);
     return p;
+  }
+
+  /// Screening of the own tokens' queries among the keys of all processes: of each head only those in its window. The
+  /// heads whose windows end in the process before are computed apart from the others, so that they need no memory for
+  /// keys that they do not see.
+  Tensor screened_across(distributed::ContextGroup& context, const ops::ScreeningProjections& p,
+                         const ops::ScreeningWeights& weights, const ops::ScreeningOptions& options) const {
+    const int64_t T = p.q_BTHK.size(1), K = layout_.key_dim, V = layout_.value_dim, all = context.size() * T;
+    std::vector<int64_t> near, far, near_halos, far_halos;
+    const std::vector<double> windows = this->windows();
+    for (int64_t h = 0; h < layout_.heads; ++h) {
+      const int64_t halo = ops::visible_span(ops::expanded_window(windows[h], options.expand_beyond), all) - 1;
+      (halo <= T ? near : far).push_back(h);
+      (halo <= T ? near_halos : far_halos).push_back(halo);
+    }
+    const Tensor kv = at::cat({p.k_BTHK, p.v_BTHV}, -1);
+    const auto of_heads = [&](const std::vector<int64_t>& heads, const std::vector<int64_t>& halos) {
+      const bool every = static_cast<int64_t>(heads.size()) == layout_.heads;
+      const Tensor index = at::tensor(heads, at::TensorOptions(kv.device()).dtype(at::kLong));
+      const auto select = [&](const Tensor& x, int64_t dim) { return every ? x : x.index_select(dim, index); };
+      const Tensor seen = context.with_left(select(kv, 2), halos);
+      ops::ScreeningProjections own = {.q_BTHK = select(p.q_BTHK, 2),
+                                       .k_BTHK = seen.narrow(-1, 0, K),
+                                       .v_BTHV = seen.narrow(-1, K, V)};
+      if (p.gate_BTHV) own.gate_BTHV = select(*p.gate_BTHV, 2);
+      ops::ScreeningOptions of_part = options;
+      const int64_t rows = seen.size(1);
+      if (options.document) of_part.document = options.document->narrow(1, (context.rank() + 1) * T - rows, rows);
+      return ops::screening(own, select(weights.s_w, 0), select(weights.s_r, 0), of_part);
+    };
+    if (far.empty()) return of_heads(near, near_halos);
+    if (near.empty()) return of_heads(far, far_halos);
+    const Tensor u_near = of_heads(near, near_halos), u_far = of_heads(far, far_halos);
+    std::vector<int64_t> place(layout_.heads);  // of each head in the two parts together
+    for (size_t i = 0; i < near.size(); ++i) place[near[i]] = static_cast<int64_t>(i);
+    for (size_t i = 0; i < far.size(); ++i) place[far[i]] = static_cast<int64_t>(near.size() + i);
+    return at::cat({u_near, u_far}, 2).index_select(2, at::tensor(place, at::TensorOptions(kv.device()).dtype(at::kLong)));
   }
 
   static void show(const Observer& observe, const ops::ScreeningProjections& p, const Tensor& u_BTHV) {

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "tamis/distributed/context_group.h"
+#include "tamis/distributed/process_group.h"
+
+namespace tamis::distributed {
+
+/// The processes of a run in rows of `context_size` neighbours that share sequences (context parallelism). The rows
+/// divide the sequences of a batch (data parallelism).
+class ProcessMesh {
+ public:
+  /// Waits until all processes have come. Throws ExitCode::kLostProcess when they do not, ExitCode::kUsage when
+  /// `context_size` differs between them or does not divide their number.
+  ProcessMesh(const Launch& launch, std::chrono::milliseconds timeout, int64_t context_size = 1);
+
+  ProcessGroup& all() { return all_; }
+  /// The processes that share sequences with this one; null when none do.
+  ContextGroup* context() { return context_ ? &*context_ : nullptr; }
+
+  int64_t context_size() const { return context_size_; }
+  int64_t context_rank() const { return all_.rank() % context_size_; }
+  int64_t rows() const { return all_.size() / context_size_; }
+  int64_t row() const { return all_.rank() / context_size_; }
+
+ private:
+  ProcessGroup all_;
+  int64_t context_size_;
+  std::optional<ProcessGroup> neighbours_;
+  std::optional<ContextGroup> context_;
+};
+
+}  // namespace tamis::distributed
