@@ -243,6 +243,65 @@ def test_all_leave_out_a_step_together(tamis, run, tmp_path):
     assert recovery(messages[0]) == recovery(expected)
 
 
+# ---- context parallelism: processes share every sequence
+
+MIXERS = {
+    "multiscreen": (),
+    "multiscreen, rotary": ('model.position="rope"',),
+    "multiscreen, recomputed": ("train.recompute=1.0",),
+    "transformer": ('model.model_type="transformer"',),
+    "transformer, recomputed": ('model.model_type="transformer"', "train.recompute=1.0"),
+    "sliding window": ('model.model_type="swax"', 'model.pattern="w"', "model.window=7"),
+    "sliding window, beyond a neighbour": ('model.model_type="swax"', 'model.pattern="w"', "model.window=30"),
+    "mLSTM": ('model.model_type="swax"', 'model.pattern="m"'),
+    "mLSTM, recomputed": ('model.model_type="swax"', 'model.pattern="wm"', "model.window=7", "train.recompute=1.0"),
+    "Scalable-Softmax": ('model.model_type="transformer"', 'model.ssmax="learned"'),
+    "Scalable-Softmax by position": ('model.model_type="transformer"', 'model.ssmax="position"'),
+    "Sieve, entmax, stick-breaking": ('model.model_type="swax"', 'model.pattern="veb"', "model.num_hidden_layers=3"),
+}
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("documents", [False, True])
+def test_processes_that_share_sequences_have_the_losses_of_one(tamis, run, tmp_path, mixer, documents):
+    settings = ("train.reduction=fast", "train.batch_size=4", "train.accumulation=2", "train.steps=4", *MIXERS[mixer])
+    if documents:
+        text = "\n".join(f"line {i} is {i * i}" for i in range(4000))
+        (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": text[i : i + 20]}) + "\n" for i in range(0, 8000, 20)))
+        done = tamis("data", "prepare", tmp_path / "text.jsonl", "--out", tmp_path / "corpus")
+        assert done.returncode == 0, done
+        kind = ("data.sources.digits.kind=corpus", f"data.sources.digits.path={tmp_path}/corpus")
+        settings += (*kind, "data.sources.digits.documents=true")
+    alone(tamis, tmp_path / "alone", *settings)
+    together(tamis, 4, run, "train.context_parallel=4", *settings)
+    assert losses(run) == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
+    assert norms(run) == pytest.approx(norms(tmp_path / "alone"), rel=2e-4)
+
+
+def norms(run):
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [record["grad_norm"] for record in records if record["type"] == "train"]
+
+
+def test_rows_of_processes_share_sequences(tamis, run, tmp_path):
+    """Two rows divide the batch, the two processes of each share its sequences."""
+    settings = ("train.reduction=fast", "train.batch_size=4", "train.accumulation=2")
+    alone(tamis, tmp_path / "alone", *settings)
+    together(tamis, 4, run, "train.context_parallel=2", *settings)
+    assert losses(run) == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
+
+
+def test_sequences_that_cannot_be_divided_are_refused(tamis, run):
+    fast = ("train.reduction=fast", "train.context_parallel=3")
+    refused(tamis, run, 2, "train.context_parallel = 3 must divide the number of processes, but there are 2", settings=fast)
+    settings = (*fast, "train.length=50")
+    refused(tamis, run, 2, "train.context_parallel = 3 must divide train.length, which is 50", size=3, settings=settings)
+    settings = ("train.context_parallel=2",)
+    refused(tamis, run, 2, 'train.reduction = "ordered" gives the bits of a single process', settings=settings)
+    done = tamis(*arguments(run, *fast), env=same_bits())
+    expect_refused(done, 2, "train.context_parallel = 3 needs as many processes; start them with torchrun")
+
+
 def refused(tamis, run, code, *texts, size=2, settings=(), **options):
     with start(tamis, size, run, *settings, **options) as processes:
         done = processes.wait(60)

@@ -126,7 +126,8 @@ struct WithLeft : torch::autograd::Function<WithLeft> {
 
 /// Both directions of a recurrent state.
 struct FromLeft : torch::autograd::Function<FromLeft> {
-  static variable_list forward(AutogradContext* ctx, at::TensorList zeros, ProcessGroup* group) {
+  static variable_list forward(AutogradContext* ctx, const Tensor& /*anchor*/, const variable_list& zeros,
+                               ProcessGroup* group) {
     ctx->saved_data["group"] = reinterpret_cast<int64_t>(group);
     variable_list result;
     for (const Tensor& like : zeros) {
@@ -137,13 +138,8 @@ struct FromLeft : torch::autograd::Function<FromLeft> {
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     auto* group = reinterpret_cast<ProcessGroup*>(ctx->saved_data["group"].toInt());
-    variable_list result;
-    for (const Tensor& grad : grads) {
-      group->send(grad.contiguous(), group->rank() - 1);
-      result.push_back(at::zeros_like(grad));
-    }
-    result.emplace_back();
-    return result;
+    for (const Tensor& grad : grads) group->send(grad.contiguous(), group->rank() - 1);
+    return {Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -184,11 +180,9 @@ Tensor ContextGroup::with_left(const Tensor& x_BTHC, const std::vector<int64_t>&
   return WithLeft::apply(x_BTHC, &group_, halos);
 }
 
-std::vector<Tensor> ContextGroup::from_left(const std::vector<Tensor>& zeros) {
+std::vector<Tensor> ContextGroup::from_left(const std::vector<Tensor>& zeros, const Tensor& anchor) {
   if (rank() == 0) return zeros;
-  std::vector<Tensor> leaves;  // a backward pass runs only if an input takes part in it
-  for (const Tensor& zero : zeros) leaves.push_back(zero.detach().requires_grad_(true));
-  return FromLeft::apply(at::TensorList(leaves), &group_);
+  return FromLeft::apply(anchor, zeros, &group_);
 }
 
 Tensor ContextGroup::to_right(const std::vector<Tensor>& tensors) {

@@ -76,7 +76,7 @@ TEST(ContextGroup, PassesAStateAndItsGradient) {
   in_processes(3, [](ProcessGroup& group) {
     ContextGroup context(group);
     const Tensor factor = at::full({}, 2.0 + static_cast<double>(group.rank()), at::kDouble).requires_grad_(true);
-    const Tensor state = context.from_left({at::ones({2}, at::kDouble)})[0];
+    const Tensor state = context.from_left({at::ones({2}, at::kDouble)}, factor)[0];
     const Tensor next = state * factor;  // 2, 6, 24
     const Tensor loss = next.sum() + context.to_right({next});
     loss.backward();

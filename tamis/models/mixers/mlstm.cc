@@ -223,7 +223,7 @@ class MlstmMixer final : public Mixer {
     const int64_t B = p.q.size(0), T = p.q.size(1), start = context.rank() * T;
     const auto options = at::TensorOptions(p.q.device()).dtype(at::kFloat);
     std::vector<Tensor> state = context.from_left(
-        {at::zeros({B, H_, K_, V_}, options), at::zeros({B, H_, K_}, options), at::zeros({B, H_}, options)});
+        {at::zeros({B, H_, K_, V_}, options), at::zeros({B, H_, K_}, options), at::zeros({B, H_}, options)}, p.i);
     std::optional<Tensor> document;
     if (call.document) {
       document = call.document->narrow(1, start, T);
