@@ -283,6 +283,27 @@ def norms(run):
     return [record["grad_norm"] for record in records if record["type"] == "train"]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("train.reduction=ordered",),
+        ("train.reduction_dtype=bfloat16",),
+        ("train.context_parallel=4",),
+        ("train.context_parallel=2", 'model.model_type="swax"', 'model.pattern="wma"', "model.window=30"),
+        ("train.context_parallel=4", "train.recompute=1.0", "train.precision=bfloat16"),
+    ],
+)
+def test_the_plan_says_what_is_sent(tamis, run, settings):
+    constant = ("train.reduction=fast", "train.lr=0", "train.steps=3", "train.validate_tokens=0", "train.batch_size=12")
+    settings = (*constant, "train.accumulation=4", *settings)
+    together(tamis, 4, run, *settings)
+    changes = [f"--set={setting}" for setting in settings]
+    planned = json.loads(tamis.out("plan", "recipe.toml", "--processes", "4", "--json", *changes))["communication"]
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    sent = [record["sent_bytes"] for record in records if record["type"] == "train"]
+    assert sent == [planned["sent_bytes"]] * 3
+
+
 def test_rows_of_processes_share_sequences(tamis, run, tmp_path):
     """Two rows divide the batch, the two processes of each share its sequences."""
     settings = ("train.reduction=fast", "train.batch_size=4", "train.accumulation=2")

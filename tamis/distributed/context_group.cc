@@ -176,6 +176,12 @@ int64_t ContextGroup::rows_sent(std::span<const int64_t> halos, int64_t rank, in
   return rows;
 }
 
+int64_t ContextGroup::rows_received(std::span<const int64_t> halos, int64_t rank, int64_t tokens) {
+  int64_t rows = 0;
+  for (int64_t r = 0; r < rank; ++r) rows += rows_between(halos, r, rank, tokens);
+  return rows;
+}
+
 Tensor ContextGroup::with_left(const Tensor& x_BTHC, const std::vector<int64_t>& halos) {
   return WithLeft::apply(x_BTHC, &group_, halos);
 }

@@ -31,8 +31,9 @@ class ContextGroup {
 
   /// M of with_left for a process with `tokens` tokens.
   static int64_t left_rows(std::span<const int64_t> halos, int64_t rank, int64_t tokens);
-  /// Rows of all heads that process `rank` sends in with_left; as many gradients come back.
+  /// Rows of all heads that process `rank` sends in with_left, and those that it receives, whose gradients it sends.
   static int64_t rows_sent(std::span<const int64_t> halos, int64_t rank, int64_t size, int64_t tokens);
+  static int64_t rows_received(std::span<const int64_t> halos, int64_t rank, int64_t tokens);
 
   /// The tensors that the process before gives to to_right(); for the first process the given zeros. Differentiable: the
   /// backward pass of `anchor`, any tensor of the same computation that requires a gradient, sends theirs.

@@ -227,7 +227,9 @@ std::vector<double> ProcessGroup::gather(std::span<const double> values) {
   const at::Tensor from = at::empty({count}, at::kDouble);
   std::copy(values.begin(), values.end(), from.mutable_data_ptr<double>());
   const at::Tensor to = at::empty({count * size()}, at::kDouble);
+  const int64_t tensors = bytes_sent_;
   all_gather(to, from).wait();
+  bytes_sent_ = tensors;
   const double* all = to.const_data_ptr<double>();
   return {all, all + count * size()};
 }
@@ -239,7 +241,9 @@ std::vector<std::string> ProcessGroup::gather(const std::string& text) {
   const at::Tensor from = at::zeros({std::max<int64_t>(longest, 1)}, at::kByte);
   std::copy(text.begin(), text.end(), from.mutable_data_ptr<uint8_t>());
   const at::Tensor to = at::empty({size(), from.numel()}, at::kByte);
+  const int64_t tensors = bytes_sent_;
   all_gather(to.view({-1}), from).wait();
+  bytes_sent_ = tensors;
   std::vector<std::string> texts;
   for (int64_t r = 0; r < size(); ++r) {
     const auto* first = to.const_data_ptr<uint8_t>() + r * from.numel();

@@ -68,7 +68,7 @@ class ProcessGroup {
   /// Returns when all processes have called it.
   void barrier();
 
-  /// Bytes that this process has sent in all_to_all, all_gather and send.
+  /// Bytes of the tensors that this process has sent, without those of gather, broadcast and barrier.
   int64_t bytes_sent() const { return bytes_sent_; }
 
  private:

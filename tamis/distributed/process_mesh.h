@@ -21,6 +21,9 @@ class ProcessMesh {
   /// The processes that share sequences with this one; null when none do.
   ContextGroup* context() { return context_ ? &*context_ : nullptr; }
 
+  /// Of the tensors that this process has sent (ProcessGroup::bytes_sent).
+  int64_t bytes_sent() const { return all_.bytes_sent() + (neighbours_ ? neighbours_->bytes_sent() : 0); }
+
   int64_t context_size() const { return context_size_; }
   int64_t context_rank() const { return all_.rank() % context_size_; }
   int64_t rows() const { return all_.size() / context_size_; }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tamis/distributed/context_group.h"
 #include "tamis/nn/initialise.h"
 
 namespace tamis::models {
@@ -44,6 +45,13 @@ RelevanceMap Mixer::relevance(const at::Tensor& x_1TD, const MixerCall& call) co
   map.relevance = relevance_map(value_path(x_1TD, call));
   map.window = windows();
   return map;
+}
+
+ContextBytes context_bytes(const std::vector<int64_t>& halos, int64_t row_bytes, int64_t tokens, int64_t rank,
+                           int64_t size) {
+  using distributed::ContextGroup;
+  return {.forward = ContextGroup::rows_sent(halos, rank, size, tokens) * row_bytes,
+          .backward = ContextGroup::rows_received(halos, rank, tokens) * row_bytes};
 }
 
 }  // namespace tamis::models

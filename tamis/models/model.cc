@@ -21,4 +21,8 @@ ParameterCount count_parameters(const nlohmann::json& complete_config) {
   return count;
 }
 
+std::vector<std::pair<int64_t, int64_t>> Model::context_bytes(int64_t, int64_t, int64_t, at::ScalarType) const {
+  return {};
+}
+
 }  // namespace tamis::models

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tamis/nn/safetensors.h"
@@ -107,6 +108,11 @@ class Model {
   /// Work of a token's forward pass, the mean over a sequence of `length` tokens; training costs three times that.
   /// `expand_windows` as in ForwardOptions.
   virtual Flops flops_per_token(int64_t length, bool expand_windows = false) const = 0;
+
+  /// What process `rank` of `size` sends in each layer for one sequence of which each has `tokens` tokens, with the
+  /// windows as they are: bytes in the forward and in the backward pass, [layer].
+  virtual std::vector<std::pair<int64_t, int64_t>> context_bytes(int64_t tokens, int64_t rank, int64_t size,
+                                                                 at::ScalarType dtype) const;
 
   /// Inspection: one entry per layer.
   virtual std::vector<RelevanceMap> relevance(const at::Tensor& tokens_1T, const ForwardOptions& options) const = 0;

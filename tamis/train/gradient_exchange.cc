@@ -17,21 +17,20 @@ namespace {
 using distributed::ProcessGroup;
 
 /// The blocks of all parameters, the last parameter first: about the order of the backward pass.
-std::vector<Piece> all_blocks(std::span<const models::Parameter> parameters) {
+std::vector<Piece> all_blocks(std::span<const int64_t> sizes) {
   std::vector<Piece> blocks;
-  for (size_t p = parameters.size(); p-- > 0;) {
-    const int64_t count = parameters[p].tensor.numel();
-    for (int64_t begin = 0; begin < count; begin += kNormBlock) {
-      blocks.push_back({p, begin, std::min(begin + kNormBlock, count)});
+  for (size_t p = sizes.size(); p-- > 0;) {
+    for (int64_t begin = 0; begin < sizes[p]; begin += kNormBlock) {
+      blocks.push_back({p, begin, std::min(begin + kNormBlock, sizes[p])});
     }
   }
   return blocks;
 }
 
-int64_t elements(std::span<const Piece> pieces) {
-  int64_t sum = 0;
-  for (const Piece& piece : pieces) sum += piece.end - piece.begin;
-  return sum;
+std::vector<int64_t> sizes_of(std::span<const models::Parameter> parameters) {
+  std::vector<int64_t> sizes;
+  for (const models::Parameter& parameter : parameters) sizes.push_back(parameter.tensor.numel());
+  return sizes;
 }
 
 int64_t blocks_of(const Piece& piece) {
@@ -40,28 +39,23 @@ int64_t blocks_of(const Piece& piece) {
 
 }  // namespace
 
-GradientExchange::GradientExchange(ProcessGroup& group, std::vector<models::Parameter> parameters,
-                                   const Reduction& reduction)
-    : group_(group),
-      parameters_(std::move(parameters)),
-      reduction_(reduction),
-      buckets_of_(parameters_.size()),
-      has_gradient_(parameters_.size()) {
-  const std::vector<Piece> blocks = all_blocks(parameters_);
+ExchangeLayout::ExchangeLayout(std::span<const int64_t> sizes, int64_t processes, int64_t bucket_elements)
+    : processes_(processes) {
+  const std::vector<Piece> blocks = all_blocks(sizes);
   for (size_t first = 0; first < blocks.size();) {
     size_t last = first;
     int64_t count = 0;
-    while (last < blocks.size() && count < reduction_.bucket_elements) {
+    while (last < blocks.size() && count < bucket_elements) {
       count += blocks[last].end - blocks[last].begin;
       ++last;
     }
-    const std::span bucket_blocks(blocks.begin() + static_cast<int64_t>(first), last - first);
     Bucket bucket;
-    bucket.parts.resize(group_.size());
-    std::vector<int64_t> filled(group_.size());
+    bucket.parts.resize(processes);
+    std::vector<int64_t> filled(processes);
     int64_t start = 0;
-    for (const Piece& block : bucket_blocks) {
-      const int64_t owner = start * group_.size() / elements(bucket_blocks);
+    for (size_t b = first; b < last; ++b) {
+      const Piece& block = blocks[b];
+      const int64_t owner = start * processes / count;
       start += block.end - block.begin;
       std::vector<Placed>& part = bucket.parts[owner];
       if (!part.empty() && part.back().piece.parameter == block.parameter && part.back().piece.end == block.begin) {
@@ -72,13 +66,33 @@ GradientExchange::GradientExchange(ProcessGroup& group, std::vector<models::Para
       filled[owner] += block.end - block.begin;
       if (bucket.parameters.empty() || bucket.parameters.back() != block.parameter) {
         bucket.parameters.push_back(block.parameter);
-        buckets_of_[block.parameter].push_back(buckets_.size());
       }
     }
     bucket.part_elements = *std::max_element(filled.begin(), filled.end());
-    for (const Placed& placed : bucket.parts[group_.rank()]) owned_.push_back(placed.piece);
     buckets_.push_back(std::move(bucket));
     first = last;
+  }
+}
+
+int64_t ExchangeLayout::gradient_bytes(at::ScalarType dtype) const {
+  int64_t elements = 0;
+  for (const Bucket& bucket : buckets_) elements += bucket.part_elements;
+  return elements * (processes_ - 1) * static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+GradientExchange::GradientExchange(ProcessGroup& group, std::vector<models::Parameter> parameters,
+                                   const Reduction& reduction)
+    : group_(group),
+      parameters_(std::move(parameters)),
+      reduction_(reduction),
+      layout_(sizes_of(parameters_), group.size(), reduction.bucket_elements),
+      buckets_of_(parameters_.size()),
+      has_gradient_(parameters_.size()) {
+  for (const ExchangeLayout::Bucket& bucket : layout_.buckets()) {
+    for (const size_t parameter : bucket.parameters) buckets_of_[parameter].push_back(buckets_.size());
+    for (const auto& placed : bucket.parts[group.rank()]) owned_.push_back(placed.piece);
+    Bucket& own = buckets_.emplace_back();
+    own.layout = &bucket;
   }
   for (size_t p = 0; p < parameters_.size(); ++p) {
     TAMIS_ASSERT(parameters_[p].tensor.is_contiguous());
@@ -113,7 +127,7 @@ std::vector<models::Parameter> GradientExchange::owned_parameters() const {
 void GradientExchange::begin(bool last) {
   sending_ = last || reduction_.ordered;
   next_ = 0;
-  for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters.size();
+  for (Bucket& bucket : buckets_) bucket.missing = bucket.layout->parameters.size();
 }
 
 void GradientExchange::on_gradient(size_t parameter) {
@@ -141,10 +155,10 @@ void GradientExchange::send(Bucket& bucket) {
   const nn::TraceScope traced("send gradients");
   const int64_t size = group_.size();
   const auto options = at::TensorOptions().dtype(reduction_.dtype);
-  bucket.from = at::empty({size, bucket.part_elements}, options);
-  bucket.to = at::empty({size, bucket.part_elements}, options);
+  bucket.from = at::empty({size, bucket.layout->part_elements}, options);
+  bucket.to = at::empty({size, bucket.layout->part_elements}, options);
   for (int64_t r = 0; r < size; ++r) {
-    for (const auto& [piece, offset] : bucket.parts[r]) {
+    for (const auto& [piece, offset] : bucket.layout->parts[r]) {
       const at::Tensor place = bucket.from[r].slice(0, offset, offset + piece.end - piece.begin);
       const at::Tensor gradient = parameters_[piece.parameter].tensor.grad();
       if (gradient.defined()) {
@@ -177,7 +191,7 @@ void GradientExchange::finish(std::span<const models::Parameter> owned) {
   size_t next = 0;
   for (Bucket& bucket : buckets_) {
     add_received(bucket);
-    for (const auto& [piece, offset] : bucket.parts[group_.rank()]) {
+    for (const auto& [piece, offset] : bucket.layout->parts[group_.rank()]) {
       const at::Tensor& tensor = owned[next++].tensor;
       if (!has_gradient_[piece.parameter]) continue;
       tensor.mutable_grad() = bucket.sum.slice(0, offset, offset + piece.end - piece.begin).view(tensor.sizes());
@@ -203,7 +217,7 @@ std::vector<std::vector<double>> GradientExchange::block_sums(std::span<const mo
   std::vector<size_t> counts(group_.size());
   for (const Bucket& bucket : buckets_) {
     for (int64_t r = 0; r < group_.size(); ++r) {
-      for (const Placed& placed : bucket.parts[r]) counts[r] += blocks_of(placed.piece);
+      for (const ExchangeLayout::Placed& placed : bucket.layout->parts[r]) counts[r] += blocks_of(placed.piece);
     }
   }
   longest = *std::max_element(counts.begin(), counts.end());
@@ -217,7 +231,7 @@ std::vector<std::vector<double>> GradientExchange::block_sums(std::span<const mo
   for (int64_t r = 0; r < group_.size(); ++r) {
     auto next = all.begin() + static_cast<int64_t>(longest) * r;
     for (const Bucket& bucket : buckets_) {
-      for (const Placed& placed : bucket.parts[r]) {
+      for (const ExchangeLayout::Placed& placed : bucket.layout->parts[r]) {
         const int64_t first = placed.piece.begin / kNormBlock;
         for (int64_t block = 0; block < blocks_of(placed.piece); ++block) {
           result[placed.piece.parameter][first + block] = *next++;
@@ -235,7 +249,7 @@ void GradientExchange::gather_parameters() {
     bucket.pending.wait();
     for (int64_t r = 0; r < size; ++r) {
       if (r == rank) continue;
-      for (const auto& [piece, offset] : bucket.parts[r]) {
+      for (const auto& [piece, offset] : bucket.layout->parts[r]) {
         flat(piece).copy_(bucket.to[r].slice(0, offset, offset + piece.end - piece.begin));
       }
     }
@@ -244,22 +258,15 @@ void GradientExchange::gather_parameters() {
   };
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Bucket& bucket = buckets_[b];
-    bucket.from = at::zeros({bucket.part_elements}, at::kFloat);
-    bucket.to = at::empty({size, bucket.part_elements}, at::kFloat);
-    for (const auto& [piece, offset] : bucket.parts[rank]) {
+    bucket.from = at::zeros({bucket.layout->part_elements}, at::kFloat);
+    bucket.to = at::empty({size, bucket.layout->part_elements}, at::kFloat);
+    for (const auto& [piece, offset] : bucket.layout->parts[rank]) {
       bucket.from.slice(0, offset, offset + piece.end - piece.begin).copy_(flat(piece));
     }
     bucket.pending = group_.all_gather(bucket.to.view({-1}), bucket.from);
     if (b > 0) copy_parts(buckets_[b - 1]);
   }
   copy_parts(buckets_.back());
-}
-
-int64_t GradientExchange::planned_bytes(int64_t sends) const {
-  int64_t part_elements = 0;
-  for (const Bucket& bucket : buckets_) part_elements += bucket.part_elements;
-  const auto width = static_cast<int64_t>(c10::elementSize(reduction_.dtype));
-  return part_elements * (group_.size() - 1) * (sends * width + static_cast<int64_t>(sizeof(float)));
 }
 
 }  // namespace tamis::train

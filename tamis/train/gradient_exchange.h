@@ -27,6 +27,35 @@ struct Reduction {
   int64_t bucket_elements = 1 << 22;     // sent at once, as soon as the backward pass has computed them
 };
 
+/// How the elements of all parameters are divided into buckets, and each bucket into a part for every process.
+class ExchangeLayout {
+ public:
+  /// A piece and its place in the part of the process that owns it.
+  struct Placed {
+    Piece piece;
+    int64_t offset;
+  };
+  struct Bucket {
+    std::vector<std::vector<Placed>> parts;  // of each process
+    int64_t part_elements = 0;               // of the longest part
+    std::vector<size_t> parameters;          // with elements in it
+  };
+
+  /// `sizes`: elements of the parameters.
+  ExchangeLayout(std::span<const int64_t> sizes, int64_t processes, int64_t bucket_elements);
+
+  /// In the order in which the backward pass completes them.
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  int64_t processes() const { return processes_; }
+  /// Bytes that each process sends for one sum of all gradients, and for the updated parameters.
+  int64_t gradient_bytes(at::ScalarType dtype) const;
+  int64_t parameter_bytes() const { return gradient_bytes(at::kFloat); }
+
+ private:
+  int64_t processes_;
+  std::vector<Bucket> buckets_;
+};
+
 /// Sums the gradients of data-parallel processes and distributes the update: each process owns 1/size of every bucket of
 /// elements, receives the sum of their gradients, updates them, and sends them to the others. So the state of the
 /// optimizer is sharded (ZeRO-1, Rajbhandari et al. 2020), and a process sends 2 (size - 1) / size times the parameters
@@ -62,21 +91,13 @@ class GradientExchange {
   /// Sends the owned pieces to the other processes and receives theirs.
   void gather_parameters();
 
-  /// Bytes that a process sends in a step with `sends` sums.
-  int64_t planned_bytes(int64_t sends) const;
+  const ExchangeLayout& layout() const { return layout_; }
 
  private:
-  /// A piece and its place in the part of the process that owns it.
-  struct Placed {
-    Piece piece;
-    int64_t offset;
-  };
   struct Bucket {
-    std::vector<std::vector<Placed>> parts;  // of each process
-    int64_t part_elements = 0;               // of the longest part
-    std::vector<size_t> parameters;          // with elements in it
-    size_t missing = 0;                      // of `parameters`, in the current backward pass
-    at::Tensor from, to;                     // on the way
+    const ExchangeLayout::Bucket* layout;
+    size_t missing = 0;   // parameters without a gradient in the current backward pass
+    at::Tensor from, to;  // on the way
     distributed::ProcessGroup::Pending pending;
     at::Tensor sum;  // of the own part, float32; undefined before the first
   };
@@ -91,7 +112,8 @@ class GradientExchange {
   distributed::ProcessGroup& group_;
   std::vector<models::Parameter> parameters_;
   Reduction reduction_;
-  std::vector<Bucket> buckets_;  // in the order in which the backward pass completes them
+  ExchangeLayout layout_;
+  std::vector<Bucket> buckets_;
   std::vector<std::vector<size_t>> buckets_of_;  // of each parameter
   std::vector<Piece> owned_;
   using Accumulator = decltype(torch::autograd::impl::grad_accumulator(at::Tensor()));

@@ -56,7 +56,6 @@ std::vector<at::Tensor> exchanged(int64_t size, int64_t rounds, const Reduction&
     }
     exchange.finish(owned);
     const int64_t gradients = group.bytes_sent() - before;
-
     const auto sums = exchange.block_sums(owned);
     for (size_t i = 0; i < owned.size(); ++i) {
       const auto& [p, begin, end] = exchange.owned()[i];
@@ -79,7 +78,8 @@ std::vector<at::Tensor> exchanged(int64_t size, int64_t rounds, const Reduction&
       EXPECT_TRUE(parameters[p].tensor.detach().equal(expected)) << parameters[p].name;
     }
     const int64_t sends = reduction.ordered ? rounds : 1;
-    EXPECT_EQ(gradients + group.bytes_sent() - between, exchange.planned_bytes(sends));
+    EXPECT_EQ(gradients, sends * exchange.layout().gradient_bytes(reduction.dtype));
+    EXPECT_EQ(group.bytes_sent() - between, exchange.layout().parameter_bytes());
   });
   whole.pop_back();
   return whole;

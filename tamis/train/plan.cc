@@ -17,6 +17,7 @@
 #include "tamis/train/memory_estimate.h"
 #include "tamis/train/step_measurement.h"
 #include "tamis/train/step_statistics.h"
+#include "tamis/train/trainer.h"
 
 namespace tamis::train {
 namespace {
@@ -100,7 +101,8 @@ double planned_flops_per_token(const json& config, int64_t length) {
   return one + (two - one) * static_cast<double>(layers - period) / static_cast<double>(period);
 }
 
-json plan(Recipe recipe, at::Device device, std::FILE* messages) {
+json plan(Recipe recipe, at::Device device, std::FILE* messages, const Network& network) {
+  if (network.processes > 1) check_processes(recipe.train, network.processes);
   ProgressLine progress(messages);
   TrainRecipe& train = recipe.train;
   at::set_num_threads(static_cast<int>(train.threads > 0 ? train.threads : usable_cores()));
@@ -123,7 +125,9 @@ json plan(Recipe recipe, at::Device device, std::FILE* messages) {
   std::optional<MeasuredSteps> measured;
   if (fits && device.is_cpu() &&
       static_cast<double>(train.batch_tokens / train.accumulation) / estimated_speed < kLongestMicroBatch) {
-    measured = measure_steps(recipe, *model, kMeasureSeconds, [&](const std::string& text) { progress.update(text); });
+    Recipe alone = recipe;  // a single process computes whole sequences
+    alone.train.context_parallel = 1;
+    measured = measure_steps(alone, *model, kMeasureSeconds, [&](const std::string& text) { progress.update(text); });
   }
   progress.clear();
 
@@ -148,6 +152,11 @@ json plan(Recipe recipe, at::Device device, std::FILE* messages) {
                  {"memory_bytes", measured ? measured->peak_bytes : program + memory["total"].get<int64_t>() + copies},
                  {"available_memory_bytes", available}};
   add_disk(result, recipe, model.get(), parameters.total);
+  if (network.processes > 1) {
+    json& communication = result["communication"] = plan_communication(recipe, model.get(), network);
+    communication["step_seconds"] = step_seconds / static_cast<double>(network.processes) +
+                                    communication["seconds"].get<double>();
+  }
   return result;
 }
 
@@ -170,6 +179,20 @@ std::string plan_text(const json& plan) {
                             format_bytes(number("available_memory_bytes"))));
   row("disk", fmt::format("{}: {} checkpoints of {}, logs", format_bytes(number("disk_bytes")),
                           plan.at("checkpoints").get<int64_t>(), format_bytes(number("checkpoint_bytes"))));
+  if (!plan.contains("communication")) return text;
+  const json& sent = plan.at("communication");
+  const auto bytes = [&](const json& value) { return format_bytes(value.get<double>()); };
+  row("processes", fmt::format("{}, of which {} share each sequence", sent.at("processes").get<int64_t>(),
+                               sent.at("context_parallel").get<int64_t>()));
+  row("sent in a step", fmt::format("{} gradients and {} parameters by each process, {} by all together",
+                                    bytes(sent.at("gradient_bytes")), bytes(sent.at("parameter_bytes")),
+                                    bytes(sent.at("sent_bytes"))));
+  const json& layers = sent.at("context_bytes");
+  for (size_t l = 0; l < layers.size() && sent.at("context_parallel") > 1; ++l) {
+    row(l == 0 ? "for sequences" : "", fmt::format("layer {}: {}", l, bytes(layers[l])));
+  }
+  row("time of a step", fmt::format("{:.3g} s, {:.3g} s of it for what is sent", sent.at("step_seconds").get<double>(),
+                                    sent.at("seconds").get<double>()));
   return text;
 }
 

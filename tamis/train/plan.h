@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tamis/train/communication.h"
 #include "tamis/train/recipe.h"
 
 namespace tamis::train {
@@ -24,11 +25,14 @@ namespace tamis::train {
 ///   available_memory_bytes
 ///   checkpoint_bytes, checkpoints   of one, and how many are kept
 ///   disk_bytes           kept checkpoints, the log and TensorBoard's events
+///   communication        with more than one process in `network`: plan_communication, and "step_seconds", the time of
+///                        a step when its computation is divided among processes like this one and then waits for
+///                        everything that is sent
 ///
 /// Steps are measured for about 20 seconds if one micro-batch takes less than 30 and the model fits. Neither texts nor
 /// tokenizer are opened, except for train.epochs, whose steps depend on them. Sets the number of threads. Shows
 /// progress on `messages`.
-nlohmann::json plan(Recipe recipe, at::Device device, std::FILE* messages);
+nlohmann::json plan(Recipe recipe, at::Device device, std::FILE* messages, const Network& network = {});
 
 /// FLOPs of a token's training for a complete configuration, with all visible keys; from a few layers of the model, so
 /// that the model need not fit into memory.

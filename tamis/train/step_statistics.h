@@ -20,6 +20,8 @@ class StepStatistics {
                  double matmul_flops);
 
   void add(const StepResult& result, double seconds);
+  /// Steps since the last record.
+  int64_t steps() const { return sums_.steps; }
   /// No step since the last record.
   bool empty() const { return sums_.steps == 0; }
 

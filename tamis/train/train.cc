@@ -308,8 +308,19 @@ class Run {
 
   void write_train_records() {
     if (statistics_->empty()) return;  // all steps since the last record were left out
-    write(statistics_->take_record(state()));
+    const int64_t steps = statistics_->steps();
+    json record = statistics_->take_record(state());
+    if (mesh_) record["sent_bytes"] = take_sent_bytes() / static_cast<double>(steps);
+    write(record);
     if (const json tiles = tile_record(session_.model(), state().step); !tiles.is_null()) write(tiles);
+  }
+
+  /// Bytes that all processes have sent since the last call.
+  double take_sent_bytes() {
+    const auto mine = static_cast<double>(mesh_->bytes_sent());
+    double all = 0;
+    for (const double each : mesh_->all().gather(std::span(&mine, 1))) all += each;
+    return all - std::exchange(sent_bytes_, all);
   }
 
   void validate() {
@@ -373,6 +384,7 @@ class Run {
   std::optional<RunDirectory> directory_;
   std::optional<BackgroundSave> save_;
   BackgroundShard shard_;
+  double sent_bytes_ = 0;
   std::optional<Log> log_;
   std::optional<StepStatistics> statistics_;
   double matmul_flops_ = 0;

@@ -67,28 +67,33 @@ std::vector<Rows> micro_batches(const TrainRecipe& recipe, int64_t processes) {
   return result;
 }
 
-namespace {
-
-void check_division(const TrainRecipe& recipe, const distributed::ProcessMesh* mesh) {
-  if (!mesh && recipe.context_parallel > 1) {
+void check_processes(const TrainRecipe& recipe, int64_t processes) {
+  const int64_t context = recipe.context_parallel;
+  if (processes == 1 && context > 1) {
     fail(ExitCode::kUsage, "train.context_parallel = {} needs as many processes; start them with torchrun, srun or mpirun",
-         recipe.context_parallel);
+         context);
   }
-  if (recipe.length % recipe.context_parallel != 0) {
-    fail(ExitCode::kUsage, "train.context_parallel = {} must divide train.length, which is {}", recipe.context_parallel,
-         recipe.length);
+  if (processes % context != 0) {
+    fail(ExitCode::kUsage, "train.context_parallel = {} must divide the number of processes, but there are {}", context,
+         processes);
   }
-  if (recipe.context_parallel > 1 && recipe.reduction == "ordered") {
+  if (recipe.length % context != 0) {
+    fail(ExitCode::kUsage, "train.context_parallel = {} must divide train.length, which is {}", context, recipe.length);
+  }
+  if (context > 1 && recipe.reduction == "ordered") {
     fail(ExitCode::kUsage,
          "train.reduction = \"ordered\" gives the bits of a single process, which is impossible where processes share "
          "sequences; choose \"fast\", or train.context_parallel = 1");
   }
+  micro_batches(recipe, processes / context);
 }
+
+namespace {
 
 std::unique_ptr<GradientExchange> make_exchange(distributed::ProcessMesh* mesh,
                                                 const std::vector<models::Parameter>& parameters,
                                                 const TrainRecipe& recipe) {
-  check_division(recipe, mesh);
+  check_processes(recipe, mesh ? mesh->all().size() : 1);
   if (!mesh) return nullptr;
   return std::make_unique<GradientExchange>(
       mesh->all(), parameters,

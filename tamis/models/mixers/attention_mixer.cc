@@ -97,14 +97,20 @@ Tensor AttentionMixer::forward(const Tensor& x_BTD, const MixerCall& call) const
   return ops::linear(attend_(p.q, p.k, p.v, {weights, call}).flatten(2), weights.out);
 }
 
+std::vector<int64_t> AttentionMixer::halos(std::optional<int64_t> window) const {
+  if (!kind_.window) return std::vector<int64_t>(config_.num_attention_heads, distributed::kAllKeys);
+  return std::vector<int64_t>(config_.num_attention_heads, window.value_or(*kind_.window) - 1);
+}
+
+ContextBytes AttentionMixer::context_bytes(int64_t tokens, int64_t rank, int64_t size, at::ScalarType dtype) const {
+  const auto row = static_cast<int64_t>(2 * config_.head_dim() * c10::elementSize(dtype));
+  return models::context_bytes(halos(std::nullopt), row, tokens, rank, size);
+}
+
 Tensor AttentionMixer::attend_across(Projected p, const AttentionWeights& weights, const MixerCall& call) const {
   const int64_t T = p.q.size(1), start = call.context->rank() * T, d = config_.head_dim();
   rotate(p, start);
-  std::optional<int64_t> window = kind_.window;
-  if (window && call.window) window = call.window;
-  const Tensor kv = call.context->with_left(
-      at::cat({p.k, p.v}, -1),
-      std::vector<int64_t>(config_.num_attention_heads, window ? *window - 1 : distributed::kAllKeys));
+  const Tensor kv = call.context->with_left(at::cat({p.k, p.v}, -1), halos(call.window));
   const int64_t key_start = start + T - kv.size(1);
   MixerCall own = call;
   if (call.document) own.document = call.document->narrow(1, key_start, kv.size(1));

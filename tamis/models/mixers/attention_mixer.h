@@ -69,6 +69,7 @@ class AttentionMixer final : public Mixer {
                     std::span<MixerState* const> states) const override;
   std::optional<HeadStep> head_step(const MixerCall& call) const override;
   MixerFlops flops(int64_t length, std::optional<double> expand_beyond) const override;
+  ContextBytes context_bytes(int64_t tokens, int64_t rank, int64_t size, at::ScalarType dtype) const override;
   ValuePath value_path(const at::Tensor& x_1TD, const MixerCall& call) const override;
   std::vector<double> windows() const override;
 
@@ -79,6 +80,8 @@ class AttentionMixer final : public Mixer {
   /// Applies QKNorm; the rotation, which depends on the position, comes after.
   Projected normalised(const Projected& raw, const AttentionWeights& weights) const;
   Projected project(const at::Tensor& x_BTD, const AttentionWeights& weights) const;
+  /// Rows that each head needs of the processes before.
+  std::vector<int64_t> halos(std::optional<int64_t> window) const;
   /// Attention of the own tokens to those of all processes of call.context.
   at::Tensor attend_across(Projected p, const AttentionWeights& weights, const MixerCall& call) const;
   std::optional<nn::RotaryOptions> rotary() const;

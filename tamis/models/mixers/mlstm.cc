@@ -187,6 +187,12 @@ class MlstmMixer final : public Mixer {
     return {.similarities = 6 * memory, .values = 0};
   }
 
+  /// The state, which is float32, to the next process, and its gradient to the one before.
+  ContextBytes context_bytes(int64_t /*tokens*/, int64_t rank, int64_t size, at::ScalarType) const override {
+    const int64_t state = H_ * (K_ * V_ + K_ + 1) * static_cast<int64_t>(sizeof(float));
+    return {.forward = rank + 1 < size ? state : 0, .backward = rank > 0 ? state : 0};
+  }
+
   ValuePath value_path(const Tensor& x_1TD, const MixerCall& call) const override {
     const Projected p = project(x_1TD, named(own_, call.weights));
     return {p.v, [p, document = call.document](const Tensor& v) {

@@ -178,6 +178,11 @@ class ScreeningMixer final : public Mixer {
     return flops;
   }
 
+  ContextBytes context_bytes(int64_t tokens, int64_t rank, int64_t size, at::ScalarType dtype) const override {
+    const auto row = static_cast<int64_t>((layout_.key_dim + layout_.value_dim) * c10::elementSize(dtype));
+    return models::context_bytes(halos(size * tokens, std::nullopt), row, tokens, rank, size);
+  }
+
   /// Trim times Softmask, which multiplies the value; without TanhNorm and gate.
   ValuePath value_path(const Tensor& x_1TD, const MixerCall& call) const override {
     const ops::ScreeningWeights weights = named(call.weights);
@@ -261,6 +266,15 @@ class ScreeningMixer final : public Mixer {
     return p;
   }
 
+  /// Rows before a token that each head sees in a sequence of `length` tokens: ceil(w) - 1.
+  std::vector<int64_t> halos(int64_t length, std::optional<double> expand_beyond) const {
+    std::vector<int64_t> result;
+    for (const double window : windows()) {
+      result.push_back(ops::visible_span(ops::expanded_window(window, expand_beyond), length) - 1);
+    }
+    return result;
+  }
+
   /// Screening of the own tokens' queries among the keys of all processes: of each head only those in its window. The
   /// heads whose windows end in the process before are computed apart from the others, so that they need no memory for
   /// keys that they do not see.
@@ -268,11 +282,10 @@ class ScreeningMixer final : public Mixer {
                          const ops::ScreeningWeights& weights, const ops::ScreeningOptions& options) const {
     const int64_t T = p.q_BTHK.size(1), K = layout_.key_dim, V = layout_.value_dim, all = context.size() * T;
     std::vector<int64_t> near, far, near_halos, far_halos;
-    const std::vector<double> windows = this->windows();
+    const std::vector<int64_t> halos = this->halos(all, options.expand_beyond);
     for (int64_t h = 0; h < layout_.heads; ++h) {
-      const int64_t halo = ops::visible_span(ops::expanded_window(windows[h], options.expand_beyond), all) - 1;
-      (halo <= T ? near : far).push_back(h);
-      (halo <= T ? near_halos : far_halos).push_back(halo);
+      (halos[h] <= T ? near : far).push_back(h);
+      (halos[h] <= T ? near_halos : far_halos).push_back(halos[h]);
     }
     const Tensor kv = at::cat({p.k_BTHK, p.v_BTHV}, -1);
     const auto of_heads = [&](const std::vector<int64_t>& heads, const std::vector<int64_t>& halos) {

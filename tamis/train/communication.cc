@@ -1,0 +1,87 @@
+#include "tamis/train/communication.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tamis/base/error.h"
+#include "tamis/train/gradient_exchange.h"
+#include "tamis/train/trainer.h"
+
+namespace tamis::train {
+namespace {
+
+using nlohmann::json;
+
+/// Bytes for one sequence, of every layer: forward and backward.
+using LayerBytes = std::vector<std::pair<int64_t, int64_t>>;
+
+LayerBytes context_bytes(const Recipe& recipe, const models::Model& model, int64_t rank, int64_t layers) {
+  const int64_t size = recipe.train.context_parallel;
+  const auto dtype = recipe.train.precision == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  LayerBytes bytes = model.context_bytes(recipe.train.length / size, rank, size, dtype);
+  const size_t period = bytes.size();
+  for (auto l = static_cast<int64_t>(period); l < layers; ++l) bytes.push_back(bytes[l % period]);
+  return bytes;
+}
+
+std::vector<int64_t> parameter_sizes(const json& config) {
+  const auto model = models::make_model(config, models::Start{.seed = std::nullopt, .device = at::kMeta});
+  std::vector<int64_t> sizes;
+  for (const models::Parameter& parameter : model->parameters()) sizes.push_back(parameter.tensor.numel());
+  return sizes;
+}
+
+}  // namespace
+
+json plan_communication(const Recipe& recipe, const models::Model* model, const Network& network) {
+  const TrainRecipe& train = recipe.train;
+  check_processes(train, network.processes);
+  const int64_t rows = network.processes / train.context_parallel;
+  const auto micro = static_cast<int64_t>(micro_batches(train, rows).size());
+  const ExchangeLayout layout(parameter_sizes(recipe.model), network.processes, Reduction().bucket_elements);
+  const int64_t sums = train.reduction == "ordered" ? micro / rows : 1;
+  const int64_t gradients =
+      sums * layout.gradient_bytes(train.reduction_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
+
+  // A model of one period of the pattern has the windows of the first layers.
+  std::unique_ptr<models::Model> small;
+  const auto layers = recipe.model.at("num_hidden_layers").get<int64_t>();
+  if (!model && train.context_parallel > 1) {
+    json config = recipe.model;
+    config["num_hidden_layers"] =
+        std::min<int64_t>(layers, static_cast<int64_t>(config.value("pattern", std::string("s")).size()));
+    small = models::make_model(config, models::Start{.seed = train.seed});
+    model = small.get();
+  }
+  const auto recomputed = static_cast<int64_t>(std::lround(train.recompute * static_cast<double>(layers)));
+  std::vector<int64_t> of_layers(layers);
+  int64_t busiest = 0;
+  for (int64_t rank = 0; rank < train.context_parallel && train.context_parallel > 1; ++rank) {
+    const LayerBytes bytes = context_bytes(recipe, *model, rank, layers);
+    int64_t own = 0;
+    for (int64_t l = 0; l < layers; ++l) {
+      const int64_t sequence = bytes[l].first * (l < recomputed ? 2 : 1) + bytes[l].second;
+      of_layers[l] += sequence * train.batch_size;
+      own += sequence * train.batch_size / rows;
+    }
+    busiest = std::max(busiest, own);
+  }
+  int64_t all = network.processes * (gradients + layout.parameter_bytes());
+  for (const int64_t bytes : of_layers) all += bytes;
+  // Every bucket is one exchange with all other processes, and every layer one with the neighbours.
+  const auto buckets = static_cast<int64_t>(layout.buckets().size());
+  const int64_t exchanges = (sums + 1) * buckets + (train.context_parallel > 1 ? 2 * layers * micro / rows : 0);
+  const auto sent = static_cast<double>(gradients + layout.parameter_bytes() + busiest);
+  const double hops = std::ceil(std::log2(static_cast<double>(network.processes)));
+  return {{"processes", network.processes},
+          {"context_parallel", train.context_parallel},
+          {"buckets", buckets},
+          {"gradient_bytes", gradients},
+          {"parameter_bytes", layout.parameter_bytes()},
+          {"context_bytes", of_layers},
+          {"sent_bytes", all},
+          {"seconds", sent / network.bandwidth + static_cast<double>(exchanges) * hops * network.latency}};
+}
+
+}  // namespace tamis::train
