@@ -243,6 +243,48 @@ def test_all_leave_out_a_step_together(tamis, run, tmp_path):
     assert recovery(messages[0]) == recovery(expected)
 
 
+# ---- sharded parameters
+
+
+@pytest.mark.parametrize("settings", [(), ('model.model_type="transformer"',), ("train.recompute=0.5",)])
+def test_sharded_parameters_give_the_bits_of_one_process(tamis, run, tmp_path, settings):
+    alone(tamis, tmp_path / "alone", *settings)
+    together(tamis, 3, run, "train.shard=parameters", *settings)
+    assert weights(run, STEPS) == weights(tmp_path / "alone", STEPS)
+    assert losses(run) == losses(tmp_path / "alone")
+    assert samples(run) == samples(tmp_path / "alone")
+
+
+def samples(run):
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [record["text"] for record in records if record["type"] == "sample"]
+
+
+def test_sharded_parameters_in_bfloat16(tamis, run, tmp_path):
+    alone(tamis, tmp_path / "alone", "train.precision=bfloat16")
+    together(tamis, 2, run, "train.precision=bfloat16", "train.shard=parameters")
+    assert weights(run, STEPS) == weights(tmp_path / "alone", STEPS)
+
+
+def test_sharded_parameters_resume(tamis, run):
+    together(tamis, 4, run, "train.shard=parameters", "train.steps=4")
+    together(tamis, 2, run, "train.shard=parameters", "train.steps=8")
+    alone(tamis, run)
+    assert weights(run, STEPS) == weights(tamis.directory / "alone", STEPS)
+
+
+def test_sharded_parameters_and_shared_sequences(tamis, run, tmp_path):
+    settings = ("train.reduction=fast", "train.batch_size=4", "train.accumulation=2")
+    alone(tamis, tmp_path / "alone", *settings)
+    together(tamis, 4, run, "train.context_parallel=2", "train.shard=parameters", *settings)
+    assert losses(run) == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
+
+
+def test_sharded_parameters_diverge_together(tamis, run):
+    settings = ("train.lr=1e30", "train.warmup_steps=0", "train.non_finite=stop", "train.shard=parameters")
+    together(tamis, 2, run, *settings, codes=[20, 20])
+
+
 # ---- context parallelism: processes share every sequence
 
 MIXERS = {
@@ -291,6 +333,7 @@ def norms(run):
         ("train.context_parallel=4",),
         ("train.context_parallel=2", 'model.model_type="swax"', 'model.pattern="wma"', "model.window=30"),
         ("train.context_parallel=4", "train.recompute=1.0", "train.precision=bfloat16"),
+        ("train.shard=parameters",),
     ],
 )
 def test_the_plan_says_what_is_sent(tamis, run, settings):

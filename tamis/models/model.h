@@ -31,6 +31,15 @@ struct Parameter {
 /// What an activation is called: "embedding", "layers.2.screening", ...; in the order of the forward pass.
 using Observer = std::function<void(const std::string& name, const at::Tensor& activation)>;
 
+/// Is told when a layer is about to be computed and when it is done, so that its parameters need to be in memory only
+/// meanwhile.
+class LayerGuard {
+ public:
+  virtual ~LayerGuard() = default;
+  virtual void before(int64_t layer) = 0;  // its forward pass, and later its backward pass
+  virtual void after(int64_t layer) = 0;   // its forward pass
+};
+
 struct ForwardOptions {
   at::ScalarType compute_dtype = at::kFloat;  // of projections and screening; the residual stream stays float32
   bool int8_weights = false;                  // decoding: matrices as int8, one scale per output channel
@@ -41,6 +50,7 @@ struct ForwardOptions {
   Observer observe;                           // of `hidden`: sees every activation; no recomputation then
   /// Training with context parallelism: this process has its part of every sequence, but the documents of all of it.
   distributed::ContextGroup* context = nullptr;
+  LayerGuard* guard = nullptr;  // of `hidden`
 };
 
 /// A mixer's relevance map: [H, T, T] each, of one layer, for one sequence.

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +18,24 @@
 namespace tamis::models {
 
 using at::Tensor;
+
+namespace {
+
+/// x, whose backward pass first tells the guard that the layer which gave x will be needed.
+struct GuardBackward : torch::autograd::Function<GuardBackward> {
+  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, LayerGuard* guard, int64_t layer) {
+    ctx->saved_data["guard"] = reinterpret_cast<int64_t>(guard);
+    ctx->saved_data["layer"] = layer;
+    return x.view(x.sizes());
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
+    reinterpret_cast<LayerGuard*>(ctx->saved_data["guard"].toInt())->before(ctx->saved_data["layer"].toInt());
+    return {grads[0], Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
 
 PatternModel::PatternModel(const ModelConfig& config, const Start& start) : config_(config), json_(to_json(config)) {
   const at::NoGradGuard no_grad;
@@ -139,6 +158,7 @@ Tensor PatternModel::hidden(const Tensor& tokens_BT, const ForwardOptions& optio
   if (options.observe) options.observe("embedding", x);
   for (size_t l = 0; l < layers_.size(); ++l) {
     const Layer& layer = layers_[l];
+    if (options.guard) options.guard->before(static_cast<int64_t>(l));
     const LayerWeights weights = layer.weights(options.compute_dtype, position_scale_);
     const std::string name = "layers." + std::to_string(l);
     const nn::TraceScope scope(name);
@@ -158,6 +178,10 @@ Tensor PatternModel::hidden(const Tensor& tokens_BT, const ForwardOptions& optio
       x = nn::recompute(again, inputs);
     } else {
       x = layer.forward(x, weights, own);
+    }
+    if (options.guard) {
+      x = GuardBackward::apply(x, options.guard, static_cast<int64_t>(l));
+      options.guard->after(static_cast<int64_t>(l));
     }
     if (options.observe) options.observe(name, x);
   }

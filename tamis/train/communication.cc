@@ -25,11 +25,12 @@ LayerBytes context_bytes(const Recipe& recipe, const models::Model& model, int64
   return bytes;
 }
 
-std::vector<int64_t> parameter_sizes(const json& config) {
-  const auto model = models::make_model(config, models::Start{.seed = std::nullopt, .device = at::kMeta});
+ExchangeLayout layout_of(const Recipe& recipe, int64_t processes) {
+  const auto model = models::make_model(recipe.model, models::Start{.seed = std::nullopt, .device = at::kMeta});
+  const std::vector<models::Parameter> parameters = model->parameters();
   std::vector<int64_t> sizes;
-  for (const models::Parameter& parameter : model->parameters()) sizes.push_back(parameter.tensor.numel());
-  return sizes;
+  for (const models::Parameter& parameter : parameters) sizes.push_back(parameter.tensor.numel());
+  return {sizes, units_of(parameters, recipe.train.shard == "parameters"), processes, Reduction().bucket_elements};
 }
 
 }  // namespace
@@ -39,8 +40,10 @@ json plan_communication(const Recipe& recipe, const models::Model* model, const 
   check_processes(train, network.processes);
   const int64_t rows = network.processes / train.context_parallel;
   const auto micro = static_cast<int64_t>(micro_batches(train, rows).size());
-  const ExchangeLayout layout(parameter_sizes(recipe.model), network.processes, Reduction().bucket_elements);
-  const int64_t sums = train.reduction == "ordered" ? micro / rows : 1;
+  const ExchangeLayout layout = layout_of(recipe, network.processes);
+  const bool every_micro_batch = train.reduction == "ordered" || train.shard == "parameters";
+  const int64_t sums = every_micro_batch ? micro / rows : 1;
+  const int64_t parameters = layout.parameter_bytes(micro / rows);
   const int64_t gradients =
       sums * layout.gradient_bytes(train.reduction_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
 
@@ -67,18 +70,18 @@ json plan_communication(const Recipe& recipe, const models::Model* model, const 
     }
     busiest = std::max(busiest, own);
   }
-  int64_t all = network.processes * (gradients + layout.parameter_bytes());
+  int64_t all = network.processes * (gradients + parameters);
   for (const int64_t bytes : of_layers) all += bytes;
   // Every bucket is one exchange with all other processes, and every layer one with the neighbours.
   const auto buckets = static_cast<int64_t>(layout.buckets().size());
   const int64_t exchanges = (sums + 1) * buckets + (train.context_parallel > 1 ? 2 * layers * micro / rows : 0);
-  const auto sent = static_cast<double>(gradients + layout.parameter_bytes() + busiest);
+  const auto sent = static_cast<double>(gradients + parameters + busiest);
   const double hops = std::ceil(std::log2(static_cast<double>(network.processes)));
   return {{"processes", network.processes},
           {"context_parallel", train.context_parallel},
           {"buckets", buckets},
           {"gradient_bytes", gradients},
-          {"parameter_bytes", layout.parameter_bytes()},
+          {"parameter_bytes", parameters},
           {"context_bytes", of_layers},
           {"sent_bytes", all},
           {"seconds", sent / network.bandwidth + static_cast<double>(exchanges) * hops * network.latency}};

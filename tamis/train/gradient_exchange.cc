@@ -1,6 +1,7 @@
 #include "tamis/train/gradient_exchange.h"
 
 #include <ATen/ATen.h>
+#include <ATen/native/Resize.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
@@ -16,12 +17,16 @@ namespace {
 
 using distributed::ProcessGroup;
 
-/// The blocks of all parameters, the last parameter first: about the order of the backward pass.
-std::vector<Piece> all_blocks(std::span<const int64_t> sizes) {
+/// The blocks of all parameters, the last parameter first: about the order of the backward pass. What is kept whole
+/// beside sharded parameters comes last, because it belongs to all layers.
+std::vector<Piece> all_blocks(std::span<const int64_t> sizes, std::span<const int64_t> units) {
   std::vector<Piece> blocks;
-  for (size_t p = sizes.size(); p-- > 0;) {
-    for (int64_t begin = 0; begin < sizes[p]; begin += kNormBlock) {
-      blocks.push_back({p, begin, std::min(begin + kNormBlock, sizes[p])});
+  for (const bool whole : {false, true}) {
+    for (size_t p = sizes.size(); p-- > 0;) {
+      if ((units[p] == kWhole) != whole) continue;
+      for (int64_t begin = 0; begin < sizes[p]; begin += kNormBlock) {
+        blocks.push_back({p, begin, std::min(begin + kNormBlock, sizes[p])});
+      }
     }
   }
   return blocks;
@@ -39,17 +44,33 @@ int64_t blocks_of(const Piece& piece) {
 
 }  // namespace
 
-ExchangeLayout::ExchangeLayout(std::span<const int64_t> sizes, int64_t processes, int64_t bucket_elements)
+std::vector<int64_t> units_of(std::span<const models::Parameter> parameters, bool sharded) {
+  constexpr std::string_view kLayers = "layers.";
+  std::vector<int64_t> units;
+  for (const auto& [name, tensor] : parameters) {
+    if (!sharded || tensor.dim() < 2) {
+      units.push_back(kWhole);
+    } else {
+      units.push_back(name.starts_with(kLayers) ? std::stoll(name.substr(kLayers.size())) : kOutside);
+    }
+  }
+  return units;
+}
+
+ExchangeLayout::ExchangeLayout(std::span<const int64_t> sizes, std::span<const int64_t> units, int64_t processes,
+                               int64_t bucket_elements)
     : processes_(processes) {
-  const std::vector<Piece> blocks = all_blocks(sizes);
+  const std::vector<Piece> blocks = all_blocks(sizes, units);
   for (size_t first = 0; first < blocks.size();) {
     size_t last = first;
     int64_t count = 0;
-    while (last < blocks.size() && count < bucket_elements) {
+    const int64_t unit = units[blocks[first].parameter];
+    while (last < blocks.size() && count < bucket_elements && units[blocks[last].parameter] == unit) {
       count += blocks[last].end - blocks[last].begin;
       ++last;
     }
     Bucket bucket;
+    bucket.unit = unit;
     bucket.parts.resize(processes);
     std::vector<int64_t> filled(processes);
     int64_t start = 0;
@@ -80,12 +101,21 @@ int64_t ExchangeLayout::gradient_bytes(at::ScalarType dtype) const {
   return elements * (processes_ - 1) * static_cast<int64_t>(c10::elementSize(dtype));
 }
 
+int64_t ExchangeLayout::parameter_bytes(int64_t passes) const {
+  int64_t elements = 0;
+  for (const Bucket& bucket : buckets_) {
+    const int64_t times = bucket.unit == kWhole ? 1 : bucket.unit == kOutside ? passes : 2 * passes;
+    elements += times * bucket.part_elements;
+  }
+  return elements * (processes_ - 1) * static_cast<int64_t>(sizeof(float));
+}
+
 GradientExchange::GradientExchange(ProcessGroup& group, std::vector<models::Parameter> parameters,
                                    const Reduction& reduction)
     : group_(group),
       parameters_(std::move(parameters)),
       reduction_(reduction),
-      layout_(sizes_of(parameters_), group.size(), reduction.bucket_elements),
+      layout_(sizes_of(parameters_), units_of(parameters_, reduction.sharded), group.size(), reduction.bucket_elements),
       buckets_of_(parameters_.size()),
       has_gradient_(parameters_.size()) {
   for (const ExchangeLayout::Bucket& bucket : layout_.buckets()) {
@@ -93,7 +123,14 @@ GradientExchange::GradientExchange(ProcessGroup& group, std::vector<models::Para
     for (const auto& placed : bucket.parts[group.rank()]) owned_.push_back(placed.piece);
     Bucket& own = buckets_.emplace_back();
     own.layout = &bucket;
+    if (bucket.unit == kWhole) continue;
+    gathered_.insert(bucket.unit);
+    own.values = at::zeros({bucket.part_elements}, at::kFloat);
+    for (const auto& [piece, offset] : bucket.parts[group.rank()]) {
+      own.values.slice(0, offset, offset + piece.end - piece.begin).copy_(flat(piece));
+    }
   }
+  release_all();
   for (size_t p = 0; p < parameters_.size(); ++p) {
     TAMIS_ASSERT(parameters_[p].tensor.is_contiguous());
     accumulators_.push_back(torch::autograd::impl::grad_accumulator(parameters_[p].tensor));
@@ -115,17 +152,21 @@ at::Tensor GradientExchange::flat(const Piece& piece) const {
 
 std::vector<models::Parameter> GradientExchange::owned_parameters() const {
   std::vector<models::Parameter> result;
-  for (const Piece& piece : owned_) {
-    const auto& [name, tensor] = parameters_[piece.parameter];
-    const at::Tensor values = flat(piece);
-    result.push_back({fmt::format("{}[{}:{}]", name, piece.begin, piece.end),
-                      tensor.dim() >= 2 ? values.unsqueeze(0) : values});
+  for (const Bucket& bucket : buckets_) {
+    for (const auto& [piece, offset] : bucket.layout->parts[group_.rank()]) {
+      const auto& [name, tensor] = parameters_[piece.parameter];
+      const at::Tensor values = bucket.values.defined()
+                                    ? bucket.values.slice(0, offset, offset + piece.end - piece.begin)
+                                    : flat(piece);
+      result.push_back({fmt::format("{}[{}:{}]", name, piece.begin, piece.end),
+                        tensor.dim() >= 2 ? values.unsqueeze(0) : values});
+    }
   }
   return result;
 }
 
 void GradientExchange::begin(bool last) {
-  sending_ = last || reduction_.ordered;
+  sending_ = last || reduction_.ordered || reduction_.sharded;
   next_ = 0;
   for (Bucket& bucket : buckets_) bucket.missing = bucket.layout->parameters.size();
 }
@@ -139,7 +180,13 @@ void GradientExchange::on_gradient(size_t parameter) {
 
 /// In the same order on all processes, so a bucket waits for those before it.
 void GradientExchange::send_ready() {
-  for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) send(buckets_[next_]);
+  for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) {
+    Bucket& bucket = buckets_[next_];
+    send(bucket);
+    const int64_t unit = bucket.layout->unit;
+    if (unit == kWhole || (next_ + 1 < buckets_.size() && buckets_[next_ + 1].layout->unit == unit)) continue;
+    if (unit != kOutside) release(unit);
+  }
 }
 
 void GradientExchange::end() {
@@ -147,7 +194,6 @@ void GradientExchange::end() {
   for (Bucket& bucket : buckets_) bucket.missing = 0;  // what the loss does not depend on has no gradient
   send_ready();
   sending_ = false;
-  for (const auto& [name, tensor] : parameters_) tensor.mutable_grad().reset();
 }
 
 void GradientExchange::send(Bucket& bucket) {
@@ -155,11 +201,11 @@ void GradientExchange::send(Bucket& bucket) {
   const nn::TraceScope traced("send gradients");
   const int64_t size = group_.size();
   const auto options = at::TensorOptions().dtype(reduction_.dtype);
-  bucket.from = at::empty({size, bucket.layout->part_elements}, options);
-  bucket.to = at::empty({size, bucket.layout->part_elements}, options);
+  bucket.gradients.from = at::empty({size, bucket.layout->part_elements}, options);
+  bucket.gradients.to = at::empty({size, bucket.layout->part_elements}, options);
   for (int64_t r = 0; r < size; ++r) {
     for (const auto& [piece, offset] : bucket.layout->parts[r]) {
-      const at::Tensor place = bucket.from[r].slice(0, offset, offset + piece.end - piece.begin);
+      const at::Tensor place = bucket.gradients.from[r].slice(0, offset, offset + piece.end - piece.begin);
       const at::Tensor gradient = parameters_[piece.parameter].tensor.grad();
       if (gradient.defined()) {
         place.copy_(gradient.contiguous().view({-1}).slice(0, piece.begin, piece.end));
@@ -168,22 +214,25 @@ void GradientExchange::send(Bucket& bucket) {
       }
     }
   }
-  bucket.pending = group_.all_to_all(bucket.to.view({-1}), bucket.from.view({-1}));
+  for (const size_t parameter : bucket.layout->parameters) {  // a parameter's buckets are adjacent
+    if (&buckets_[buckets_of_[parameter].back()] == &bucket) parameters_[parameter].tensor.mutable_grad().reset();
+  }
+  bucket.gradients.pending = group_.all_to_all(bucket.gradients.to.view({-1}), bucket.gradients.from.view({-1}));
 }
 
 void GradientExchange::add_received(Bucket& bucket) {
-  if (!bucket.to.defined()) return;
-  bucket.pending.wait();
+  if (!bucket.gradients.to.defined()) return;
+  bucket.gradients.pending.wait();
   for (int64_t r = 0; r < group_.size(); ++r) {
-    const at::Tensor part = bucket.to[r];
+    const at::Tensor part = bucket.gradients.to[r];
     if (bucket.sum.defined()) {
       bucket.sum.add_(part);
     } else {
       bucket.sum = part.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
     }
   }
-  bucket.to.reset();
-  bucket.from.reset();
+  bucket.gradients.to.reset();
+  bucket.gradients.from.reset();
 }
 
 void GradientExchange::finish(std::span<const models::Parameter> owned) {
@@ -242,31 +291,94 @@ std::vector<std::vector<double>> GradientExchange::block_sums(std::span<const mo
   return result;
 }
 
+void GradientExchange::start_gather(Bucket& bucket) {
+  const ExchangeLayout::Bucket& layout = *bucket.layout;
+  if (bucket.values.defined()) {
+    bucket.parameters.from = bucket.values;
+  } else {
+    bucket.parameters.from = at::zeros({layout.part_elements}, at::kFloat);
+    for (const auto& [piece, offset] : layout.parts[group_.rank()]) {
+      bucket.parameters.from.slice(0, offset, offset + piece.end - piece.begin).copy_(flat(piece));
+    }
+  }
+  bucket.parameters.to = at::empty({group_.size(), layout.part_elements}, at::kFloat);
+  bucket.parameters.pending = group_.all_gather(bucket.parameters.to.view({-1}), bucket.parameters.from);
+}
+
+void GradientExchange::finish_gather(Bucket& bucket) {
+  bucket.parameters.pending.wait();
+  for (int64_t r = 0; r < group_.size(); ++r) {
+    if (r == group_.rank() && !bucket.values.defined()) continue;
+    const auto* part = bucket.parameters.to[r].const_data_ptr<float>();
+    for (const auto& [piece, offset] : bucket.layout->parts[r]) {
+      // Not a write in the sense of autograd: the backward pass needs the same values as the forward pass.
+      auto* whole = static_cast<float*>(parameters_[piece.parameter].tensor.unsafeGetTensorImpl()->mutable_data());
+      std::copy_n(part + offset, piece.end - piece.begin, whole + piece.begin);
+    }
+  }
+  bucket.parameters.to.reset();
+  bucket.parameters.from.reset();
+}
+
 void GradientExchange::gather_parameters() {
   const nn::TraceScope traced("gather parameters");
-  const int64_t size = group_.size(), rank = group_.rank();
-  const auto copy_parts = [&](Bucket& bucket) {
-    bucket.pending.wait();
-    for (int64_t r = 0; r < size; ++r) {
-      if (r == rank) continue;
-      for (const auto& [piece, offset] : bucket.layout->parts[r]) {
-        flat(piece).copy_(bucket.to[r].slice(0, offset, offset + piece.end - piece.begin));
-      }
-    }
-    bucket.to.reset();
-    bucket.from.reset();
-  };
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    Bucket& bucket = buckets_[b];
-    bucket.from = at::zeros({bucket.layout->part_elements}, at::kFloat);
-    bucket.to = at::empty({size, bucket.layout->part_elements}, at::kFloat);
-    for (const auto& [piece, offset] : bucket.layout->parts[rank]) {
-      bucket.from.slice(0, offset, offset + piece.end - piece.begin).copy_(flat(piece));
-    }
-    bucket.pending = group_.all_gather(bucket.to.view({-1}), bucket.from);
-    if (b > 0) copy_parts(buckets_[b - 1]);
+  Bucket* previous = nullptr;
+  for (Bucket& bucket : buckets_) {
+    if (bucket.values.defined()) continue;
+    start_gather(bucket);
+    if (previous) finish_gather(*previous);
+    previous = &bucket;
   }
-  copy_parts(buckets_.back());
+  if (previous) finish_gather(*previous);
+}
+
+void GradientExchange::gather(int64_t unit) {
+  if (!sharded() || !gathered_.insert(unit).second) return;
+  const nn::TraceScope traced("gather parameters");
+  for (Bucket& bucket : buckets_) {
+    if (bucket.layout->unit != unit) continue;
+    for (const size_t p : bucket.layout->parameters) {
+      const at::Tensor& tensor = parameters_[p].tensor;
+      at::native::resize_bytes_cpu(tensor.storage().unsafeGetStorageImpl(), tensor.numel() * sizeof(float));
+    }
+    start_gather(bucket);
+  }
+  for (Bucket& bucket : buckets_) {
+    if (bucket.layout->unit == unit) finish_gather(bucket);
+  }
+}
+
+void GradientExchange::release(int64_t unit) {
+  if (!sharded() || gathered_.erase(unit) == 0) return;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.layout->unit != unit) continue;
+    for (const size_t p : bucket.layout->parameters) {
+      at::native::resize_bytes_cpu(parameters_[p].tensor.storage().unsafeGetStorageImpl(), 0);
+    }
+  }
+}
+
+void GradientExchange::gather_all() {
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.layout->unit != kWhole) gather(bucket.layout->unit);
+  }
+}
+
+void GradientExchange::take_part() {
+  std::set<int64_t> layers;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.layout->unit >= 0) layers.insert(bucket.layout->unit);
+  }
+  for (const int64_t layer : layers) {
+    gather(layer);
+    release(layer);
+  }
+}
+
+void GradientExchange::release_all() {
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.layout->unit != kWhole) release(bucket.layout->unit);
+  }
 }
 
 }  // namespace tamis::train

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -25,7 +26,17 @@ struct Reduction {
                                          // any number of processes, at the cost of sending every micro-batch
   at::ScalarType dtype = at::kFloat;     // of the gradients on the way; sums are float32
   int64_t bucket_elements = 1 << 22;     // sent at once, as soon as the backward pass has computed them
+  bool sharded = false;                  // the processes hold only their pieces of matrices (ZeRO-3): those of a layer
+                                         // are gathered for its forward and its backward pass; every micro-batch is sent
 };
+
+/// What is gathered and freed together when parameters are sharded: the matrices of layer l are unit l, those outside of
+/// the layers kOutside. Everything that is not a matrix is kept whole.
+inline constexpr int64_t kOutside = -1;
+inline constexpr int64_t kWhole = -2;
+
+/// The unit of every parameter. `sharded` false: kWhole.
+std::vector<int64_t> units_of(std::span<const models::Parameter> parameters, bool sharded);
 
 /// How the elements of all parameters are divided into buckets, and each bucket into a part for every process.
 class ExchangeLayout {
@@ -39,17 +50,21 @@ class ExchangeLayout {
     std::vector<std::vector<Placed>> parts;  // of each process
     int64_t part_elements = 0;               // of the longest part
     std::vector<size_t> parameters;          // with elements in it
+    int64_t unit = kWhole;
   };
 
-  /// `sizes`: elements of the parameters.
-  ExchangeLayout(std::span<const int64_t> sizes, int64_t processes, int64_t bucket_elements);
+  /// `sizes`: elements of the parameters; `units`: as units_of gives them. No bucket has elements of several units.
+  ExchangeLayout(std::span<const int64_t> sizes, std::span<const int64_t> units, int64_t processes,
+                 int64_t bucket_elements);
 
   /// In the order in which the backward pass completes them.
   const std::vector<Bucket>& buckets() const { return buckets_; }
   int64_t processes() const { return processes_; }
-  /// Bytes that each process sends for one sum of all gradients, and for the updated parameters.
+  /// Bytes that each process sends for one sum of all gradients.
   int64_t gradient_bytes(at::ScalarType dtype) const;
-  int64_t parameter_bytes() const { return gradient_bytes(at::kFloat); }
+  /// Bytes that each process sends so that all have the parameters that a step needs: those that are kept whole once,
+  /// after their update; those outside of the layers once for each of its `passes`, and those of layers twice.
+  int64_t parameter_bytes(int64_t passes = 1) const;
 
  private:
   int64_t processes_;
@@ -63,18 +78,34 @@ class ExchangeLayout {
 ///
 /// Every sum adds the processes in the order of their ranks, so that results do not depend on timing. Pieces begin at
 /// multiples of kNormBlock (optimizer.h), so that the optimizer and the norms give the same bits as on whole parameters.
-class GradientExchange {
+///
+/// With Reduction::sharded the elements of matrices exist only in the process that owns them, apart from the units that
+/// are gathered: of a layer from before() to after(), or to the end of its backward pass; outside of layers between
+/// gather(kOutside) and release(kOutside).
+class GradientExchange final : public models::LayerGuard {
  public:
   /// `group` must outlive the object. Parameters are contiguous and on the CPU.
   GradientExchange(distributed::ProcessGroup& group, std::vector<models::Parameter> parameters,
                    const Reduction& reduction);
-  ~GradientExchange();
+  ~GradientExchange() override;
   GradientExchange(const GradientExchange&) = delete;
   GradientExchange& operator=(const GradientExchange&) = delete;
 
   /// The pieces that this process owns, and views of them; a piece of a matrix keeps two dimensions.
   const std::vector<Piece>& owned() const { return owned_; }
   std::vector<models::Parameter> owned_parameters() const;
+
+  bool sharded() const { return reduction_.sharded; }
+  void before(int64_t layer) override { gather(layer); }
+  void after(int64_t layer) override { release(layer); }
+  /// Makes the parameters of a unit whole; all processes call it. No effect on what is whole.
+  void gather(int64_t unit);
+  void release(int64_t unit);
+  void gather_all();
+  void release_all();
+  /// Gathers and releases layer by layer, for a process that has nothing to compute while the others run the model
+  /// without a backward pass.
+  void take_part();
 
   /// Before the backward pass of a micro-batch. The gradients that it completes are sent meanwhile if this is the last
   /// micro-batch of this process in the step, or if the sum is ordered.
@@ -96,12 +127,19 @@ class GradientExchange {
  private:
   struct Bucket {
     const ExchangeLayout::Bucket* layout;
+    at::Tensor values;    // of the own part, if sharded
     size_t missing = 0;   // parameters without a gradient in the current backward pass
-    at::Tensor from, to;  // on the way
-    distributed::ProcessGroup::Pending pending;
+    struct OnTheWay {
+      at::Tensor from, to;
+      distributed::ProcessGroup::Pending pending;
+    };
+    OnTheWay gradients, parameters;
     at::Tensor sum;  // of the own part, float32; undefined before the first
   };
 
+  /// Starts to send the own values and to receive the others'.
+  void start_gather(Bucket& bucket);
+  void finish_gather(Bucket& bucket);
   void on_gradient(size_t parameter);
   void send_ready();
   void send(Bucket& bucket);
@@ -120,6 +158,7 @@ class GradientExchange {
   std::vector<Accumulator> accumulators_;  // hold the hooks
   std::vector<uintptr_t> hooks_;
   std::vector<bool> has_gradient_;
+  std::set<int64_t> gathered_;  // units, of sharded parameters
   bool sending_ = false;
   size_t next_ = 0;  // bucket to send
 };

@@ -121,6 +121,47 @@ TEST(GradientExchange, SendsBfloat16) {
   }
 }
 
+TEST(GradientExchange, ShardedMatricesExistOnlyWhereTheyAreGathered) {
+  in_processes(2, [](ProcessGroup& group) {
+    const auto values = [](double shift) { return (at::arange(6 * kNormBlock, at::kFloat) + shift).view({2, -1}); };
+    const std::vector<models::Parameter> parameters = {
+        {"embed.weight", values(0).set_requires_grad(true)},
+        {"layers.0.weight", values(1).set_requires_grad(true)},
+        {"layers.0.s_w", at::ones({7}, at::kFloat).set_requires_grad(true)},
+        {"layers.1.weight", values(2).set_requires_grad(true)}};
+    const auto bytes = [&](size_t p) { return parameters[p].tensor.storage().nbytes(); };
+    GradientExchange exchange(group, parameters, {.sharded = true});
+    const std::vector<models::Parameter> owned = exchange.owned_parameters();
+    for (const size_t matrix : {0, 1, 3}) EXPECT_EQ(bytes(matrix), 0) << matrix;
+    EXPECT_EQ(bytes(2), 7 * sizeof(float)) << "only matrices are sharded";
+    exchange.gather(1);
+    EXPECT_EQ(bytes(1), 0);
+    EXPECT_TRUE(parameters[3].tensor.equal(values(2)));
+    exchange.release(1);
+    EXPECT_EQ(bytes(3), 0);
+
+    for (const models::Parameter& piece : owned) piece.tensor.add_(1);  // an update
+    exchange.gather_parameters();
+    EXPECT_TRUE(parameters[2].tensor.eq(2).all().item<bool>());
+    exchange.gather_all();
+    EXPECT_TRUE(parameters[0].tensor.equal(values(1)));
+    EXPECT_TRUE(parameters[1].tensor.equal(values(2)));
+
+    // The gradients of a layer are sent, and it is freed, while the backward pass goes on with the layers before it.
+    exchange.begin(/*last=*/false);
+    (parameters[3].tensor * 3).sum().backward();
+    EXPECT_EQ(bytes(3), 0);
+    EXPECT_FALSE(parameters[3].tensor.grad().defined());
+    ((parameters[0].tensor + parameters[1].tensor).sum() + parameters[2].tensor.sum()).backward();
+    exchange.end();
+    exchange.finish(owned);
+    for (size_t i = 0; i < owned.size(); ++i) {
+      const double expected = exchange.owned()[i].parameter == 3 ? 6 : 2;
+      EXPECT_TRUE(owned[i].tensor.grad().eq(expected).all().item<bool>()) << owned[i].name;
+    }
+  });
+}
+
 TEST(GradientExchange, GivesEveryProcessAboutTheSame) {
   in_processes(4, [](ProcessGroup& group) {
     const std::vector<models::Parameter> parameters = {

@@ -256,6 +256,7 @@ std::string first_difference(const json& before, const json& now) {
   static const std::vector<std::string> kIgnored = {"/run/dir",
                                                     "/train/threads",
                                                     "/train/context_parallel",
+                                                    "/train/shard",
                                                     "/train/reduction",
                                                     "/train/save_every",
                                                     "/train/keep",

@@ -67,6 +67,8 @@ struct TrainRecipe {
   std::string precision = "auto";       // of matrix products and screening: "float32", "bfloat16", or "auto":
                                         // the faster one on this machine; resumed runs keep their precision
   int64_t context_parallel = 1;         // of several processes: so many neighbours share every sequence
+  std::string shard = "optimizer";      // what each of several processes holds only a part of: the "optimizer"'s state,
+                                        // or also "parameters" and gradients
   std::string reduction = "fast";       // of the gradients of several processes: "fast", or "ordered": the same bits
                                         // for any number of processes that divides accumulation, sending more
   std::string reduction_dtype = "float32";  // of gradients on their way between processes: "float32" or "bfloat16"

@@ -98,6 +98,7 @@ void visit_fields(TrainRecipe& train, Visitor&& visit) {
   visit("clip", train.clip, Allowed{.least = 0.0});
   visit("precision", train.precision, Allowed{.choices = {"auto", "float32", "bfloat16"}});
   visit("context_parallel", train.context_parallel, Allowed{.least = 1, .most = 1 << 20});
+  visit("shard", train.shard, Allowed{.choices = {"optimizer", "parameters"}});
   visit("reduction", train.reduction, Allowed{.choices = {"fast", "ordered"}});
   visit("reduction_dtype", train.reduction_dtype, Allowed{.choices = {"float32", "bfloat16"}});
   visit("recompute", train.recompute, Allowed{.least = 0.0, .most = 1.0});

@@ -338,22 +338,26 @@ class Run {
 
   void sample() {
     const TrainRecipe& train = settings();
-    if (train.sample_prompt.empty() || !first()) return;
+    if (train.sample_prompt.empty()) return;
     infer::GenerateOptions options;
     options.max_new_tokens = train.sample_tokens;
     options.sampling.temperature = train.sample_temperature;
     options.sampling.seed = Random({static_cast<uint64_t>(train.seed), static_cast<uint64_t>(state().step)}).next();
-    const std::string text = infer::generate(session_.loaded(), train.sample_prompt, options).text;
+    std::string text;
+    session_.trainer().with_whole_model([&] {
+      if (first()) text = infer::generate(session_.loaded(), train.sample_prompt, options).text;
+    });
     write({{"type", "sample"}, {"step", state().step}, {"prompt", train.sample_prompt}, {"text", text}});
     say("step {}: sample:\n{}{}", state().step, train.sample_prompt, text);
   }
 
   void save() {
-    if (first()) {
+    session_.trainer().with_whole_model([&] {
+      if (!first()) return;
       log_->sync();
       save_->start(session_.model(), session_.trainer(), session_.tokenizer(), state(), settings(),
                    mesh_ ? mesh_->all().size() : 1);
-    }
+    });
     if (mesh_) shard_.start(dir(), session_.trainer().optimizer(), state().step, mesh_->all().rank(), mesh_->all().size());
   }
 

@@ -98,7 +98,8 @@ std::unique_ptr<GradientExchange> make_exchange(distributed::ProcessMesh* mesh,
   return std::make_unique<GradientExchange>(
       mesh->all(), parameters,
       Reduction{.ordered = recipe.reduction == "ordered",
-                .dtype = recipe.reduction_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat});
+                .dtype = recipe.reduction_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat,
+                .sharded = recipe.shard == "parameters"});
 }
 
 }  // namespace
@@ -178,7 +179,8 @@ at::Tensor Trainer::loss_sum(const Batch& batch, std::optional<int64_t> window, 
       .window = window,
       .document_BT = batch.document_BT.defined() ? batch.document_BT.to(device) : batch.document_BT,
       .observe = observe,
-      .context = mesh_ ? mesh_->context() : nullptr};
+      .context = mesh_ ? mesh_->context() : nullptr,
+      .guard = exchange_ && exchange_->sharded() ? exchange_.get() : nullptr};
   const at::Tensor x_BTD = model_.hidden(batch.tokens_BT.to(device), options).to(options.compute_dtype);
   const at::Tensor head_ND = model_.head_weight().to(options.compute_dtype);
   return ops::linear_cross_entropy(
@@ -241,6 +243,7 @@ StepResult Trainer::forward_and_backward(int64_t step) {
   std::string non_finite;
   for (const std::vector<data::Example>& examples : micro_batches) {
     const Batch batch = own_part(examples);
+    if (exchange_) exchange_->gather(kOutside);
     const at::Tensor loss = loss_sum(batch, result.window) / counted;
     {
       const nn::TraceScope backward("backward");
@@ -248,6 +251,7 @@ StepResult Trainer::forward_and_backward(int64_t step) {
       loss.backward();
       if (exchange_) exchange_->end();
     }
+    if (exchange_) exchange_->release_all();
     losses.push_back(loss.item<double>());
     if (std::isfinite(losses.back()) || !non_finite.empty()) continue;
     non_finite = first_non_finite_of(batch, result.window);
@@ -280,15 +284,24 @@ void Trainer::check_finite(int64_t step, const StepResult& result, const std::st
     fail_diverged(step + 1, result.loss, first);
   }
   if (std::isfinite(result.gradient_norms.all)) return;
-  const std::string parameter = first_non_finite_parameter(parameters_);
+  const std::string parameter = first_non_finite_parameter_of_all();
   fail_diverged(step + 1, result.loss,
                 parameter.empty() ? first_non_finite_gradient(parameters_, sums) : parameter);
 }
 
+std::string Trainer::first_non_finite_parameter_of_all() const {
+  if (!exchange_ || !exchange_->sharded()) return first_non_finite_parameter(parameters_);
+  for (const std::string& text : mesh_->all().gather(first_non_finite_parameter(optimizer_.parameters()))) {
+    if (!text.empty()) return text.substr(0, text.rfind('['));
+  }
+  return "";
+}
+
 std::string Trainer::first_non_finite_of(const Batch& batch, std::optional<int64_t> window) const {
+  // The other processes may not have noticed, and would not take part in another forward pass.
+  if (mesh_ && (mesh_->context() || exchange_->sharded())) return "";
   std::string non_finite = first_non_finite_parameter(parameters_);
   if (!non_finite.empty()) return non_finite;
-  if (mesh_ && mesh_->context()) return "";  // the other processes of these sequences may not have noticed
   const at::NoGradGuard no_grad;
   loss_sum(batch, window, [&non_finite](const std::string& name, const at::Tensor& activation) {
     if (non_finite.empty() && !all_finite(activation)) non_finite = "activation " + name;
@@ -297,7 +310,7 @@ std::string Trainer::first_non_finite_of(const Batch& batch, std::optional<int64
 }
 
 void Trainer::check_parameters(int64_t step) const {
-  const std::string non_finite = first_non_finite_parameter(parameters_);
+  const std::string non_finite = first_non_finite_parameter_of_all();
   if (!non_finite.empty())
     fail(ExitCode::kDiverged, "step {}: diverged: {} is not finite; try a smaller train.lr", step, non_finite);
 }
@@ -308,11 +321,17 @@ double Trainer::validation_loss(const ValidationSet& validation) const {
   const size_t count = validation.examples.size();
   const size_t batches = (count + rows - 1) / rows;
   std::vector<double> sums;
+  if (exchange_) exchange_->gather(kOutside);
   for (size_t m = 0; m < batches; ++m) {
     if (!is_mine(m)) continue;
     const auto begin = validation.examples.begin() + static_cast<int64_t>(m * rows);
     const auto end = validation.examples.begin() + static_cast<int64_t>(std::min((m + 1) * rows, count));
     sums.push_back(loss_sum(own_part({begin, end}), std::nullopt).item<double>());
+  }
+  if (exchange_) {
+    const auto rounds = (batches + mesh_->rows() - 1) / mesh_->rows();
+    if (sums.size() < rounds) exchange_->take_part();
+    exchange_->release_all();
   }
   double sum = 0.0;
   for (const double each : of_all_processes(sums, batches)) sum += each;

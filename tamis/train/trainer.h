@@ -63,6 +63,14 @@ class Trainer {
   /// Throws ExitCode::kDiverged when a parameter is not finite: such a model must not be saved.
   void check_parameters(int64_t step) const;
 
+  /// Calls `work` while the model has all its parameters in memory; all processes call it.
+  template <typename Work>
+  void with_whole_model(const Work& work) {
+    if (exchange_) exchange_->gather_all();
+    work();
+    if (exchange_) exchange_->release_all();
+  }
+
   /// Mean loss over all targets, nats per token.
   double validation_loss(const ValidationSet& validation) const;
 
@@ -93,6 +101,8 @@ class Trainer {
   void check_finite(int64_t step, const StepResult& result, const std::string& non_finite,
                     std::span<const std::vector<double>> sums) const;
   void clear_gradients();
+  /// As first_non_finite_parameter, of all processes.
+  std::string first_non_finite_parameter_of_all() const;
   /// The first non-finite tensor in the computation of a batch's loss: a parameter, else an activation in the order of
   /// the forward pass. Empty when only the loss itself is not finite.
   std::string first_non_finite_of(const Batch& batch, std::optional<int64_t> window) const;
