@@ -107,6 +107,16 @@ def test_fast_sums_give_the_losses_of_one_process(tamis, run, tmp_path, settings
     assert losses(run) == pytest.approx(losses(tmp_path / "alone"), rel=1e-5)
 
 
+def test_a_process_may_own_nothing_of_a_small_model(tamis, run, tmp_path):
+    settings = ("model.hidden_size=16", "model.num_attention_heads=2", "model.key_dim=4", "model.value_dim=8")
+    alone(tamis, tmp_path / "alone", *settings)
+    together(tamis, 4, run, "train.shard=parameters", *settings)
+    assert weights(run, STEPS) == weights(tmp_path / "alone", STEPS)
+    together(tamis, 2, run, *settings, "train.steps=16")
+    alone(tamis, tmp_path / "alone", *settings, "train.steps=16")
+    assert weights(run, 16) == weights(tmp_path / "alone", 16)
+
+
 def test_fast_sums_have_the_same_bits_in_every_run(tamis, run, tmp_path):
     together(tamis, 3, run, "train.reduction=fast")
     together(tamis, 3, tmp_path / "again", "train.reduction=fast")
@@ -303,8 +313,10 @@ MIXERS = {
 }
 
 
-@pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize("documents", [False, True])
+@pytest.mark.parametrize(
+    ("mixer", "documents"),
+    [*((mixer, True) for mixer in MIXERS), *((mixer, False) for mixer in ("multiscreen", "mLSTM", "sliding window"))],
+)
 def test_processes_that_share_sequences_have_the_losses_of_one(tamis, run, tmp_path, mixer, documents):
     settings = ("train.reduction=fast", "train.batch_size=4", "train.accumulation=2", "train.steps=4", *MIXERS[mixer])
     if documents:

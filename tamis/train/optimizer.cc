@@ -118,6 +118,7 @@ AdamW::AdamW(std::vector<models::Parameter> parameters, const TrainRecipe& train
 }
 
 void AdamW::step(int64_t step, double lr, double gradient_scale) {
+  if (parameters_.empty()) return;  // one of many processes may own nothing of a small model
   // The kernel divides gradients by its grad_scale and counts steps from 1.
   std::optional<at::Tensor> divisor;
   const at::TensorOptions scalar = at::TensorOptions(parameters_.front().tensor.device()).dtype(at::kFloat);

@@ -1,0 +1,101 @@
+"""torchrun starts `tamis train`, also again after a process was lost."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+TORCHRUN = pathlib.Path(sys.executable).with_name("torchrun")
+RECIPE = """
+[model]
+hidden_size = 16
+num_hidden_layers = 2
+num_attention_heads = 2
+key_dim = 4
+value_dim = 8
+
+[data.sources.digits]
+kind = "abc_digits"
+
+[train]
+steps = {steps}
+length = 48
+batch_size = 4
+accumulation = 4
+reduction = "ordered"
+precision = "float32"
+threads = 1
+lr = 0.01
+warmup_steps = 4
+save_every = 2
+keep = 2
+validate_tokens = 0
+"""
+
+
+@pytest.fixture
+def directory(tmp_path):
+    (tmp_path / "recipe.toml").write_text(RECIPE.format(steps=400))
+    return tmp_path
+
+
+def torchrun(directory, program, *options, run="run", timeout=20):
+    command = [TORCHRUN, "--standalone", "--nproc-per-node", "2", "--no-python", *options, program.path, "train"]
+    command += ["recipe.toml", "--set", f"run.dir={run}", "--timeout", str(timeout)]
+    # The bits of a run that is started several times depend on no measurement.
+    environment = {**os.environ, "TAMIS_MAX_ISA": "avx2"}
+    return subprocess.Popen(
+        list(map(str, command)), cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def weights(directory, run, step=400):
+    return (directory / run / f"checkpoints/step-{step}/model.safetensors").read_bytes()
+
+
+def alone(directory, program):
+    environment = {**os.environ, "TAMIS_MAX_ISA": "avx2"}
+    command = [program.path, "train", "recipe.toml", "--set", "run.dir=alone"]
+    subprocess.run(list(map(str, command)), cwd=directory, env=environment, check=True, capture_output=True)
+
+
+def processes_of(run, directory):
+    """The ids of the processes that train this run, by rank."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+            if f"run.dir={run}".encode() in command and (entry / "cwd").resolve() == directory.resolve():
+                variables = dict(line.split(b"=", 1) for line in (entry / "environ").read_bytes().split(b"\0") if b"=" in line)
+                if b"RANK" in variables:
+                    found[int(variables[b"RANK"])] = int(entry.name)
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def test_torchrun_trains_the_same_model(directory, program):
+    alone(directory, program)
+    out, messages = (process := torchrun(directory, program)).communicate(timeout=120)
+    assert process.returncode == 0, (out, messages)
+    assert "2 processes with 1 threads" in messages
+    assert weights(directory, "run") == weights(directory, "alone")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_torchrun_starts_again_after_the_loss_of_a_process(directory, program, rank):
+    alone(directory, program)
+    with torchrun(directory, program, "--max-restarts", "2") as process:
+        deadline = time.monotonic() + 60
+        while not (directory / "run/checkpoints/step-20").exists():
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        os.kill(processes_of("run", directory)[rank], signal.SIGKILL)
+        out, messages = process.communicate(timeout=120)
+    assert process.returncode == 0, (out, messages)
+    assert "resuming after step" in messages
+    assert weights(directory, "run") == weights(directory, "alone")
