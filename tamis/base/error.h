@@ -10,15 +10,15 @@ namespace tamis {
 
 /// Exit codes of the `tamis` program.
 enum class ExitCode : int {
-  kRuntime = 1,      // any failure without a code of its own
-  kUsage = 2,        // a flag, a recipe or a configuration is wrong
-  kInput = 3,        // a file given as input is missing, damaged or of the wrong kind
-  kDiverged = 20,    // the training loss became non-finite
-  kLostProcess = 21, // another process of a distributed run was lost, or did not come
-  kStorage = 30,     // the disk is full, read-only or failing
-  kHangup = 129,     // stopped by SIGHUP after a clean save
-  kInterrupt = 130,  // stopped by SIGINT after a clean save
-  kTerminate = 143,  // stopped by SIGTERM after a clean save
+  kRuntime = 1,       // any failure without a code of its own
+  kUsage = 2,         // a flag, a recipe or a configuration is wrong
+  kInput = 3,         // a file given as input is missing, damaged or of the wrong kind
+  kDiverged = 20,     // the training loss became non-finite
+  kLostProcess = 21,  // another process of a distributed run was lost, or did not come
+  kStorage = 30,      // the disk is full, read-only or failing
+  kHangup = 129,      // stopped by SIGHUP after a clean save
+  kInterrupt = 130,   // stopped by SIGINT after a clean save
+  kTerminate = 143,   // stopped by SIGTERM after a clean save
 };
 
 /// An error that the user can cause: `main` prints it as one line and exits with its code.

@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 }
 
 fs::path unfinished_name(const fs::path& path) {
-  return path.parent_path() / (std::string(kUnfinishedPrefix) + path.filename().string() + "-" + std::to_string(getpid()));
+  return path.parent_path() /
+         (std::string(kUnfinishedPrefix) + path.filename().string() + "-" + std::to_string(getpid()));
 }
 
 void sync_path(const fs::path& path, int flags) {

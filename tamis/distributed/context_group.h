@@ -35,8 +35,8 @@ class ContextGroup {
   static int64_t rows_sent(std::span<const int64_t> halos, int64_t rank, int64_t size, int64_t tokens);
   static int64_t rows_received(std::span<const int64_t> halos, int64_t rank, int64_t tokens);
 
-  /// The tensors that the process before gives to to_right(); for the first process the given zeros. Differentiable: the
-  /// backward pass of `anchor`, any tensor of the same computation that requires a gradient, sends theirs.
+  /// The tensors that the process before gives to to_right(); for the first process the given zeros. Differentiable:
+  /// the backward pass of `anchor`, any tensor of the same computation that requires a gradient, sends theirs.
   std::vector<at::Tensor> from_left(const std::vector<at::Tensor>& zeros, const at::Tensor& anchor);
   /// Gives the tensors to the next process. Returns 0, which must be added to the loss, so that the backward pass
   /// waits for their gradients.

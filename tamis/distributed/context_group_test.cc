@@ -52,8 +52,9 @@ TEST(ContextGroup, GivesEveryHeadTheRowsBefore) {
           const int64_t first = std::max<int64_t>(r * kTokens - std::min(halos[h], r * kTokens), start);
           const int64_t rows = start + kTokens - first;
           if (rows <= 0) continue;
-          gradient.select(2, h).narrow(1, kTokens - rows, rows).add_(
-              weights.select(2, h).narrow(1, first, rows) * static_cast<double>(r + 1));
+          gradient.select(2, h)
+              .narrow(1, kTokens - rows, rows)
+              .add_(weights.select(2, h).narrow(1, first, rows) * static_cast<double>(r + 1));
         }
       }
       EXPECT_TRUE(at::allclose(own.grad(), gradient)) << "process " << group.rank() << " of " << size;

@@ -9,7 +9,7 @@ namespace tamis::distributed {
 
 /// Which of several processes this one is, and where they meet.
 struct Launch {
-  int64_t rank = 0;        // 0 ... size - 1
+  int64_t rank = 0;  // 0 ... size - 1
   int64_t size = 1;
   int64_t local_rank = 0;  // among the processes on this machine
   int64_t local_size = 1;

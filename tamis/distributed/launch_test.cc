@@ -20,8 +20,7 @@ Environment environment_of(std::map<std::string, std::string> variables) {
 }
 
 std::string usage_error(const std::map<std::string, std::string>& variables, const std::string& rendezvous = "") {
-  const auto [code, message] =
-      tamis::testing::error_of([&] { find_launch(environment_of(variables), rendezvous); });
+  const auto [code, message] = tamis::testing::error_of([&] { find_launch(environment_of(variables), rendezvous); });
   EXPECT_EQ(code, ExitCode::kUsage) << message;
   return message;
 }

@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 
 #define USE_C10D_GLOO
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
-#include <cstdlib>
-#include <exception>
-#include <filesystem>
 #include <utility>
 
 #include "tamis/base/error.h"
@@ -151,8 +150,8 @@ ProcessGroup::ProcessGroup(const ProcessGroup& all, int64_t size, const std::str
   launch_.size = size;
   all.checked([&] {
     impl_ = std::make_unique<Impl>(
-        c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}", name, all.rank() / size), all.impl_->store), launch_,
-        timeout_);
+        c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}", name, all.rank() / size), all.impl_->store),
+        launch_, timeout_);
   });
 }
 

@@ -56,13 +56,13 @@ struct LayerParameter {
 
 /// What a pass over a layer gives its mixer besides the input.
 struct MixerCall {
-  std::vector<at::Tensor> weights;      // as Mixer::weights; in decoding the matrices are undefined
-  at::Tensor position_scale;            // p_n of Scalable-Softmax, shared by all layers; undefined without one
-  std::optional<int64_t> window;        // replaces the configuration's sliding window
-  std::optional<double> expand_beyond;  // SWE: learned windows beyond so many tokens become infinite
-  bool recompute = false;               // training: keep only the input (mixers with `recomputes`)
-  std::optional<at::Tensor> document;   // int [B, T]: a token sees only its own document; never in decoding
-  Observer observe;                     // if set, sees the mixer's own activations
+  std::vector<at::Tensor> weights;               // as Mixer::weights; in decoding the matrices are undefined
+  at::Tensor position_scale;                     // p_n of Scalable-Softmax, shared by all layers; undefined without one
+  std::optional<int64_t> window;                 // replaces the configuration's sliding window
+  std::optional<double> expand_beyond;           // SWE: learned windows beyond so many tokens become infinite
+  bool recompute = false;                        // training: keep only the input (mixers with `recomputes`)
+  std::optional<at::Tensor> document;            // int [B, T]: a token sees only its own document; never in decoding
+  Observer observe;                              // if set, sees the mixer's own activations
   distributed::ContextGroup* context = nullptr;  // shares the sequences, as in ForwardOptions; never in decoding
 };
 

@@ -52,20 +52,20 @@ void BackgroundSave::start(const models::Model& model, const Trainer& trainer, c
       fs::rename(shard, directory / optimizer_shard_name(rank, processes));
     }
   };
-  running_ = std::async(std::launch::async,
-                        [this, collect_shards,
-                         copy = copy_for_checkpoint(model, trainer.optimizer(), tokenizer, state, trainer.pieces()),
-                         keep = recipe.keep, keep_every = recipe.keep_every] {
-                          const fs::path checkpoint = directory_.checkpoint(copy.state.step);
-                          save_training_checkpoint(checkpoint, copy, collect_shards);
-                          try {
-                            directory_.check_in_place();
-                          } catch (...) {  // the directory was replaced while the checkpoint was written
-                            if (fs::exists(checkpoint)) remove_directory(checkpoint);
-                            throw;
-                          }
-                          directory_.remove_old_checkpoints(keep, keep_every);
-                        });
+  running_ = std::async(
+      std::launch::async,
+      [this, collect_shards, copy = copy_for_checkpoint(model, trainer.optimizer(), tokenizer, state, trainer.pieces()),
+       keep = recipe.keep, keep_every = recipe.keep_every] {
+        const fs::path checkpoint = directory_.checkpoint(copy.state.step);
+        save_training_checkpoint(checkpoint, copy, collect_shards);
+        try {
+          directory_.check_in_place();
+        } catch (...) {  // the directory was replaced while the checkpoint was written
+          if (fs::exists(checkpoint)) remove_directory(checkpoint);
+          throw;
+        }
+        directory_.remove_old_checkpoints(keep, keep_every);
+      });
 }
 
 void BackgroundSave::wait() {

@@ -155,11 +155,10 @@ std::vector<models::Parameter> GradientExchange::owned_parameters() const {
   for (const Bucket& bucket : buckets_) {
     for (const auto& [piece, offset] : bucket.layout->parts[group_.rank()]) {
       const auto& [name, tensor] = parameters_[piece.parameter];
-      const at::Tensor values = bucket.values.defined()
-                                    ? bucket.values.slice(0, offset, offset + piece.end - piece.begin)
-                                    : flat(piece);
-      result.push_back({fmt::format("{}[{}:{}]", name, piece.begin, piece.end),
-                        tensor.dim() >= 2 ? values.unsqueeze(0) : values});
+      const at::Tensor values =
+          bucket.values.defined() ? bucket.values.slice(0, offset, offset + piece.end - piece.begin) : flat(piece);
+      result.push_back(
+          {fmt::format("{}[{}:{}]", name, piece.begin, piece.end), tensor.dim() >= 2 ? values.unsqueeze(0) : values});
     }
   }
   return result;

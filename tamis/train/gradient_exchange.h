@@ -22,16 +22,16 @@ struct Piece {
 
 /// How the gradients of several processes are summed.
 struct Reduction {
-  bool ordered = false;                  // one micro-batch after another, as a single process does: the same bits for
-                                         // any number of processes, at the cost of sending every micro-batch
-  at::ScalarType dtype = at::kFloat;     // of the gradients on the way; sums are float32
-  int64_t bucket_elements = 1 << 22;     // sent at once, as soon as the backward pass has computed them
-  bool sharded = false;                  // the processes hold only their pieces of matrices (ZeRO-3): those of a layer
-                                         // are gathered for its forward and its backward pass; every micro-batch is sent
+  bool ordered = false;               // one micro-batch after another, as a single process does: the same bits for
+                                      // any number of processes, at the cost of sending every micro-batch
+  at::ScalarType dtype = at::kFloat;  // of the gradients on the way; sums are float32
+  int64_t bucket_elements = 1 << 22;  // sent at once, as soon as the backward pass has computed them
+  bool sharded = false;               // the processes hold only their pieces of matrices (ZeRO-3): those of a layer
+                                      // are gathered for its forward and its backward pass; every micro-batch is sent
 };
 
-/// What is gathered and freed together when parameters are sharded: the matrices of layer l are unit l, those outside of
-/// the layers kOutside. Everything that is not a matrix is kept whole.
+/// What is gathered and freed together when parameters are sharded: the matrices of layer l are unit l, those outside
+/// of the layers kOutside. Everything that is not a matrix is kept whole.
 inline constexpr int64_t kOutside = -1;
 inline constexpr int64_t kWhole = -2;
 
@@ -71,13 +71,14 @@ class ExchangeLayout {
   std::vector<Bucket> buckets_;
 };
 
-/// Sums the gradients of data-parallel processes and distributes the update: each process owns 1/size of every bucket of
-/// elements, receives the sum of their gradients, updates them, and sends them to the others. So the state of the
+/// Sums the gradients of data-parallel processes and distributes the update: each process owns 1/size of every bucket
+/// of elements, receives the sum of their gradients, updates them, and sends them to the others. So the state of the
 /// optimizer is sharded (ZeRO-1, Rajbhandari et al. 2020), and a process sends 2 (size - 1) / size times the parameters
 /// in a step, as much as a ring all-reduce.
 ///
 /// Every sum adds the processes in the order of their ranks, so that results do not depend on timing. Pieces begin at
-/// multiples of kNormBlock (optimizer.h), so that the optimizer and the norms give the same bits as on whole parameters.
+/// multiples of kNormBlock (optimizer.h), so that the optimizer and the norms give the same bits as on whole
+/// parameters.
 ///
 /// With Reduction::sharded the elements of matrices exist only in the process that owns them, apart from the units that
 /// are gathered: of a layer from before() to after(), or to the end of its backward pass; outside of layers between
@@ -127,8 +128,8 @@ class GradientExchange final : public models::LayerGuard {
  private:
   struct Bucket {
     const ExchangeLayout::Bucket* layout;
-    at::Tensor values;    // of the own part, if sharded
-    size_t missing = 0;   // parameters without a gradient in the current backward pass
+    at::Tensor values;   // of the own part, if sharded
+    size_t missing = 0;  // parameters without a gradient in the current backward pass
     struct OnTheWay {
       at::Tensor from, to;
       distributed::ProcessGroup::Pending pending;

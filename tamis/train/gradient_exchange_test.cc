@@ -70,7 +70,8 @@ std::vector<at::Tensor> exchanged(int64_t size, int64_t rounds, const Reduction&
     }
 
     // Every process changes what it owns; afterwards all have all changes.
-    for (size_t i = 0; i < owned.size(); ++i) owned[i].tensor.add_(static_cast<double>(exchange.owned()[i].parameter + 1));
+    for (size_t i = 0; i < owned.size(); ++i)
+      owned[i].tensor.add_(static_cast<double>(exchange.owned()[i].parameter + 1));
     const int64_t between = group.bytes_sent();
     exchange.gather_parameters();
     for (size_t p = 0; p < parameters.size(); ++p) {

@@ -45,8 +45,8 @@ bool all_finite(const at::Tensor& tensor);
 std::string first_non_finite_parameter(std::span<const models::Parameter> parameters);
 
 /// The last of `parameters` whose gradient is not finite according to its block_sums, such as "gradient of
-/// layers.0.s_w"; empty when all are finite. Parameters have the order of the forward pass, so this is where the backward
-/// pass first became non-finite.
+/// layers.0.s_w"; empty when all are finite. Parameters have the order of the forward pass, so this is where the
+/// backward pass first became non-finite.
 std::string first_non_finite_gradient(std::span<const models::Parameter> parameters,
                                       std::span<const std::vector<double>> block_sums);
 

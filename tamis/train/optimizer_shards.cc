@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <charconv>
 #include <map>
+#include <optional>
 #include <regex>
 
 #include "tamis/base/error.h"
@@ -12,6 +14,28 @@
 namespace tamis::train {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+struct NamedPiece {
+  std::string parameter;
+  int64_t begin, end;
+};
+
+/// "NAME[16384:32768]".
+std::optional<NamedPiece> parse_piece(const std::string& name) {
+  const size_t open = name.rfind('['), colon = name.rfind(':');
+  if (open == std::string::npos || colon == std::string::npos || colon < open || !name.ends_with(']')) return {};
+  NamedPiece piece{.parameter = name.substr(0, open), .begin = 0, .end = 0};
+  const auto number = [&](size_t first, size_t last, int64_t& value) {
+    const auto [end, error] = std::from_chars(name.data() + first, name.data() + last, value);
+    return error == std::errc() && end == name.data() + last && value >= 0;
+  };
+  if (!number(open + 1, colon, piece.begin) || !number(colon + 1, name.size() - 1, piece.end)) return {};
+  return piece;
+}
+
+}  // namespace
 
 std::string optimizer_shard_name(int64_t rank, int64_t size) {
   return fmt::format("optimizer-{:05}-of-{:05}.safetensors", rank + 1, size);
@@ -51,21 +75,20 @@ std::vector<nn::NamedTensor> copy_shard(const AdamW& optimizer) {
 
 void read_shards(std::span<const fs::path> shards, const std::string& prefix,
                  std::span<const models::Parameter> parameters, std::span<const at::Tensor> moments) {
-  static const std::regex kPiece(R"((.*)\[(\d{1,18}):(\d{1,18})\])");
   std::map<std::string, size_t> index;
   for (size_t p = 0; p < parameters.size(); ++p) index[fmt::format("{}.{}", prefix, parameters[p].name)] = p;
   std::vector<int64_t> filled(parameters.size());
   for (const fs::path& path : shards) {
     const nn::SafetensorsFile file(path);
     for (const std::string& name : file.names()) {
-      std::smatch match;
-      if (!std::regex_match(name, match, kPiece)) {
+      const std::optional<NamedPiece> named = parse_piece(name);
+      if (!named) {
         fail(ExitCode::kInput, "{}: {}: expected a piece such as exp_avg.NAME[0:16384]", path.string(),
              quoted_name(name));
       }
-      const auto found = index.find(match[1]);
+      const auto& [parameter, begin, end] = *named;
+      const auto found = index.find(parameter);
       if (found == index.end()) continue;  // of another prefix
-      const int64_t begin = std::stoll(match[2]), end = std::stoll(match[3]);
       const at::Tensor whole = moments[found->second].view({-1});
       const at::Tensor piece = file.tensor(name);
       if (begin >= end || end > whole.numel() || piece.numel() != end - begin) {

@@ -154,8 +154,8 @@ json plan(Recipe recipe, at::Device device, std::FILE* messages, const Network& 
   add_disk(result, recipe, model.get(), parameters.total);
   if (network.processes > 1) {
     json& communication = result["communication"] = plan_communication(recipe, model.get(), network);
-    communication["step_seconds"] = step_seconds / static_cast<double>(network.processes) +
-                                    communication["seconds"].get<double>();
+    communication["step_seconds"] =
+        step_seconds / static_cast<double>(network.processes) + communication["seconds"].get<double>();
   }
   return result;
 }
@@ -184,9 +184,9 @@ std::string plan_text(const json& plan) {
   const auto bytes = [&](const json& value) { return format_bytes(value.get<double>()); };
   row("processes", fmt::format("{}, of which {} share each sequence", sent.at("processes").get<int64_t>(),
                                sent.at("context_parallel").get<int64_t>()));
-  row("sent in a step", fmt::format("{} gradients and {} parameters by each process, {} by all together",
-                                    bytes(sent.at("gradient_bytes")), bytes(sent.at("parameter_bytes")),
-                                    bytes(sent.at("sent_bytes"))));
+  row("sent in a step",
+      fmt::format("{} gradients and {} parameters by each process, {} by all together",
+                  bytes(sent.at("gradient_bytes")), bytes(sent.at("parameter_bytes")), bytes(sent.at("sent_bytes"))));
   const json& layers = sent.at("context_bytes");
   for (size_t l = 0; l < layers.size() && sent.at("context_parallel") > 1; ++l) {
     row(l == 0 ? "for sequences" : "", fmt::format("layer {}: {}", l, bytes(layers[l])));

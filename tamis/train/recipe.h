@@ -59,41 +59,41 @@ struct TrainRecipe {
   int64_t warmup_steps = 100;                 // step n, from 0, uses lr (n + 1) / warmup_steps; 0: no warm-up
   std::string schedule = "constant";          // after the warm-up: "constant", or "cosine" down to min_lr
   double min_lr = 0.0;                        // learning rate of the last step under "cosine"
-  double decay_share = 1.0;             // "cosine": fraction of the steps after the warm-up in which the rate decays
-  double unit_deviation = 0.0;          // initial deviation of the matrices that are scaled to unit length
-                                        // (models::Start); 0: the paper's
-  double acceptance_margin = 0.0;       // the last step lowers s_r of all heads by this
-  double clip = 0.0;                    // maximum gradient norm (2-norm over all tensors); 0: no clipping
-  std::string precision = "auto";       // of matrix products and screening: "float32", "bfloat16", or "auto":
-                                        // the faster one on this machine; resumed runs keep their precision
-  int64_t context_parallel = 1;         // of several processes: so many neighbours share every sequence
-  std::string shard = "optimizer";      // what each of several processes holds only a part of: the "optimizer"'s state,
-                                        // or also "parameters" and gradients
-  std::string reduction = "fast";       // of the gradients of several processes: "fast", or "ordered": the same bits
-                                        // for any number of processes that divides accumulation, sending more
+  double decay_share = 1.0;         // "cosine": fraction of the steps after the warm-up in which the rate decays
+  double unit_deviation = 0.0;      // initial deviation of the matrices that are scaled to unit length
+                                    // (models::Start); 0: the paper's
+  double acceptance_margin = 0.0;   // the last step lowers s_r of all heads by this
+  double clip = 0.0;                // maximum gradient norm (2-norm over all tensors); 0: no clipping
+  std::string precision = "auto";   // of matrix products and screening: "float32", "bfloat16", or "auto":
+                                    // the faster one on this machine; resumed runs keep their precision
+  int64_t context_parallel = 1;     // of several processes: so many neighbours share every sequence
+  std::string shard = "optimizer";  // what each of several processes holds only a part of: the "optimizer"'s state,
+                                    // or also "parameters" and gradients
+  std::string reduction = "fast";   // of the gradients of several processes: "fast", or "ordered": the same bits
+                                    // for any number of processes that divides accumulation, sending more
   std::string reduction_dtype = "float32";  // of gradients on their way between processes: "float32" or "bfloat16"
-  double recompute = 0.0;               // fraction of the layers, 0 to 1, whose activations are recomputed in the
-                                        // backward pass: less memory, more time
-  int64_t window_short = 0;             // stochastic window (SWAX): the short sliding window in tokens; 0: none
-  double window_short_share = 0.5;      // probability that a step uses window_short instead of model.window
-  double window_long_last = 0.1;        // fraction of the steps, at the end, that always use model.window
-  std::string start_from = "";          // checkpoint or run with the initial weights; empty: random weights
-  std::string start_state = "weights";  // what is taken from start_from: "weights", or "all": also the optimizer's
-                                        // moments, the step and so the position in the data and in the schedule
-  std::string non_finite = "recover";   // when a loss or gradient is not finite: "recover" (docs/runs.md), or "stop"
-  int64_t seed = 1;                     // of the initial weights and of the data
-  int64_t threads = 0;                  // number of CPU threads; 0: all cores
-  int64_t save_every = 500;             // steps between checkpoints
-  int64_t keep = 3;                     // number of newest checkpoints to keep; 0: all
-  int64_t keep_every = 0;               // also keep the checkpoints of every multiple of so many steps; 0: none
-  int64_t log_every = 10;               // steps between records of log.jsonl
-  bool tensorboard = true;              // also write TensorBoard's event files, to run.dir/tensorboard
-  int64_t validate_every = 500;         // steps between validations; 0: only at the end
-  int64_t validate_tokens = 65536;      // maximum number of tokens per source and validation; 0: no validation
-  int64_t sample_every = 500;           // steps between samples; 0: only at the end
-  std::string sample_prompt = "";       // prompt of the samples; empty: no samples
-  int64_t sample_tokens = 64;           // tokens per sample
-  double sample_temperature = 0.0;      // 0: greedy
+  double recompute = 0.0;                   // fraction of the layers, 0 to 1, whose activations are recomputed in the
+                                            // backward pass: less memory, more time
+  int64_t window_short = 0;                 // stochastic window (SWAX): the short sliding window in tokens; 0: none
+  double window_short_share = 0.5;          // probability that a step uses window_short instead of model.window
+  double window_long_last = 0.1;            // fraction of the steps, at the end, that always use model.window
+  std::string start_from = "";              // checkpoint or run with the initial weights; empty: random weights
+  std::string start_state = "weights";      // what is taken from start_from: "weights", or "all": also the optimizer's
+                                            // moments, the step and so the position in the data and in the schedule
+  std::string non_finite = "recover";  // when a loss or gradient is not finite: "recover" (docs/runs.md), or "stop"
+  int64_t seed = 1;                    // of the initial weights and of the data
+  int64_t threads = 0;                 // number of CPU threads; 0: all cores
+  int64_t save_every = 500;            // steps between checkpoints
+  int64_t keep = 3;                    // number of newest checkpoints to keep; 0: all
+  int64_t keep_every = 0;              // also keep the checkpoints of every multiple of so many steps; 0: none
+  int64_t log_every = 10;              // steps between records of log.jsonl
+  bool tensorboard = true;             // also write TensorBoard's event files, to run.dir/tensorboard
+  int64_t validate_every = 500;        // steps between validations; 0: only at the end
+  int64_t validate_tokens = 65536;     // maximum number of tokens per source and validation; 0: no validation
+  int64_t sample_every = 500;          // steps between samples; 0: only at the end
+  std::string sample_prompt = "";      // prompt of the samples; empty: no samples
+  int64_t sample_tokens = 64;          // tokens per sample
+  double sample_temperature = 0.0;     // 0: greedy
 };
 
 /// [run]

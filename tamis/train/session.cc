@@ -54,12 +54,14 @@ void Session::check_same_run() const {
 void Session::use_arithmetic_of_first_process() {
   recipe_.train.precision = mesh_->all().broadcast(recipe_.train.precision);
   const json numerics = try_parse_json(mesh_->all().broadcast(json_text(describe_numerics())));
-  const std::vector<std::string> different = mesh_->all().gather(mesh_->all().rank() > 0 ? restore_numerics(numerics) : "");
+  const std::vector<std::string> different =
+      mesh_->all().gather(mesh_->all().rank() > 0 ? restore_numerics(numerics) : "");
   for (size_t rank = 1; rank < different.size(); ++rank) {
     if (different[rank].empty()) continue;
-    say_(fmt::format("{}: process {} has other arithmetic than process 0, so results depend on the number of processes: "
-                     "{}",
-                     recipe_.run.dir, rank, different[rank]));
+    say_(
+        fmt::format("{}: process {} has other arithmetic than process 0, so results depend on the number of processes: "
+                    "{}",
+                    recipe_.run.dir, rank, different[rank]));
   }
 }
 

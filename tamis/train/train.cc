@@ -54,7 +54,8 @@ class Run {
       : messages_(messages),
         mesh_(mesh),
         progress_(messages),
-        session_(recipe, device, [this](const std::string& line) { say("{}", line); }, mesh) {
+        session_(
+            recipe, device, [this](const std::string& line) { say("{}", line); }, mesh) {
     at::set_num_threads(static_cast<int>(recipe.train.threads > 0 ? recipe.train.threads : default_threads(mesh)));
     if (!first()) return;
     if (fresh) {
@@ -182,7 +183,8 @@ class Run {
     const TrainRecipe& train = settings();
     say("{}: {} parameters, {} steps of {} x {} tokens, {}, {}{} threads{}", dir(),
         format_count(static_cast<double>(parameters)), train.steps, train.batch_size, train.length, train.precision,
-        mesh_ ? fmt::format("{} processes with ", mesh_->all().size()) : "", at::get_num_threads(), state().step > 0 ? fmt::format("; resuming after step {}", state().step) : "");
+        mesh_ ? fmt::format("{} processes with ", mesh_->all().size()) : "", at::get_num_threads(),
+        state().step > 0 ? fmt::format("; resuming after step {}", state().step) : "");
     if (train.warmup_steps > train.steps) {
       say("{}: warning: the learning rate never reaches train.lr = {}: train.warmup_steps = {} is more than "
           "train.steps = {}",
@@ -358,7 +360,8 @@ class Run {
       save_->start(session_.model(), session_.trainer(), session_.tokenizer(), state(), settings(),
                    mesh_ ? mesh_->all().size() : 1);
     });
-    if (mesh_) shard_.start(dir(), session_.trainer().optimizer(), state().step, mesh_->all().rank(), mesh_->all().size());
+    if (mesh_)
+      shard_.start(dir(), session_.trainer().optimizer(), state().step, mesh_->all().rank(), mesh_->all().size());
   }
 
   [[noreturn]] void stop(int signal) {

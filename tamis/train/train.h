@@ -18,8 +18,8 @@ namespace tamis::train {
 /// null.
 ///
 /// Throws tamis::Error: kUsage (the recipe, or one that does not fit the run), kInput (texts, damaged checkpoints),
-/// kDiverged, kLostProcess, kStorage (also when the run's directory is removed meanwhile), and kHangup, kInterrupt or kTerminate
-/// after a signal, when all is saved.
+/// kDiverged, kLostProcess, kStorage (also when the run's directory is removed meanwhile), and kHangup, kInterrupt or
+/// kTerminate after a signal, when all is saved.
 nlohmann::json train(const TrainOptions& options, at::Device device, std::FILE* messages);
 
 /// The same for a parsed recipe.

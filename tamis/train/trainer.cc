@@ -70,8 +70,8 @@ std::vector<Rows> micro_batches(const TrainRecipe& recipe, int64_t processes) {
 void check_processes(const TrainRecipe& recipe, int64_t processes) {
   const int64_t context = recipe.context_parallel;
   if (processes == 1 && context > 1) {
-    fail(ExitCode::kUsage, "train.context_parallel = {} needs as many processes; start them with torchrun, srun or mpirun",
-         context);
+    fail(ExitCode::kUsage,
+         "train.context_parallel = {} needs as many processes; start them with torchrun, srun or mpirun", context);
   }
   if (processes % context != 0) {
     fail(ExitCode::kUsage, "train.context_parallel = {} must divide the number of processes, but there are {}", context,
@@ -285,8 +285,7 @@ void Trainer::check_finite(int64_t step, const StepResult& result, const std::st
   }
   if (std::isfinite(result.gradient_norms.all)) return;
   const std::string parameter = first_non_finite_parameter_of_all();
-  fail_diverged(step + 1, result.loss,
-                parameter.empty() ? first_non_finite_gradient(parameters_, sums) : parameter);
+  fail_diverged(step + 1, result.loss, parameter.empty() ? first_non_finite_gradient(parameters_, sums) : parameter);
 }
 
 std::string Trainer::first_non_finite_parameter_of_all() const {

@@ -242,8 +242,8 @@ class MlstmMixer final : public Mixer {
         }
       }
     }
-    const auto [h, C, n, m] = ops::mlstm(p.q, p.k, p.v, p.i, p.f,
-                                         {.state = ops::MlstmState{state[0], state[1], state[2]}, .document = document});
+    const auto [h, C, n, m] = ops::mlstm(
+        p.q, p.k, p.v, p.i, p.f, {.state = ops::MlstmState{state[0], state[1], state[2]}, .document = document});
     return h + context.to_right({C, n, m}).to(h.scalar_type());
   }
 

@@ -108,12 +108,13 @@ class ScreeningMixer final : public Mixer {
                                   call.recompute ? ops::Keep::kInput : ops::Keep::kInputAndProjections);
     }
     // Captures by value: recomputation runs after this function has returned.
-    const auto in_parts = [*this, options, observe = call.observe, context = call.context](const std::vector<Tensor>& in) {
+    const auto in_parts = [*this, options, observe = call.observe,
+                           context = call.context](const std::vector<Tensor>& in) {
       const ops::ScreeningWeights own = named({in.begin() + 1, in.end()});
       const int64_t start = context ? context->rank() * in[0].size(1) : 0;
       const ops::ScreeningProjections p = project(in[0], own, options.expand_beyond, start);
-      const Tensor u_BTHV = context ? screened_across(*context, p, own, options)
-                                    : ops::screening(p, own.s_w, own.s_r, options);
+      const Tensor u_BTHV =
+          context ? screened_across(*context, p, own, options) : ops::screening(p, own.s_w, own.s_r, options);
       if (observe) show(observe, p, u_BTHV);
       return ops::linear(u_BTHV.flatten(2), own.output);
     };
@@ -293,9 +294,8 @@ class ScreeningMixer final : public Mixer {
       const Tensor index = at::tensor(heads, at::TensorOptions(kv.device()).dtype(at::kLong));
       const auto select = [&](const Tensor& x, int64_t dim) { return every ? x : x.index_select(dim, index); };
       const Tensor seen = context.with_left(select(kv, 2), halos);
-      ops::ScreeningProjections own = {.q_BTHK = select(p.q_BTHK, 2),
-                                       .k_BTHK = seen.narrow(-1, 0, K),
-                                       .v_BTHV = seen.narrow(-1, K, V)};
+      ops::ScreeningProjections own = {
+          .q_BTHK = select(p.q_BTHK, 2), .k_BTHK = seen.narrow(-1, 0, K), .v_BTHV = seen.narrow(-1, K, V)};
       if (p.gate_BTHV) own.gate_BTHV = select(*p.gate_BTHV, 2);
       ops::ScreeningOptions of_part = options;
       const int64_t rows = seen.size(1);
@@ -308,7 +308,8 @@ class ScreeningMixer final : public Mixer {
     std::vector<int64_t> place(layout_.heads);  // of each head in the two parts together
     for (size_t i = 0; i < near.size(); ++i) place[near[i]] = static_cast<int64_t>(i);
     for (size_t i = 0; i < far.size(); ++i) place[far[i]] = static_cast<int64_t>(near.size() + i);
-    return at::cat({u_near, u_far}, 2).index_select(2, at::tensor(place, at::TensorOptions(kv.device()).dtype(at::kLong)));
+    return at::cat({u_near, u_far}, 2)
+        .index_select(2, at::tensor(place, at::TensorOptions(kv.device()).dtype(at::kLong)));
   }
 
   static void show(const Observer& observe, const ops::ScreeningProjections& p, const Tensor& u_BTHV) {
