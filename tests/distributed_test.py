@@ -138,6 +138,20 @@ def test_checkpoints_load_with_any_number_of_processes(tamis, run):
     assert weights(run, STEPS) == weights(tamis.directory / "alone", STEPS)
 
 
+def test_damaged_parts_of_a_checkpoint_are_noticed(tamis, run):
+    together(tamis, 2, run)
+    damaged = run / "checkpoints/step-12/optimizer-00002-of-00002.safetensors"
+    content = bytearray(damaged.read_bytes())
+    content[-1] ^= 1
+    damaged.write_bytes(content)
+    (run / "checkpoints/step-8/optimizer-00001-of-00002.safetensors").unlink()
+    messages = together(tamis, 2, run)
+    assert "step-12: damaged: optimizer-00002-of-00002.safetensors: checksum differs" in messages[0]
+    assert "optimizer-00001-of-00002.safetensors: missing; the optimizer's state was saved in 2 files" in messages[0]
+    assert "resuming after step 4" in messages[0]
+    assert weights(run, STEPS) == weights(tamis.directory / "alone", STEPS)
+
+
 def test_a_model_of_several_processes_is_used_like_any_other(tamis, run):
     together(tamis, 2, run)
     done = tamis("generate", run, "--prompt", "A=12\nA=", "--max-new-tokens", "3", "--temperature", "0", env=same_bits())
