@@ -7,6 +7,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,6 +17,7 @@
 #include <functional>
 #include <initializer_list>
 #include <limits>
+#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -166,6 +168,46 @@ inline Tensors outputs_and_gradients(const Function& function, const Tensors& in
     outputs.push_back(gradients[i].defined() ? gradients[i] : at::zeros_like(inputs[i]));
   }
   return outputs;
+}
+
+/// A form of an operator below autograd, forward and backward, each a function of tensors.
+struct Form {
+  Function forward;
+  std::function<Tensors(const Tensors& gradients, const Tensors& inputs)> backward;
+};
+
+struct FormFunction : torch::autograd::Function<FormFunction> {
+  static Tensors forward(torch::autograd::AutogradContext* ctx, at::TensorList inputs, const Form* form) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    ctx->save_for_backward(inputs.vec());
+    ctx->saved_data["form"] = reinterpret_cast<int64_t>(form);
+    return form->forward(inputs.vec());
+  }
+  static Tensors backward(torch::autograd::AutogradContext* ctx, const Tensors& gradients) {
+    const auto* form = reinterpret_cast<const Form*>(ctx->saved_data["form"].toInt());
+    Tensors result = form->backward(gradients, ctx->get_saved_variables());
+    result.emplace_back();
+    return result;
+  }
+};
+
+/// The form as a differentiable function. It must be alive when its gradients are computed.
+inline Function differentiable(const Form& form) {
+  return [kept = std::make_shared<Form>(form)](const Tensors& inputs) {
+    return FormFunction::apply(at::TensorList(inputs), kept.get());
+  };
+}
+
+/// The highest number of bytes of CPU tensors while `work()` runs in a new thread, inputs that it makes included.
+template <typename Work>
+int64_t peak_bytes_of(const Work& work) {
+  int64_t peak = 0;
+  in_fresh_thread([&] {
+    const PeakAllocation tensors;
+    work();
+    peak = tensors.peak_bytes();
+  });
+  return peak;
 }
 
 /// Distance of neighbouring numbers of `dtype` at `magnitude`.
