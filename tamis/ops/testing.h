@@ -17,11 +17,11 @@
 #include <functional>
 #include <initializer_list>
 #include <limits>
-#include <memory>
 #include <new>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tamis/base/random.h"
@@ -177,25 +177,28 @@ struct Form {
 };
 
 struct FormFunction : torch::autograd::Function<FormFunction> {
-  static Tensors forward(torch::autograd::AutogradContext* ctx, at::TensorList inputs, const Form* form) {
+  struct KeptForm : torch::CustomClassHolder {
+    explicit KeptForm(Form kept) : form(std::move(kept)) {}
+    Form form;
+  };
+
+  static Tensors forward(torch::autograd::AutogradContext* ctx, at::TensorList inputs, const Form& form) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     ctx->save_for_backward(inputs.vec());
-    ctx->saved_data["form"] = reinterpret_cast<int64_t>(form);
-    return form->forward(inputs.vec());
+    ctx->saved_data["form"] = at::IValue::make_capsule(c10::make_intrusive<KeptForm>(form));
+    return form.forward(inputs.vec());
   }
   static Tensors backward(torch::autograd::AutogradContext* ctx, const Tensors& gradients) {
-    const auto* form = reinterpret_cast<const Form*>(ctx->saved_data["form"].toInt());
-    Tensors result = form->backward(gradients, ctx->get_saved_variables());
+    const auto kept = ctx->saved_data["form"].toCapsule();
+    Tensors result = static_cast<const KeptForm&>(*kept).form.backward(gradients, ctx->get_saved_variables());
     result.emplace_back();
     return result;
   }
 };
 
-/// The form as a differentiable function. It must be alive when its gradients are computed.
+/// The form as a differentiable function.
 inline Function differentiable(const Form& form) {
-  return [kept = std::make_shared<Form>(form)](const Tensors& inputs) {
-    return FormFunction::apply(at::TensorList(inputs), kept.get());
-  };
+  return [form](const Tensors& inputs) { return FormFunction::apply(at::TensorList(inputs), form); };
 }
 
 /// The highest number of bytes of CPU tensors while `work()` runs in a new thread, inputs that it makes included.
