@@ -10,19 +10,15 @@ namespace tamis::ops {
 
 using at::Tensor;
 
-namespace {
-
-/// The position of the first token of each token's document, int64 [B, T].
-Tensor document_starts(const Tensor& document_BT) {
+DocumentOrder::DocumentOrder(const Tensor& document_BT) {
   const auto [sorted, order] = document_BT.sort(std::optional<bool>(true), /*dim=*/1, /*descending=*/false);
   const Tensor index = at::arange(document_BT.size(1), order.options()).unsqueeze(0).expand_as(order);
   Tensor begins = at::ones_like(sorted, sorted.options().dtype(at::kBool));
   if (sorted.size(1) > 1) begins.slice(1, 1).copy_(sorted.slice(1, 1) != sorted.slice(1, 0, -1));
   const Tensor begin = std::get<0>(at::where(begins, index, 0).cummax(1));
-  return at::empty_like(order).scatter_(1, order, order.gather(1, begin));
+  start = at::empty_like(order).scatter_(1, order, order.gather(1, begin));
+  rank = at::empty_like(order).scatter_(1, order, index - begin + 1);
 }
-
-}  // namespace
 
 at::ScalarType widest_dtype(at::Device device) {
   return device.is_mps() ? at::kFloat : at::kDouble;
@@ -61,7 +57,7 @@ QueryBlocks::QueryBlocks(const AttentionSizes& sizes, int64_t span, const Attent
 void QueryBlocks::find_first_keys(const Tensor& document_BT) {
   const int64_t blocks = block_count(), whole = blocks * cut_.block;
   if (document_BT.numel() == 0) return;
-  const Tensor starts = document_starts(document_BT).narrow(1, query_origin(), sizes_.T_q).amin(0);
+  const Tensor starts = DocumentOrder(document_BT).start.narrow(1, query_origin(), sizes_.T_q).amin(0);
   const Tensor padded = at::full({whole}, sizes_.T_k, starts.options());
   padded.narrow(0, 0, sizes_.T_q).copy_(starts);
   const Tensor first = padded.view({blocks, cut_.block}).amin(1).cpu();

@@ -24,6 +24,13 @@ at::ScalarType widest_dtype(at::Device device);
 /// devices.
 int64_t pair_budget(at::Device device);
 
+/// Where each token's document begins, and how many tokens of it there are up to each one: int64 [B, T].
+struct DocumentOrder {
+  at::Tensor start, rank;
+
+  explicit DocumentOrder(const at::Tensor& document_BT);
+};
+
 struct AttentionSizes {
   int64_t B, T_q, T_k, H;
 

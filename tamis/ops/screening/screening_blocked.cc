@@ -162,6 +162,7 @@ class GroupedHeads {
       for (const int64_t head : group.heads) rows_.push_back(numbers[head]);
     }
     inverse_r_ = per_row(&HeadNumbers::inverse_r).to(options_);
+    one_ = at::ones({1}, options_);
     if (std::none_of(rows_.begin(), rows_.end(), [](const auto& head) { return head.angle_step != 0; })) return;
     q_rotation_ = rotation(blocks_.query_origin(), q_.unit.size(1));
     k_rotation_ = rotation(blocks_.key_origin(), k_.unit.size(1));
@@ -175,9 +176,8 @@ class GroupedHeads {
     for (const auto& range : blocks_.row_ranges()) {
       const MaskTables tables = mask_tables(range, /*derivative=*/false);
       for (const BlockStep& step : blocks_.steps(range)) {
-        const Tensor weight = trim_root(step).square_();
-        mask(step, tables, weight);
-        step.set_queries(h, at::bmm(weight, step.of_keys(v_.unit)));
+        const Tensor t = trim_root(step, step.of_queries(q_.unit), step.of_keys(k_.unit));
+        step.set_queries(h, at::bmm(weight(step, tables, t), step.of_keys(v_.unit)));
       }
     }
     return blocks_.from_query_rows(h);
@@ -225,11 +225,11 @@ class GroupedHeads {
     return tables;
   }
 
-  /// t = 1 - (1 - s)/r of the pairs of a step, at least 0 and at most 1; Trim is its square.     (8), (9)
-  Tensor trim_root(const BlockStep& step) const {
-    const Tensor t = at::bmm(step.of_queries(q_.unit), step.of_keys(k_.unit).transpose(1, 2));
-    step.by_row(t.sub_(1)).mul_(step.per_row(inverse_r_));
-    return t.add_(1).clamp_(0, 1);
+  /// t = 1 - (1 - s)/r of pairs, at least 0 and at most 1; Trim is its square.     (8), (9)
+  Tensor trim_root(const BlockStep& step, const Tensor& q, const Tensor& k) const {
+    const Tensor t = at::bmm(q, k.transpose(1, 2)).sub_(1), by_row = step.by_row(t);
+    at::addcmul_out(const_cast<Tensor&>(by_row), one_, by_row, step.per_row(inverse_r_));
+    return t.clamp_(0, 1);
   }
 
   /// Multiplies pairs by the softmask.
@@ -239,13 +239,19 @@ class GroupedHeads {
     step.hide_documents(pairs, 0);
   }
 
-  /// The derivative by the MiPE angle per token. Only differences of positions matter: those from the block's first
-  /// query keep the terms, which cancel, small.
-  Tensor angle_sum(const BlockStep& step, const Tensor& dq, const Tensor& dk) const {
-    const Tensor of_q = angle_gradient(step.of_queries(q_.unit), dq), of_k = angle_gradient(step.of_keys(k_.unit), dk);
-    const Tensor sum = (of_q * at::arange(step.queries, options_)).sum(1) +
-                       (of_k * at::arange(step.queries - step.keys, step.queries, options_)).sum(1);
-    return sum.view({step.rows, step.blocks}).sum(1);
+  /// a m for the root t of a.                                                     (9), (10)
+  Tensor weight(const BlockStep& step, const MaskTables& tables, const Tensor& t) const {
+    const Tensor trim = at::mul(t, t);
+    mask(step, tables, trim);
+    return trim;
+  }
+
+  /// The derivative by the MiPE angle per token, for every block. Only differences of positions matter: those from the
+  /// block's first query keep the terms, which cancel, small.
+  Tensor angle_sum(const Tensor& q, const Tensor& k, const Tensor& dq, const Tensor& dk) const {
+    const int64_t queries = q.size(1), keys = k.size(1);
+    return (angle_gradient(q, dq) * at::arange(queries, options_)).sum(1) +
+           (angle_gradient(k, dk) * at::arange(queries - keys, queries, options_)).sum(1);
   }
 
   bool flat_;
@@ -255,6 +261,7 @@ class GroupedHeads {
   Rotation q_rotation_, k_rotation_;
   std::vector<HeadNumbers> rows_;  // of every row
   Tensor inverse_r_;               // [N]
+  Tensor one_;
 };
 
 GroupedHeads::Gradients GroupedHeads::gradients(const Tensor& grad_u, bool tanh_norm) const {
@@ -268,29 +275,29 @@ GroupedHeads::Gradients GroupedHeads::gradients(const Tensor& grad_u, bool tanh_
       const auto add = [&](const Tensor& sums, const Tensor& pairs) {
         sums.narrow(0, step.first_row, step.rows).add_(step.by_row(pairs).sum({2, 3}).to(wide_).sum(1));
       };
-      const Tensor t = trim_root(step), weight = at::square(t), trim = flat_ ? Tensor() : weight.clone();
-      mask(step, tables, weight);
-      const Tensor h_step = at::bmm(weight, step.of_keys(v_.unit)), du_step = step.of_queries(du);
+      const Tensor q = step.of_queries(q_.unit), k = step.of_keys(k_.unit), v = step.of_keys(v_.unit);
+      const Tensor t = trim_root(step, q, k), am = weight(step, tables, t), h_step = at::bmm(am, v);
+      const Tensor du_step = step.of_queries(du);
       const Tensor dh = tanh_norm ? TanhNorm(h_step).gradient(h_step, du_step) : du_step;
       step.set_queries(h, h_step);
-      step.add_products_to_keys(dv, weight, dh);
-      const Tensor dweight = at::bmm(dh, step.of_keys(v_.unit).transpose(1, 2));
-      if (!flat_) {
-        step.by_row(trim).mul_(step.of_table(tables.slope));
-        step.hide_documents(trim, 0);
-        add(by_mask, trim.mul_(dweight));
+      step.add_products_to_keys(dv, am, dh);
+      const Tensor dam = at::bmm(dh, v.transpose(1, 2)), dt = dam.mul_(t);  // dt = 2 t da, da = dam m: half of it
+      if (!flat_) {                                                         // dm slope = dam a slope
+        const Tensor by_slope = at::mul(dt, t);
+        step.by_row(by_slope).mul_(step.of_table(tables.slope));
+        step.hide_documents(by_slope, 0);
+        add(by_mask, by_slope);
       }
-      const Tensor dt = dweight.mul_(t);  // half of it: da = dweight m, dt = 2 t da
       mask(step, tables, dt);
-      add(by_trim, t.neg_().add_(1).mul_(dt));
+      add(by_trim, t.sub_(1).mul_(dt));  // of t - 1
       const Tensor scale = (2 * step.per_row(inverse_r_)).expand({step.rows, step.blocks, 1, 1}).reshape({-1, 1, 1});
-      const Tensor dq_step = at::bmm(dt, step.of_keys(k_.unit)).mul_(scale);  // ds = dt / r
-      const Tensor scaled_q = step.of_queries(q_.unit) * scale;
+      const Tensor dq_step = at::bmm(dt, k).mul_(scale), scaled_q = q * scale;  // ds = dt / r
       step.set_queries(dq, dq_step);
       if (rotates()) {
         const Tensor dk_step = at::bmm(dt.transpose(1, 2), scaled_q);
         step.add_to_keys(dk, dk_step);
-        by_angle.narrow(0, step.first_row, step.rows).add_(angle_sum(step, dq_step, dk_step));
+        by_angle.narrow(0, step.first_row, step.rows)
+            .add_(angle_sum(q, k, dq_step, dk_step).view({step.rows, -1}).sum(1));
       } else {
         step.add_products_to_keys(dk, dt, scaled_q);
       }
@@ -307,7 +314,7 @@ GroupedHeads::Gradients GroupedHeads::gradients(const Tensor& grad_u, bool tanh_
           .k = blocks_.from_key_rows(dk_raw),
           .v = blocks_.from_key_rows(v_.gradient(dv)),
           .s_w = of_heads(by_mask + by_angle * per_row(&HeadNumbers::angle_step_slope).to(wide_)),
-          .s_r = of_heads(by_trim * per_row(&HeadNumbers::one_minus_r).to(wide_) * 2)};
+          .s_r = of_heads(by_trim * per_row(&HeadNumbers::one_minus_r).to(wide_) * -2)};
 }
 
 /// tanh(SiLU(gate)) in the dtype of computations.                              (17)
@@ -315,13 +322,29 @@ Tensor gate_factor(const Tensor& gate) {
   return at::tanh(at::silu(widened(gate).contiguous()));
 }
 
-/// Work for every group of heads: work(group, its heads as an index tensor).
-template <typename Work>
-void for_each_group(const Tensor& q, const Tensor& k, const std::vector<HeadNumbers>& numbers, const Work& work) {
-  for (const HeadGroup& group : head_groups(numbers, AttentionSizes(q, k), q.device())) {
-    work(group, at::tensor(group.heads, at::kLong).to(q.device()));
+/// The heads of a group in tensors of all heads. Neighbours are a view.
+class HeadIndex {
+ public:
+  HeadIndex(const HeadGroup& group, at::Device device)
+      : first_(group.heads.front()), count_(static_cast<int64_t>(group.heads.size())) {
+    if (group.heads.back() - first_ + 1 != count_) index_ = at::tensor(group.heads, at::kLong).to(device);
   }
-}
+
+  Tensor of(const Tensor& x, int64_t dim) const {
+    return index_.defined() ? x.index_select(dim, index_) : x.narrow(dim, first_, count_);
+  }
+  void write(const Tensor& to, int64_t dim, const Tensor& value) const {
+    if (index_.defined()) {
+      to.index_copy_(dim, index_, value.to(to.scalar_type()));
+    } else {
+      to.narrow(dim, first_, count_).copy_(value);
+    }
+  }
+
+ private:
+  int64_t first_, count_;
+  Tensor index_;
+};
 
 }  // namespace
 
@@ -331,11 +354,10 @@ Tensor screening_blocked(const Tensor& q, const Tensor& k, const Tensor& v, cons
   Tensor u = at::zeros({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options().dtype(dtype));
   if (!AttentionSizes(q, k).empty()) {
     const std::vector<HeadNumbers> numbers = head_numbers(s_w, s_r, options);
-    for_each_group(q, k, numbers, [&](const HeadGroup& group, const Tensor& heads) {
-      const GroupedHeads grouped(q.index_select(2, heads), k.index_select(2, heads), v.index_select(2, heads), group,
-                                 numbers, options);
-      u.index_copy_(2, heads, grouped.sums());
-    });
+    for (const HeadGroup& group : head_groups(numbers, AttentionSizes(q, k), q.device())) {
+      const HeadIndex heads(group, q.device());
+      heads.write(u, 2, GroupedHeads(heads.of(q, 2), heads.of(k, 2), heads.of(v, 2), group, numbers, options).sums());
+    }
   }
   if (options.tanh_norm) u.mul_(TanhNorm(u).factor);
   if (options.gate) u.mul_(gate_factor(*options.gate));  // (18)
@@ -355,20 +377,17 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> screening_backward_bl
   const Tensor du = options.gate ? widened(grad) * gate_factor(*options.gate) : widened(grad);
   const Tensor h = at::empty(grad.sizes(), grad.options().dtype(dtype));
   const std::vector<HeadNumbers> numbers = head_numbers(s_w, s_r, options);
-  for_each_group(q, k, numbers, [&](const HeadGroup& group, const Tensor& heads) {
-    const GroupedHeads grouped(q.index_select(2, heads), k.index_select(2, heads), v.index_select(2, heads), group,
-                               numbers, options);
-    const auto d = grouped.gradients(du.index_select(2, heads), options.tanh_norm);
-    const auto write = [&](const Tensor& to, int64_t dim, const Tensor& part) {
-      to.index_copy_(dim, heads, part.to(to.scalar_type()));
-    };
-    write(h, 2, d.h);
-    write(dq, 2, d.q);
-    write(dk, 2, d.k);
-    write(dv, 2, d.v);
-    write(ds_w, 0, d.s_w);
-    write(ds_r, 0, d.s_r);
-  });
+  for (const HeadGroup& group : head_groups(numbers, AttentionSizes(q, k), q.device())) {
+    const HeadIndex heads(group, q.device());
+    const GroupedHeads grouped(heads.of(q, 2), heads.of(k, 2), heads.of(v, 2), group, numbers, options);
+    const auto d = grouped.gradients(heads.of(du, 2), options.tanh_norm);
+    heads.write(h, 2, d.h);
+    heads.write(dq, 2, d.q);
+    heads.write(dk, 2, d.k);
+    heads.write(dv, 2, d.v);
+    heads.write(ds_w, 0, d.s_w);
+    heads.write(ds_r, 0, d.s_r);
+  }
   if (options.gate) {
     const Tensor gate = widened(*options.gate).contiguous(), G = gate_factor(gate), sigmoid = at::sigmoid(gate);
     const Tensor u = options.tanh_norm ? h * TanhNorm(h).factor : h;
