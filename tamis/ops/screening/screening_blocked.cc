@@ -227,8 +227,9 @@ class GroupedHeads {
 
   /// t = 1 - (1 - s)/r of pairs, at least 0 and at most 1; Trim is its square.     (8), (9)
   Tensor trim_root(const BlockStep& step, const Tensor& q, const Tensor& k) const {
-    const Tensor t = at::bmm(q, k.transpose(1, 2)).sub_(1), by_row = step.by_row(t);
-    at::addcmul_out(const_cast<Tensor&>(by_row), one_, by_row, step.per_row(inverse_r_));
+    const Tensor t = at::bmm(q, k.transpose(1, 2)).sub_(1);
+    Tensor by_row = step.by_row(t);
+    at::addcmul_out(by_row, one_, by_row, step.per_row(inverse_r_));
     return t.clamp_(0, 1);
   }
 
@@ -261,7 +262,7 @@ class GroupedHeads {
   Rotation q_rotation_, k_rotation_;
   std::vector<HeadNumbers> rows_;  // of every row
   Tensor inverse_r_;               // [N]
-  Tensor one_;
+  Tensor one_;                     // [1]
 };
 
 GroupedHeads::Gradients GroupedHeads::gradients(const Tensor& grad_u, bool tanh_norm) const {
