@@ -14,7 +14,6 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <optional>
@@ -22,7 +21,6 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace tamis::ops {
 
@@ -133,25 +131,6 @@ Options saved_options(torch::autograd::AutogradContext* ctx, const torch::autogr
   for_each_tensor_option(options, [&](auto&) { --next; });
   for_each_tensor_option(options, [&](std::optional<at::Tensor>& option) { option = given(saved[next++]); });
   return options;
-}
-
-/// The gradients of `function(inputs)` for the gradient `grad` of its result, below autograd, where nothing records:
-/// detached copies are differentiated with recording switched on again. An input without a gradient gets zeros.
-template <typename Function>
-std::vector<at::Tensor> gradients_below_autograd(const Function& function, std::vector<at::Tensor> inputs,
-                                                 const at::Tensor& grad) {
-  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-  keys.excluded_ = keys.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
-  const c10::impl::ForceDispatchKeyGuard recorded(keys);
-  const at::AutoGradMode enabled(true);
-  for (at::Tensor& input : inputs) input = input.detach().requires_grad_();
-  const at::Tensor result = function(inputs);
-  std::vector<at::Tensor> gradients = torch::autograd::grad({result}, inputs, {grad}, /*retain_graph=*/false,
-                                                            /*create_graph=*/false, /*allow_unused=*/true);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    gradients[i] = gradients[i].defined() ? gradients[i].contiguous() : at::zeros_like(inputs[i]);
-  }
-  return gradients;
 }
 
 }  // namespace tamis::ops

@@ -7,6 +7,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <atomic>
@@ -20,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tamis/base/random.h"
@@ -166,6 +168,49 @@ inline Tensors outputs_and_gradients(const Function& function, const Tensors& in
     outputs.push_back(gradients[i].defined() ? gradients[i] : at::zeros_like(inputs[i]));
   }
   return outputs;
+}
+
+/// A form of an operator below autograd, forward and backward, each a function of tensors.
+struct Form {
+  Function forward;
+  std::function<Tensors(const Tensors& gradients, const Tensors& inputs)> backward;
+};
+
+struct FormFunction : torch::autograd::Function<FormFunction> {
+  struct KeptForm : torch::CustomClassHolder {
+    explicit KeptForm(Form kept) : form(std::move(kept)) {}
+    Form form;
+  };
+
+  static Tensors forward(torch::autograd::AutogradContext* ctx, at::TensorList inputs, const Form& form) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    ctx->save_for_backward(inputs.vec());
+    ctx->saved_data["form"] = at::IValue::make_capsule(c10::make_intrusive<KeptForm>(form));
+    return form.forward(inputs.vec());
+  }
+  static Tensors backward(torch::autograd::AutogradContext* ctx, const Tensors& gradients) {
+    const auto kept = ctx->saved_data["form"].toCapsule();
+    Tensors result = static_cast<const KeptForm&>(*kept).form.backward(gradients, ctx->get_saved_variables());
+    result.emplace_back();
+    return result;
+  }
+};
+
+/// The form as a differentiable function.
+inline Function differentiable(const Form& form) {
+  return [form](const Tensors& inputs) { return FormFunction::apply(at::TensorList(inputs), form); };
+}
+
+/// The highest number of bytes of CPU tensors while `work()` runs in a new thread, inputs that it makes included.
+template <typename Work>
+int64_t peak_bytes_of(const Work& work) {
+  int64_t peak = 0;
+  in_fresh_thread([&] {
+    const PeakAllocation tensors;
+    work();
+    peak = tensors.peak_bytes();
+  });
+  return peak;
 }
 
 /// Distance of neighbouring numbers of `dtype` at `magnitude`.

@@ -22,9 +22,7 @@ struct Mechanism {
   static constexpr const char* kBackward = "tamis::_entmax_attention_backward";
   static constexpr SelectionKernels kKernels{&kernels::entmax_forward, &kernels::entmax_backward};
 
-  static Tensor reference(const Tensor& q, const Tensor& k, const Tensor& v, const Options& options) {
-    return reference::entmax_attention(q, k, v, options);
-  }
+  static const SelectedWeights& weights() { return entmax_weights(); }
 };
 
 using Operator = SelectionOperator<Mechanism>;
@@ -73,7 +71,7 @@ TORCH_LIBRARY_IMPL(tamis, Meta, m) {
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeExplicitAutograd, m) {
-  Operator::implement_fallback(m);
+  Operator::implement_anywhere(m);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Autograd, m) {

@@ -29,7 +29,7 @@ struct EntmaxAttentionOptions {
 ///
 /// The value of a key that is not selected is not read, in either pass.
 ///
-/// Dtype     float32, bfloat16 (all arithmetic in float32); others through the definition. Any strides.
+/// Dtype     float32, bfloat16 (all arithmetic in float32); others through the blocked form. Any strides.
 /// Gradient  q, k, v; once (no second derivative).
 /// Memory    O(T).  Time O(T K) per token and head for the scores, O(K + V) for each selected key.
 /// Bits      the same for any number of threads.

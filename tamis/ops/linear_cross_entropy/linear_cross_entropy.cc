@@ -1,5 +1,5 @@
 // tamis::linear_cross_entropy as a torch operator: checks, schema, derivative, registrations. The work is in
-// linear_cross_entropy_cpu.cc and, for other devices and dtypes, in linear_cross_entropy_reference.cc.
+// linear_cross_entropy_cpu.cc and, for other devices and dtypes, in linear_cross_entropy_blocked.cc.
 
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
 
@@ -16,6 +16,7 @@
 #include <string>
 #include <tuple>
 
+#include "tamis/ops/linear_cross_entropy/linear_cross_entropy_blocked.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy_cpu.h"
 #include "tamis/ops/registration.h"
 
@@ -105,45 +106,7 @@ Gradients backward_meta(const Tensor& grad, const Tensor& x, const Tensor& weigh
   return {gradient_meta(x, x_gradient), gradient_meta(weight, weight_gradient)};
 }
 
-// ---- the definition, on any device and dtype
-
-Tensor loss_fallback(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction,
-                     int64_t ignore_index, const SoftCap& soft_cap) {
-  check(x, weight, target, reduction, soft_cap);
-  return reference::linear_cross_entropy(
-      x, weight, target, {.reduction = std::string(reduction), .ignore_index = ignore_index, .soft_cap = soft_cap});
-}
-
-Gradients backward_fallback(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& target,
-                            c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap, bool x_gradient,
-                            bool weight_gradient) {
-  check(x, weight, target, reduction, soft_cap);
-  check_gradient(grad, target, reduction);
-  const auto loss = [&](const variable_list& in) {
-    return reference::linear_cross_entropy(
-        in[0], in[1], target,
-        {.reduction = std::string(reduction), .ignore_index = ignore_index, .soft_cap = soft_cap});
-  };
-  const variable_list gradients = gradients_below_autograd(loss, {x, weight}, grad);
-  return {x_gradient ? gradients[0] : at::empty({0}, x.options()),
-          weight_gradient ? gradients[1] : at::empty({0}, weight.options())};
-}
-
-LossAndGradients loss_with_gradients_fallback(const Tensor& x, const Tensor& weight, const Tensor& target,
-                                              c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap,
-                                              bool x_gradient, bool weight_gradient) {
-  check_reduces(reduction);
-  const Tensor loss = loss_fallback(x, weight, target, reduction, ignore_index, soft_cap);
-  auto [dx, dweight] = backward_fallback(at::ones_like(loss), x, weight, target, reduction, ignore_index, soft_cap,
-                                         x_gradient, weight_gradient);
-  return {loss, dx, dweight};
-}
-
-// ---- CPU: the fused pass, for the dtypes it knows
-
-bool fused(const Tensor& x) {
-  return x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble || x.scalar_type() == at::kBFloat16;
-}
+// ---- any device and dtype
 
 HeadPass head_pass(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t ignore_index,
                    const SoftCap& soft_cap) {
@@ -152,6 +115,63 @@ HeadPass head_pass(const Tensor& x, const Tensor& weight, const Tensor& target, 
           .target_T = target.reshape({-1}),
           .ignore_index = ignore_index,
           .soft_cap = soft_cap};
+}
+
+Gradients shaped(const HeadPassResult& result, const Tensor& x, const Tensor& weight) {
+  return {result.x_TD.defined() ? result.x_TD.view(x.sizes()) : at::empty({0}, x.options()),
+          result.weight_ND.defined() ? result.weight_ND : at::empty({0}, weight.options())};
+}
+
+/// The weight of each token's loss in the result, without reading a value from the device.
+Tensor token_shares(const Tensor& target, c10::string_view reduction, int64_t ignore_index, at::ScalarType dtype) {
+  const Tensor one = at::ones({}, target.options().dtype(dtype));
+  const Tensor share = reduction == "mean" ? one / (target != ignore_index).sum().clamp_min(1) : one;
+  return share.expand({target.numel()});
+}
+
+Tensor reduced_anywhere(const Tensor& loss_T, const Tensor& target, c10::string_view reduction, int64_t ignore_index) {
+  if (reduction == "none") return loss_T.view(target.sizes());
+  return (loss_T * token_shares(target, reduction, ignore_index, loss_T.scalar_type())).sum();
+}
+
+Tensor loss_anywhere(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction,
+                     int64_t ignore_index, const SoftCap& soft_cap) {
+  check(x, weight, target, reduction, soft_cap);
+  const HeadPassResult result = linear_cross_entropy_blocked(head_pass(x, weight, target, ignore_index, soft_cap));
+  return reduced_anywhere(result.loss_T, target, reduction, ignore_index);
+}
+
+LossAndGradients loss_with_gradients_anywhere(const Tensor& x, const Tensor& weight, const Tensor& target,
+                                              c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap,
+                                              bool x_gradient, bool weight_gradient) {
+  check(x, weight, target, reduction, soft_cap);
+  check_reduces(reduction);
+  HeadPass pass = head_pass(x, weight, target, ignore_index, soft_cap);
+  pass.loss_gradient_T = token_shares(target, reduction, ignore_index, loss_dtype(x));
+  pass.x_gradient = x_gradient;
+  pass.weight_gradient = weight_gradient;
+  const HeadPassResult result = linear_cross_entropy_blocked(pass);
+  auto [dx, dweight] = shaped(result, x, weight);
+  return {reduced_anywhere(result.loss_T, target, reduction, ignore_index), dx, dweight};
+}
+
+Gradients backward_anywhere(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& target,
+                            c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap, bool x_gradient,
+                            bool weight_gradient) {
+  check(x, weight, target, reduction, soft_cap);
+  check_gradient(grad, target, reduction);
+  HeadPass pass = head_pass(x, weight, target, ignore_index, soft_cap);
+  pass.loss_gradient_T = grad.to(loss_dtype(x)).expand(target.sizes()).reshape({-1}) *
+                         token_shares(target, reduction, ignore_index, loss_dtype(x));
+  pass.x_gradient = x_gradient;
+  pass.weight_gradient = weight_gradient;
+  return shaped(linear_cross_entropy_blocked(pass), x, weight);
+}
+
+// ---- CPU: the fused pass, for the dtypes it knows
+
+bool fused(const Tensor& x) {
+  return x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble || x.scalar_type() == at::kBFloat16;
 }
 
 /// The weight of a token's loss in the result: 1, or 1 / (number of counted tokens) for the mean.
@@ -172,14 +192,9 @@ Tensor reduced(const Tensor& loss_T, const Tensor& x, const Tensor& target, c10:
   return at::scalar_tensor(sum * token_share(target, reduction, ignore_index), x.options().dtype(dtype));
 }
 
-Gradients shaped(const HeadPassResult& result, const Tensor& x, const Tensor& weight) {
-  return {result.x_TD.defined() ? result.x_TD.view(x.sizes()) : at::empty({0}, x.options()),
-          result.weight_ND.defined() ? result.weight_ND : at::empty({0}, weight.options())};
-}
-
 Tensor loss_on_cpu(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction,
                    int64_t ignore_index, const SoftCap& soft_cap) {
-  if (!fused(x)) return loss_fallback(x, weight, target, reduction, ignore_index, soft_cap);
+  if (!fused(x)) return loss_anywhere(x, weight, target, reduction, ignore_index, soft_cap);
   check(x, weight, target, reduction, soft_cap);
   const HeadPassResult result = run_head_pass(head_pass(x, weight, target, ignore_index, soft_cap));
   return reduced(result.loss_T, x, target, reduction, ignore_index);
@@ -189,7 +204,7 @@ LossAndGradients loss_with_gradients_on_cpu(const Tensor& x, const Tensor& weigh
                                             c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap,
                                             bool x_gradient, bool weight_gradient) {
   if (!fused(x)) {
-    return loss_with_gradients_fallback(x, weight, target, reduction, ignore_index, soft_cap, x_gradient,
+    return loss_with_gradients_anywhere(x, weight, target, reduction, ignore_index, soft_cap, x_gradient,
                                         weight_gradient);
   }
   check(x, weight, target, reduction, soft_cap);
@@ -207,7 +222,7 @@ Gradients backward_on_cpu(const Tensor& grad, const Tensor& x, const Tensor& wei
                           c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap, bool x_gradient,
                           bool weight_gradient) {
   if (!fused(x)) {
-    return backward_fallback(grad, x, weight, target, reduction, ignore_index, soft_cap, x_gradient, weight_gradient);
+    return backward_anywhere(grad, x, weight, target, reduction, ignore_index, soft_cap, x_gradient, weight_gradient);
   }
   check(x, weight, target, reduction, soft_cap);
   check_gradient(grad, target, reduction);
@@ -335,9 +350,9 @@ TORCH_LIBRARY_IMPL(tamis, Meta, m) {
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeExplicitAutograd, m) {
-  m.impl("linear_cross_entropy", &loss_fallback);
-  m.impl("_linear_cross_entropy_with_gradients", &loss_with_gradients_fallback);
-  m.impl("linear_cross_entropy_backward", &backward_fallback);
+  m.impl("linear_cross_entropy", &loss_anywhere);
+  m.impl("_linear_cross_entropy_with_gradients", &loss_with_gradients_anywhere);
+  m.impl("linear_cross_entropy_backward", &backward_anywhere);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Autograd, m) {

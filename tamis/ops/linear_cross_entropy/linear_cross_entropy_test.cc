@@ -301,12 +301,12 @@ TEST(LinearCrossEntropy, KeptGraphsGiveTheSameGradientAgain) {
   EXPECT_TRUE(same_bits(torch::autograd::grad({loss}, {x}), first));
 }
 
-TEST(LinearCrossEntropy, OtherDtypesUseTheReference) {
+TEST(LinearCrossEntropy, OtherDtypesUseTheBlockedForm) {
   const Case c = random_case({.T = 12, .N = 20, .D = 6, .dtype = at::kHalf});
   for (const char* reduction : {"mean", "none"}) {
     const Tensors found = outputs_and_gradients(fused(c.target, {.reduction = reduction}), c.in);
     const Tensors expected = outputs_and_gradients(plain(c.target, {.reduction = reduction}), c.in);
-    EXPECT_TRUE(same_bits(found[0], expected[0]));
+    EXPECT_LE(largest(found[0] - expected[0]), 1e-6 * largest(expected[0]));
     for (size_t i = 1; i < found.size(); ++i) {
       EXPECT_EQ(found[i].scalar_type(), at::kHalf);
       EXPECT_LE(largest(found[i] - expected[i]), 2e-3 * largest(expected[i]));

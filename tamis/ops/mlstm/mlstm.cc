@@ -1,5 +1,5 @@
 // tamis::mlstm as a torch operator: checks, schema, derivative, registrations. It takes its state apart and calls
-// tamis::_mlstm, whose work is in mlstm_cpu.cc and, for other devices and dtypes, in plain torch.
+// tamis::_mlstm, whose work is in mlstm_cpu.cc and, for other devices and dtypes, in mlstm_blocked.cc.
 
 #include "tamis/ops/mlstm/mlstm.h"
 
@@ -13,6 +13,7 @@
 
 #include "tamis/ops/attention.h"
 #include "tamis/ops/checks.h"
+#include "tamis/ops/mlstm/mlstm_blocked.h"
 #include "tamis/ops/mlstm/mlstm_cpu.h"
 #include "tamis/ops/registration.h"
 
@@ -148,36 +149,22 @@ Gradients inner_backward_meta(const InnerOptions& inner, const optional<Tensor>&
           empty_contiguous_like(f), of_state(inner.C),        of_state(inner.n),        of_state(inner.m)};
 }
 
-// ---- the definition for all tokens at once, on any device and dtype
+// ---- any device and dtype
 
-Outputs inner_fallback(const InnerOptions& inner, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i,
+Outputs inner_anywhere(const InnerOptions& inner, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i,
                        const Tensor& f) {
-  const auto [h, C, n, m] = reference::mlstm_parallel(q, k, v, i, f, checked(inner, q, k, v, i, f));
-  // An output of its own, even where no token has changed the state.
-  return {h.contiguous(), C.clone(), n.clone(), m.clone()};
+  const auto [h, C, n, m] = mlstm_blocked(q, k, v, i, f, checked(inner, q, k, v, i, f));
+  return {h.contiguous(), C, n, m};
 }
 
-Gradients inner_backward_fallback(const InnerOptions& inner, const optional<Tensor>& grad_h,
+Gradients inner_backward_anywhere(const InnerOptions& inner, const optional<Tensor>& grad_h,
                                   const optional<Tensor>& grad_C, const optional<Tensor>& grad_n,
                                   const optional<Tensor>& grad_m, const Tensor& q, const Tensor& k, const Tensor& v,
                                   const Tensor& i, const Tensor& f) {
-  MlstmOptions options = checked(inner, q, k, v, i, f);
-  check_gradients({grad_h, grad_C, grad_n, grad_m}, q, v);
-  variable_list in = {q, k, v, i, f};
-  if (inner.C) in.insert(in.end(), {*inner.C, *inner.n, *inner.m});
-  // Of a sum whose gradients by the outputs are the given ones.
-  const auto weighted = [&](const variable_list& x) {
-    if (inner.C) options.state = MlstmState{x[5], x[6], x[7]};
-    const auto [h, C, n, m] = reference::mlstm_parallel(x[0], x[1], x[2], x[3], x[4], options);
-    Tensor sum = at::zeros({}, q.options().dtype(state_dtype(q))) + x[0].sum() * 0;
-    for (const auto& [out, grad] :
-         {std::pair<const Tensor&, const optional<Tensor>&>{h, grad_h}, {C, grad_C}, {n, grad_n}, {m, grad_m}}) {
-      if (grad) sum = sum + (out * *grad).sum();
-    }
-    return sum;
-  };
-  variable_list d = gradients_below_autograd(weighted, in, at::ones({}, q.options().dtype(state_dtype(q))));
-  d.resize(8, at::empty({0}, q.options()));
+  const MlstmOptions options = checked(inner, q, k, v, i, f);
+  const MlstmOutputGradients grad = {grad_h, grad_C, grad_n, grad_m};
+  check_gradients(grad, q, v);
+  const auto d = mlstm_backward_blocked(grad, q, k, v, i, f, options);
   return {d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]};
 }
 
@@ -185,7 +172,7 @@ Gradients inner_backward_fallback(const InnerOptions& inner, const optional<Tens
 
 Outputs inner_cpu(const InnerOptions& inner, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i,
                   const Tensor& f) {
-  if (!attention_has_fused(q.scalar_type())) return inner_fallback(inner, q, k, v, i, f);
+  if (!attention_has_fused(q.scalar_type())) return inner_anywhere(inner, q, k, v, i, f);
   return mlstm_cpu(q, k, v, i, f, checked(inner, q, k, v, i, f));
 }
 
@@ -193,7 +180,7 @@ Gradients inner_backward_cpu(const InnerOptions& inner, const optional<Tensor>& 
                              const optional<Tensor>& grad_n, const optional<Tensor>& grad_m, const Tensor& q,
                              const Tensor& k, const Tensor& v, const Tensor& i, const Tensor& f) {
   if (!attention_has_fused(q.scalar_type())) {
-    return inner_backward_fallback(inner, grad_h, grad_C, grad_n, grad_m, q, k, v, i, f);
+    return inner_backward_anywhere(inner, grad_h, grad_C, grad_n, grad_m, q, k, v, i, f);
   }
   const MlstmOptions options = checked(inner, q, k, v, i, f);
   const MlstmOutputGradients grad = {grad_h, grad_C, grad_n, grad_m};
@@ -285,8 +272,8 @@ TORCH_LIBRARY_IMPL(tamis, Meta, m) {
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeExplicitAutograd, m) {
-  m.impl("_mlstm", schema_form<&inner_fallback>);
-  m.impl("_mlstm_backward", schema_form<&inner_backward_fallback>);
+  m.impl("_mlstm", schema_form<&inner_anywhere>);
+  m.impl("_mlstm_backward", schema_form<&inner_backward_anywhere>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Autograd, m) {

@@ -32,7 +32,7 @@ struct MlstmOptions {
 /// returns           h [B, T, H, V] in the dtype of v and the state after the last token: C [B, H, K, V], n [B, H, K],
 ///                   m [B, H], float32 for half-precision storage. It continues the sequence in the next call.
 ///
-/// Dtype     float32, bfloat16 (gates, state and all arithmetic in float32); others through the definition.
+/// Dtype     float32, bfloat16 (gates, state and all arithmetic in float32); others through the blocked form.
 /// Gradient  of q, k, v, i, f and the given state, from h and the returned state, m included; once.
 /// Memory    O(T) and, backward, one state for each chunk of the heads in progress.
 /// Time      O(K V + chunk (K + V)) per token and head; one token reads, decays, adds to and writes the state.

@@ -188,7 +188,7 @@ TEST(Mlstm, GradientsOfTheDefinitionMatchFiniteDifferences) {
   testing::expect_gradients(parallel(), in);
   const MlstmOptions packed{.document = at::tensor({4, 4, 7, 7, 7, 4}).view({1, 6})};
   testing::expect_gradients(defined(packed), in);
-  testing::expect_gradients(fused(packed), in);  // float64: the fallback
+  testing::expect_gradients(fused(packed), in);  // float64: the blocked form
   testing::expect_gradients(fused(), {in.begin(), in.begin() + 5});
 }
 
@@ -345,7 +345,7 @@ TEST(Mlstm, AnEmptyBatchAndNoTokensAreFine) {
   }
 }
 
-TEST(Mlstm, OtherDtypesFallBackToTheDefinition) {
+TEST(Mlstm, OtherDtypesUseTheBlockedForm) {
   Tensors in = random_inputs({1, 20, 2, 4, 4}, 61);
   for (size_t i = 0; i < 3; ++i) in[i] = in[i].to(at::kHalf);
   const Tensors found = testing::outputs_and_gradients(fused(), in);

@@ -1,5 +1,5 @@
 // tamis::screening as a torch operator: checks, schema, derivative, registrations. The work is in screening_cpu.cc and,
-// for other devices and dtypes, in screening_reference.cc.
+// for other devices and dtypes, in screening_blocked.cc.
 
 #include "tamis/ops/screening/screening.h"
 
@@ -13,6 +13,7 @@
 
 #include "tamis/ops/checks.h"
 #include "tamis/ops/registration.h"
+#include "tamis/ops/screening/screening_blocked.h"
 #include "tamis/ops/screening/screening_cpu.h"
 
 namespace tamis::ops {
@@ -73,41 +74,33 @@ Gradients screening_backward_meta(const ScreeningOptions& options, const Tensor&
           empty_contiguous_like(s_r), options.gate ? empty_contiguous_like(*options.gate) : no_gradient(q)};
 }
 
-// ---- the definition, on any device and dtype
+// ---- any device and dtype
 
-Tensor screening_fallback(const ScreeningOptions& options, const Tensor& q, const Tensor& k, const Tensor& v,
+Tensor screening_anywhere(const ScreeningOptions& options, const Tensor& q, const Tensor& k, const Tensor& v,
                           const Tensor& s_w, const Tensor& s_r) {
   check(options, q, k, v, s_w, s_r);
-  return reference::screening(q, k, v, s_w, s_r, options).contiguous();
+  return screening_blocked(q, k, v, s_w, s_r, options);
 }
 
-Gradients screening_backward_fallback(const ScreeningOptions& options, const Tensor& grad, const Tensor& q,
+Gradients screening_backward_anywhere(const ScreeningOptions& options, const Tensor& grad, const Tensor& q,
                                       const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r) {
   check(options, q, k, v, s_w, s_r);
-  variable_list in = {q, k, v, s_w, s_r};
-  if (options.gate) in.push_back(*options.gate);
-  const auto function = [&](const variable_list& x) {
-    ScreeningOptions recorded = options;
-    if (options.gate) recorded.gate = x[5];
-    return reference::screening(x[0], x[1], x[2], x[3], x[4], recorded);
-  };
-  variable_list d = gradients_below_autograd(function, in, grad);
-  if (!options.gate) d.push_back(no_gradient(q));
-  return {d[0], d[1], d[2], d[3], d[4], d[5]};
+  auto [dq, dk, dv, ds_w, ds_r, dgate] = screening_backward_blocked(grad, q, k, v, s_w, s_r, options);
+  return {dq, dk, dv, ds_w, ds_r, options.gate ? dgate : no_gradient(q)};
 }
 
 // ---- CPU: the fused kernels, for the dtypes they know
 
 Tensor screening_on_cpu(const ScreeningOptions& options, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& s_w, const Tensor& s_r) {
-  if (!screening_has_fused(q.scalar_type())) return screening_fallback(options, q, k, v, s_w, s_r);
+  if (!screening_has_fused(q.scalar_type())) return screening_anywhere(options, q, k, v, s_w, s_r);
   check(options, q, k, v, s_w, s_r);
   return screening_cpu(q, k, v, s_w, s_r, options);
 }
 
 Gradients screening_backward_on_cpu(const ScreeningOptions& options, const Tensor& grad, const Tensor& q,
                                     const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r) {
-  if (!screening_has_fused(q.scalar_type())) return screening_backward_fallback(options, grad, q, k, v, s_w, s_r);
+  if (!screening_has_fused(q.scalar_type())) return screening_backward_anywhere(options, grad, q, k, v, s_w, s_r);
   check(options, q, k, v, s_w, s_r);
   const auto [dq, dk, dv, dgate] = empty_gradients(q, k, v, options.gate);
   const auto [ds_w, ds_r] = screening_backward_cpu(grad, q, k, v, s_w, s_r, options, {dq, dk, dv, dgate});
@@ -208,8 +201,8 @@ TORCH_LIBRARY_IMPL(tamis, Meta, m) {
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeExplicitAutograd, m) {
-  m.impl("screening", schema_form<&screening_fallback>);
-  m.impl("screening_backward", schema_form<&screening_backward_fallback>);
+  m.impl("screening", schema_form<&screening_anywhere>);
+  m.impl("screening_backward", schema_form<&screening_backward_anywhere>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Autograd, m) {

@@ -54,6 +54,29 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> selection_backward_cpu(const Sele
 /// One query: the kernel's forward pass.
 void selection_token(void (*forward)(const kernels::SelectionForward&), const AttentionToken& token, double alpha);
 
+/// A mechanism's weights in plain torch, for the blocked forms. z are scores [rows, queries, keys], all keys of a query
+/// in order; u is (alpha - 1) z - tau for selected keys and 0 for the others; at alpha 1 it is infinite for every
+/// visible key.
+struct SelectedWeights {
+  at::Tensor (*forward)(const at::Tensor& z, const at::Tensor& u, double alpha);
+  /// The weights and dz for the gradient dweight of the weights, which may be overwritten.
+  std::tuple<at::Tensor, at::Tensor> (*backward)(const at::Tensor& z, const at::Tensor& u, double alpha,
+                                                 const at::Tensor& dweight);
+};
+const SelectedWeights& entmax_weights();
+const SelectedWeights& sieve_weights();
+
+/// The blocked forms: plain torch on any device, O(T) memory (README.md, "On other devices"). Half-precision storage
+/// computes in float32. Arguments are checked already.
+at::Tensor selection_blocked(const SelectedWeights& weights, const Selection& selection, const at::Tensor& q,
+                             const at::Tensor& k, const at::Tensor& v);
+
+/// Gradients of q, k and v.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> selection_backward_blocked(const SelectedWeights& weights,
+                                                                          const Selection& selection,
+                                                                          const at::Tensor& grad, const at::Tensor& q,
+                                                                          const at::Tensor& k, const at::Tensor& v);
+
 namespace reference {
 
 /// (alpha - 1) z - tau over the last dimension, where `visible`; -infinity elsewhere. Positive for selected keys, and

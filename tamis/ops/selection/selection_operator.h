@@ -21,7 +21,7 @@
 //   kName                         of the operator
 //   kForward, kBackward           "tamis::_<name>", "tamis::_<name>_backward"
 //   kKernels                      SelectionKernels
-//   reference(q, k, v, options)   the definition in plain torch
+//   weights()                     SelectedWeights
 
 namespace tamis::ops {
 
@@ -69,37 +69,29 @@ struct SelectionOperator {
     return {empty_contiguous_like(q), empty_contiguous_like(k), empty_contiguous_like(v)};
   }
 
-  // ---- the definition, on any device and dtype
+  // ---- any device and dtype
 
-  static Tensor reference(const Selection& selection, const Tensor& q, const Tensor& k, const Tensor& v) {
-    return Mechanism::reference(q, k, v,
-                                {.alpha = selection.alpha,
-                                 .scale = selection.scale,
-                                 .strict = selection.strict,
-                                 .document = selection.document});
+  static Forward anywhere(const Selection& selection, const Tensor& q, const Tensor& k, const Tensor& v) {
+    // The backward pass computes the statistics again.
+    return {selection_blocked(Mechanism::weights(), selection, q, k, v).contiguous(), empty_statistics(q).zero_()};
   }
 
-  static Forward fallback(const Selection& selection, const Tensor& q, const Tensor& k, const Tensor& v) {
-    return {reference(selection, q, k, v).contiguous(), empty_statistics(q)};
-  }
-
-  static Gradients backward_fallback(const Selection& selection, const Tensor& grad, const Tensor&, const Tensor& q,
+  static Gradients backward_anywhere(const Selection& selection, const Tensor& grad, const Tensor&, const Tensor& q,
                                      const Tensor& k, const Tensor& v) {
-    const auto function = [&](const std::vector<Tensor>& in) { return reference(selection, in[0], in[1], in[2]); };
-    const std::vector<Tensor> gradients = gradients_below_autograd(function, {q, k, v}, grad);
-    return {gradients[0], gradients[1], gradients[2]};
+    const auto [dq, dk, dv] = selection_backward_blocked(Mechanism::weights(), selection, grad, q, k, v);
+    return {dq.contiguous(), dk.contiguous(), dv.contiguous()};
   }
 
   // ---- CPU
 
   static Forward cpu(const Selection& selection, const Tensor& q, const Tensor& k, const Tensor& v) {
-    if (!attention_has_fused(q.scalar_type())) return fallback(selection, q, k, v);
+    if (!attention_has_fused(q.scalar_type())) return anywhere(selection, q, k, v);
     return selection_cpu(Mechanism::kKernels, selection, q, k, v);
   }
 
   static Gradients backward_cpu(const Selection& selection, const Tensor& grad, const Tensor& statistics,
                                 const Tensor& q, const Tensor& k, const Tensor& v) {
-    if (!attention_has_fused(q.scalar_type())) return backward_fallback(selection, grad, statistics, q, k, v);
+    if (!attention_has_fused(q.scalar_type())) return backward_anywhere(selection, grad, statistics, q, k, v);
     return selection_backward_cpu(Mechanism::kKernels, selection, grad, statistics, q, k, v);
   }
 
@@ -147,9 +139,9 @@ struct SelectionOperator {
     m.impl(Mechanism::kBackward, schema_form<&SelectionOperator::backward_meta>);
   }
 
-  static void implement_fallback(torch::Library& m) {
-    m.impl(Mechanism::kForward, schema_form<&SelectionOperator::fallback>);
-    m.impl(Mechanism::kBackward, schema_form<&SelectionOperator::backward_fallback>);
+  static void implement_anywhere(torch::Library& m) {
+    m.impl(Mechanism::kForward, schema_form<&SelectionOperator::anywhere>);
+    m.impl(Mechanism::kBackward, schema_form<&SelectionOperator::backward_anywhere>);
   }
 
   static void implement_autograd(torch::Library& m) {

@@ -395,11 +395,14 @@ TYPED_TEST_P(SelectionTest, MemoryGrowsLinearlyWithTheSequence) {
   }
 }
 
-TYPED_TEST_P(SelectionTest, OtherDtypesFallBackToTheReference) {
+TYPED_TEST_P(SelectionTest, OtherDtypesUseTheBlockedForm) {
   const Tensors in = normal_inputs({1, 20, 2, 4, 3}, 66, at::kHalf);
   const Tensors found = outputs_and_gradients(fused_with<TypeParam>({}), in);
-  EXPECT_EQ(found[0].scalar_type(), at::kHalf);
-  EXPECT_TRUE(same_bits(found[0], reference_with<TypeParam>({})(in)[0]));
+  const Tensors expected = outputs_and_gradients(reference_with<TypeParam>({}), in);
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].scalar_type(), at::kHalf);
+    EXPECT_LE(largest(found[i] - expected[i]), 2e-3 * largest(expected[i])) << "tensor " << i;
+  }
 }
 
 TYPED_TEST_P(SelectionTest, BadArgumentsAreNamed) {
@@ -434,6 +437,6 @@ REGISTER_TYPED_TEST_SUITE_P(SelectionTest, IsAsAccurateAsPlainTorch, IsAsAccurat
                             QueriesThatSeeNothingAreZeroWithoutGradient, HugeScoresStayFinite,
                             EqualScoresSelectEverything, RejectedKeysNeverReadTheirValue, NaNShowsInTheResult,
                             OutputsDoNotDependOnWhatMemoryHeld, MemoryGrowsLinearlyWithTheSequence,
-                            OtherDtypesFallBackToTheReference, BadArgumentsAreNamed);
+                            OtherDtypesUseTheBlockedForm, BadArgumentsAreNamed);
 
 }  // namespace tamis::ops::testing

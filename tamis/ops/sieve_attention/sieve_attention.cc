@@ -21,9 +21,7 @@ struct Mechanism {
   static constexpr const char* kBackward = "tamis::_sieve_attention_backward";
   static constexpr SelectionKernels kKernels{&kernels::sieve_forward, &kernels::sieve_backward};
 
-  static Tensor reference(const Tensor& q, const Tensor& k, const Tensor& v, const Options& options) {
-    return reference::sieve_attention(q, k, v, options);
-  }
+  static const SelectedWeights& weights() { return sieve_weights(); }
 };
 
 using Operator = SelectionOperator<Mechanism>;
@@ -68,7 +66,7 @@ TORCH_LIBRARY_IMPL(tamis, Meta, m) {
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeExplicitAutograd, m) {
-  Operator::implement_fallback(m);
+  Operator::implement_anywhere(m);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Autograd, m) {

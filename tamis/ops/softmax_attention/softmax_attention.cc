@@ -1,6 +1,6 @@
 // tamis::softmax_attention as a torch operator: checks, schema, derivative, registrations. The scales of
 // Scalable-Softmax are plain torch (softmax_attention_scale.cc); what they multiply is tamis::_softmax_attention, whose
-// work is in softmax_attention_cpu.cc and, for other devices and dtypes, in plain torch.
+// work is in softmax_attention_cpu.cc and, for other devices and dtypes, in softmax_attention_blocked.cc.
 
 #include "tamis/ops/softmax_attention/softmax_attention.h"
 
@@ -16,6 +16,7 @@
 
 #include "tamis/ops/checks.h"
 #include "tamis/ops/registration.h"
+#include "tamis/ops/softmax_attention/softmax_attention_blocked.h"
 #include "tamis/ops/softmax_attention/softmax_attention_cpu.h"
 #include "tamis/ops/softmax_attention/softmax_attention_scale.h"
 
@@ -74,37 +75,32 @@ Gradients inner_backward_meta(const ScaledAttentionOptions& options, const Tenso
           options.query_scale ? empty_contiguous_like(*options.query_scale) : at::empty({0}, q.options())};
 }
 
-// ---- the definition, on any device and dtype
+// ---- any device and dtype
 
-Forward inner_fallback(const ScaledAttentionOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
-  const Tensor out = reference::scaled_attention(q, k, v, options).contiguous();
-  const auto float32 = v.options().dtype(at::kFloat);
-  return {out, at::empty({0}, float32), at::empty({q.size(0), q.size(2), q.size(1), 2}, float32)};
+Forward inner_anywhere(const ScaledAttentionOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
+  const Tensor out = softmax_attention_blocked(q, k, v, options);
+  const Tensor saved = v.scalar_type() == at::kBFloat16 ? out : at::empty({0}, out.options().dtype(at::kFloat));
+  // The backward pass computes the statistics again.
+  const Tensor statistics = at::zeros({q.size(0), q.size(2), q.size(1), 2}, v.options().dtype(at::kFloat));
+  return {out.to(v.scalar_type()).contiguous(), saved.contiguous(), statistics};
 }
 
-Gradients inner_backward_fallback(const ScaledAttentionOptions& options, const Tensor& grad, const Tensor&,
+Gradients inner_backward_anywhere(const ScaledAttentionOptions& options, const Tensor& grad, const Tensor&,
                                   const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v) {
-  variable_list inputs = {q, k, v};
-  if (options.query_scale) inputs.push_back(*options.query_scale);
-  const auto function = [&](const variable_list& in) {
-    ScaledAttentionOptions recorded = options;
-    if (options.query_scale) recorded.query_scale = in[3];
-    return reference::scaled_attention(in[0], in[1], in[2], recorded);
-  };
-  const variable_list gradients = gradients_below_autograd(function, std::move(inputs), grad);
-  return {gradients[0], gradients[1], gradients[2], options.query_scale ? gradients[3] : at::empty({0}, q.options())};
+  const auto [dq, dk, dv, d_scale] = softmax_attention_backward_blocked(grad, q, k, v, options);
+  return {dq.contiguous(), dk.contiguous(), dv.contiguous(), d_scale.contiguous()};
 }
 
 // ---- CPU
 
 Forward inner_cpu(const ScaledAttentionOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
-  if (!attention_has_fused(q.scalar_type())) return inner_fallback(options, q, k, v);
+  if (!attention_has_fused(q.scalar_type())) return inner_anywhere(options, q, k, v);
   return softmax_attention_cpu(q, k, v, options);
 }
 
 Gradients inner_backward_cpu(const ScaledAttentionOptions& options, const Tensor& grad, const Tensor& out,
                              const Tensor& statistics, const Tensor& q, const Tensor& k, const Tensor& v) {
-  if (!attention_has_fused(q.scalar_type())) return inner_backward_fallback(options, grad, out, statistics, q, k, v);
+  if (!attention_has_fused(q.scalar_type())) return inner_backward_anywhere(options, grad, out, statistics, q, k, v);
   return softmax_attention_backward_cpu(grad, q, k, v, out, statistics, options);
 }
 
@@ -199,8 +195,8 @@ TORCH_LIBRARY_IMPL(tamis, Meta, m) {
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeExplicitAutograd, m) {
-  m.impl("_softmax_attention", schema_form<&inner_fallback>);
-  m.impl("_softmax_attention_backward", schema_form<&inner_backward_fallback>);
+  m.impl("_softmax_attention", schema_form<&inner_anywhere>);
+  m.impl("_softmax_attention_backward", schema_form<&inner_backward_anywhere>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Autograd, m) {

@@ -33,7 +33,7 @@ struct SoftmaxAttentionOptions {
 /// n_i is counted from the beginning of the document and includes key_start keys before the first given one. Beyond the
 /// end of position_scale, p_n is a1 ln n + a2, fitted to it by least squares.
 ///
-/// Dtype     float32, bfloat16 (all arithmetic in float32); others through the definition. Any strides.
+/// Dtype     float32, bfloat16 (all arithmetic in float32); others through the blocked form. Any strides.
 /// Gradient  q, k, v, log_scale, log_bias, position_scale; once (no second derivative).
 /// Memory    O(T).  Time O(min(T, window) (K + V)) per token and head; keys before every window are not read.
 /// Bits      the same for any number of threads; gradients of log_scale, log_bias and position_scale are sums of torch.

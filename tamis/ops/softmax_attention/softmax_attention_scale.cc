@@ -2,31 +2,17 @@
 
 #include <ATen/ATen.h>
 
-#include <tuple>
+#include "tamis/ops/blocked.h"
 
 namespace tamis::ops {
 
 using at::Tensor;
 
-namespace {
-
-/// How many keys up to each one are of its document, itself included.
-Tensor rank_within_document(const Tensor& document_BT) {
-  const auto [sorted, order] = document_BT.sort(std::optional<bool>(true), /*dim=*/1, /*descending=*/false);
-  const Tensor index = at::arange(document_BT.size(1), order.options()).unsqueeze(0).expand_as(order);
-  Tensor begins = at::ones_like(sorted, sorted.options().dtype(at::kBool));
-  if (sorted.size(1) > 1) begins.slice(1, 1).copy_(sorted.slice(1, 1) != sorted.slice(1, 0, -1));
-  const Tensor begin = std::get<0>(at::where(begins, index, 0).cummax(1));
-  return at::empty_like(order).scatter_(1, order, index - begin + 1);
-}
-
-}  // namespace
-
 Tensor visible_keys(const SoftmaxAttentionOptions& options, int64_t queries, const Tensor& k) {
   const int64_t keys = k.size(1);
   Tensor n;
   if (options.document) {
-    n = rank_within_document(*options.document);
+    n = DocumentOrder(*options.document).rank;
     if (keys > 0) n = n + (*options.document == options.document->slice(1, 0, 1)) * options.key_start;
   } else {
     n = (at::arange(keys, at::TensorOptions(k.device()).dtype(at::kLong)) + (1 + options.key_start)).unsqueeze(0);

@@ -1,5 +1,5 @@
 // tamis::stick_breaking_attention as a torch operator: checks, schema, derivative, registrations. The work is in
-// stick_breaking_attention_cpu.cc and, for other devices and dtypes, in stick_breaking_attention_reference.cc.
+// stick_breaking_attention_cpu.cc and, for other devices and dtypes, in stick_breaking_attention_blocked.cc.
 
 #include "tamis/ops/stick_breaking_attention/stick_breaking_attention.h"
 
@@ -10,6 +10,7 @@
 
 #include "tamis/ops/checks.h"
 #include "tamis/ops/registration.h"
+#include "tamis/ops/stick_breaking_attention/stick_breaking_attention_blocked.h"
 #include "tamis/ops/stick_breaking_attention/stick_breaking_attention_cpu.h"
 
 namespace tamis::ops {
@@ -60,39 +61,33 @@ Gradients backward_meta(const StickBreakingOptions& options, const Tensor& grad,
   return {empty_contiguous_like(q), empty_contiguous_like(k), empty_contiguous_like(v)};
 }
 
-// ---- the definition, on any device and dtype
+// ---- any device and dtype
 
-Outputs fallback(const StickBreakingOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
+Outputs anywhere(const StickBreakingOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
   check(options, q, k, v);
-  const auto [out, remainder] = reference::stick_breaking_attention(q, k, v, options);
+  const auto [out, remainder] = stick_breaking_attention_blocked(q, k, v, options);
   return {out.contiguous(), remainder.contiguous()};
 }
 
-Gradients backward_fallback(const StickBreakingOptions& options, const Tensor& grad, const Tensor& grad_remainder,
+Gradients backward_anywhere(const StickBreakingOptions& options, const Tensor& grad, const Tensor& grad_remainder,
                             const Tensor& q, const Tensor& k, const Tensor& v) {
   check(options, q, k, v);
   check_gradients(grad, grad_remainder, q, v);
-  // Of a sum whose gradients by out and remainder are the given ones.
-  const auto weighted = [&](const variable_list& in) {
-    const auto [out, remainder] = reference::stick_breaking_attention(in[0], in[1], in[2], options);
-    return (out * grad).sum().to(remainder.scalar_type()) + (remainder * grad_remainder).sum();
-  };
-  const Tensor one = at::ones({}, v.options().dtype(computing_dtype(v.scalar_type())));
-  const variable_list d = gradients_below_autograd(weighted, {q, k, v}, one);
-  return {d[0], d[1], d[2]};
+  const auto [dq, dk, dv] = stick_breaking_attention_backward_blocked(grad, grad_remainder, q, k, v, options);
+  return {dq.contiguous(), dk.contiguous(), dv.contiguous()};
 }
 
 // ---- CPU: the fused kernels, for the dtypes they know
 
 Outputs on_cpu(const StickBreakingOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
-  if (!attention_has_fused(q.scalar_type())) return fallback(options, q, k, v);
+  if (!attention_has_fused(q.scalar_type())) return anywhere(options, q, k, v);
   check(options, q, k, v);
   return stick_breaking_attention_cpu(q, k, v, options);
 }
 
 Gradients backward_on_cpu(const StickBreakingOptions& options, const Tensor& grad, const Tensor& grad_remainder,
                           const Tensor& q, const Tensor& k, const Tensor& v) {
-  if (!attention_has_fused(q.scalar_type())) return backward_fallback(options, grad, grad_remainder, q, k, v);
+  if (!attention_has_fused(q.scalar_type())) return backward_anywhere(options, grad, grad_remainder, q, k, v);
   check(options, q, k, v);
   check_gradients(grad, grad_remainder, q, v);
   return stick_breaking_attention_backward_cpu(grad, grad_remainder, q, k, v, options);
@@ -154,8 +149,8 @@ TORCH_LIBRARY_IMPL(tamis, Meta, m) {
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeExplicitAutograd, m) {
-  m.impl("stick_breaking_attention", schema_form<&fallback>);
-  m.impl("stick_breaking_attention_backward", schema_form<&backward_fallback>);
+  m.impl("stick_breaking_attention", schema_form<&anywhere>);
+  m.impl("stick_breaking_attention_backward", schema_form<&backward_anywhere>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Autograd, m) {

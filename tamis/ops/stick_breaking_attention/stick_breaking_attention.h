@@ -29,7 +29,7 @@ struct StickBreakingOptions {
 ///
 /// A query that sees no key returns 0 and the remainder 1, and gets the gradient 0.
 ///
-/// Dtype     float32, bfloat16 (all arithmetic in float32); others through the definition. Any strides.
+/// Dtype     float32, bfloat16 (all arithmetic in float32); others through the blocked form. Any strides.
 /// Gradient  of q, k and v from out and remainder; once (no second derivative).
 /// Memory    O(T).  Time O(n (K + V)) per token and head, n being the keys until the stick is used up: older keys are
 ///           not read, forward or backward.

@@ -318,12 +318,15 @@ TEST(StickBreakingAttention, OneOutputAloneHasAGradient) {
   }
 }
 
-TEST(StickBreakingAttention, OtherDtypesFallBackToTheDefinition) {
+TEST(StickBreakingAttention, OtherDtypesUseTheBlockedForm) {
   Tensors in = random_inputs({1, 20, 2, 4, 4}, 58);
   for (Tensor& x : in) x = x.to(at::kHalf);
   const Tensors found = testing::outputs_and_gradients(fused({}), in);
-  EXPECT_EQ(found[1].scalar_type(), at::kFloat);
-  EXPECT_TRUE(testing::same_bits(found, testing::outputs_and_gradients(defined({}), in)));
+  const Tensors expected = testing::outputs_and_gradients(defined({}), in);
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].scalar_type(), i == 1 ? at::kFloat : at::kHalf);
+    EXPECT_LE(testing::largest(found[i] - expected[i]), 2e-3 * testing::largest(expected[i])) << "tensor " << i;
+  }
 }
 
 TEST(StickBreakingAttention, MetaTensorsHaveTheShapesOfTheResult) {

@@ -1,0 +1,105 @@
+// Selection by alpha-entmax in plain torch, block by block, with the weights of a mechanism.
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <tuple>
+
+#include "tamis/ops/blocked.h"
+#include "tamis/ops/selection/selection.h"
+
+namespace tamis::ops {
+
+using at::Tensor;
+
+namespace {
+
+/// tau of the last dimension of y, whose largest number is 0: sum_j max(y_j - tau, 0)^e = 1, e = 1/(alpha - 1).
+/// Newton's method from the left of the root (README.md, "Threshold").
+Tensor threshold_of(const Tensor& y, double alpha) {
+  constexpr int kSteps = 16;
+  const double e = 1 / (alpha - 1), precision = y.scalar_type() == at::kDouble ? 1e-15 : 1e-7;
+  Tensor tau = at::full({y.size(0), y.size(1), 1}, -1.0, y.options());
+  for (int step = 0; step < kSteps; ++step) {
+    const Tensor u = (y - tau).clamp_min_(0);
+    const Tensor slope = alpha == 2 ? at::sign(u) : alpha == 1.5 ? u : u.pow(e - 1).masked_fill_(u == 0, 0);
+    const Tensor B = slope.sum(-1, /*keepdim=*/true);
+    const Tensor A = alpha == 2 ? u.sum(-1, /*keepdim=*/true) : slope.mul(u).sum(-1, /*keepdim=*/true);
+    // A row that sees no key has A = B = 0, and stays as it is.
+    const Tensor change = ((A - A.pow(2 - alpha)) / B).masked_fill_(A == 0, 0);
+    tau = tau + change;
+    // Waits for the result only where that costs nothing; later steps change the last digits alone.
+    if (y.is_cpu() && (change <= precision).all().item<bool>()) break;
+  }
+  return tau;
+}
+
+/// The rows of a call, queries multiplied by the scale.
+struct SelectionRows {
+  const Selection& selection;
+  QueryBlocks blocks;
+  Tensor q, k, v;
+
+  SelectionRows(const Selection& given, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in)
+      : selection(given),
+        blocks(AttentionSizes(q_in, k_in), k_in.size(1), given.range(),
+               q_in.options().dtype(computing_dtype(q_in.scalar_type()))),
+        q(blocks.query_rows(q_in).mul_(given.scale)),
+        k(blocks.key_rows(k_in)),
+        v(blocks.key_rows(v_in)) {}
+
+  Tensor scores(const BlockStep& step) const { return at::bmm(step.of_queries(q), step.of_keys(k).transpose(1, 2)); }
+
+  /// u = (alpha - 1) z - tau where it is positive, else 0; at alpha 1 infinity where a key is visible.
+  Tensor excess(const BlockStep& step, const Tensor& z) const {
+    if (selection.alpha == 1) {
+      const Tensor visible = at::full_like(z, INFINITY);
+      step.hide(visible, 0);
+      return visible;
+    }
+    const Tensor y = z * (selection.alpha - 1);
+    step.hide(y, -INFINITY);
+    const Tensor largest = y.amax(-1, /*keepdim=*/true);
+    y.sub_(largest.masked_fill_(largest == -INFINITY, 0));
+    return y.sub_(threshold_of(y, selection.alpha)).clamp_min_(0);
+  }
+};
+
+}  // namespace
+
+Tensor selection_blocked(const SelectedWeights& weights, const Selection& selection, const Tensor& q, const Tensor& k,
+                         const Tensor& v) {
+  const AttentionSizes sizes(q, k);
+  if (sizes.empty()) return at::zeros({sizes.B, sizes.T_q, sizes.H, v.size(3)}, v.options());
+  const SelectionRows rows(selection, q, k, v);
+  const Tensor out = rows.blocks.zero_query_rows(v.size(3));
+  for (const BlockStep& step : rows.blocks.steps()) {
+    const Tensor z = rows.scores(step), u = rows.excess(step, z);
+    step.set_queries(out, at::bmm(weights.forward(z, u, selection.alpha), step.of_keys(rows.v)));
+  }
+  return rows.blocks.from_query_rows(out).to(v.scalar_type());
+}
+
+std::tuple<Tensor, Tensor, Tensor> selection_backward_blocked(const SelectedWeights& weights,
+                                                              const Selection& selection, const Tensor& grad,
+                                                              const Tensor& q, const Tensor& k, const Tensor& v) {
+  const auto zeros = [](const Tensor& x) { return at::zeros(x.sizes(), x.options()); };
+  if (AttentionSizes(q, k).empty()) return {zeros(q), zeros(k), zeros(v)};
+  const SelectionRows rows(selection, q, k, v);
+  const QueryBlocks& blocks = rows.blocks;
+  const Tensor dout = blocks.query_rows(grad), dq = blocks.zero_query_rows(q.size(3));
+  const Tensor dk = blocks.zero_key_rows(k.size(3)), dv = blocks.zero_key_rows(v.size(3));
+  for (const BlockStep& step : blocks.steps()) {
+    const Tensor z = rows.scores(step), u = rows.excess(step, z), dout_step = step.of_queries(dout);
+    const Tensor dweight = at::bmm(dout_step, step.of_keys(rows.v).transpose(1, 2));
+    const auto [weight, dz] = weights.backward(z, u, selection.alpha, dweight);
+    step.add_products_to_keys(dv, weight, dout_step);
+    step.set_queries(dq, at::bmm(dz, step.of_keys(rows.k)));
+    step.add_products_to_keys(dk, dz, step.of_queries(rows.q));
+  }
+  dq.mul_(selection.scale);
+  return {blocks.from_query_rows(dq).to(q.scalar_type()), blocks.from_key_rows(dk).to(k.scalar_type()),
+          blocks.from_key_rows(dv).to(v.scalar_type())};
+}
+
+}  // namespace tamis::ops
