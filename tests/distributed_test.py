@@ -152,6 +152,15 @@ def test_damaged_parts_of_a_checkpoint_are_noticed(tamis, run):
     assert weights(run, STEPS) == weights(tamis.directory / "alone", STEPS)
 
 
+def test_a_run_starts_from_that_of_several_processes(tamis, run, tmp_path):
+    """With its optimizer, and with parameters that the other run did not have."""
+    together(tamis, 2, run)
+    settings = ("train.steps=16", f"train.start_from={run}", "train.start_state=all", "model.num_hidden_layers=3")
+    alone(tamis, tmp_path / "one", *settings)
+    together(tamis, 3, tmp_path / "three", *settings)
+    assert weights(tmp_path / "one", 16) == weights(tmp_path / "three", 16)
+
+
 def test_a_model_of_several_processes_is_used_like_any_other(tamis, run):
     together(tamis, 2, run)
     done = tamis("generate", run, "--prompt", "A=12\nA=", "--max-new-tokens", "3", "--temperature", "0", env=same_bits())
@@ -405,7 +414,33 @@ def subprocess_without_output(done):
 
 def test_another_recipe_is_refused(tamis, run):
     also = {1: ("--set", "train.lr=0.5")}
-    refused(tamis, run, 2, "process 1 has another recipe than process 0: train.lr was 0.01, is 0.5", also=also)
+    refused(tamis, run, 2, "process 1 has another recipe than process 0: train.lr is 0.5, not 0.01", also=also)
+
+
+@pytest.mark.parametrize("setting", ["save_every=3", "shard=parameters", "steps=13", "validate_every=0", "context_parallel=2"])
+def test_settings_that_a_resumed_run_may_change_are_the_same_for_all(tamis, run, setting):
+    key = setting.split("=")[0]
+    text = f"process 1 has another recipe than process 0: train.{key}"
+    refused(tamis, run, 2, text, also={1: ("--set", f"train.{setting}")})
+
+
+def test_ordered_sums_need_a_fitting_number_of_processes(tamis, run):
+    text = "only if the number of processes, 3, divides train.accumulation, which is 4"
+    refused(tamis, run, 2, text, size=3, settings=("train.accumulation=4",))
+
+
+@pytest.mark.parametrize("settings", [("train.save_every=100000",), ("train.validate_tokens=2000000",)])
+def test_a_process_that_dies_in_the_last_validation_or_save_ends_the_others(tamis, run, settings):
+    def last_step_is_logged():
+        return (run / "log.jsonl").exists() and '"step":200' in (run / "log.jsonl").read_text().replace(" ", "")
+
+    settings = ("train.steps=200", "train.sample_every=0", "train.validate_every=0", *settings)
+    with start(tamis, 2, run, *settings, timeout=5) as processes:
+        wait_until(last_step_is_logged, processes.all[0], "last step")
+        processes.all[1].kill()
+        first = processes.wait(40)[0]
+    assert first.returncode == LOST or (run / "checkpoints/step-200").is_dir(), first
+    together(tamis, 2, run, *settings)
 
 
 def test_other_data_are_refused(tamis, run, tmp_path):

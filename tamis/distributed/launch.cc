@@ -27,9 +27,9 @@ struct Launcher {
 
 constexpr Launcher kLaunchers[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
     {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
     {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
 };
 
@@ -102,13 +102,19 @@ Address tcp_address(const std::string& rendezvous) {
   if (colon == 0 || !value || *value < 1 || *value > 65535 || std::to_string(*value) != port) {
     fail(ExitCode::kUsage, "{}: expected tcp://HOST:PORT with a port from 1 to 65535", quoted_name(rendezvous));
   }
-  return {.host = rest.substr(0, colon), .port = *value};
+  std::string host = rest.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);  // IPv6
+  return {.host = host, .port = *value};
 }
 
 std::optional<Launch> find_launch(const Environment& environment, const std::string& rendezvous) {
   const Launcher* launcher = nullptr;
   for (const Launcher& each : kLaunchers) {
-    if (!launcher && environment(each.rank) && environment(each.size)) launcher = &each;
+    // Inside a job of Slurm mpirun may start its own processes by srun: then only the variables of mpirun are right.
+    const bool outer =
+        each.name == std::string_view("srun") && environment("PMI_RANK") &&
+        (environment("PMI_RANK") != environment(each.rank) || environment("PMI_SIZE") != environment(each.size));
+    if (!launcher && !outer && environment(each.rank) && environment(each.size)) launcher = &each;
   }
   if (!launcher) {
     if (rendezvous.empty()) return std::nullopt;

@@ -76,6 +76,20 @@ TEST(FindLaunch, ReadsTheVariablesOfOpenMpi) {
   EXPECT_EQ(find_launch(environment_of(variables), "file:///shared/meet")->rendezvous, "file:///shared/meet");
 }
 
+TEST(FindLaunch, PrefersMpirunInAJobOfSlurm) {
+  std::map<std::string, std::string> variables = {{"SLURM_PROCID", "0"},
+                                                  {"SLURM_STEP_NUM_TASKS", "2"},
+                                                  {"MASTER_ADDR", "node1"},
+                                                  {"PMI_RANK", "3"},
+                                                  {"PMI_SIZE", "8"}};
+  EXPECT_EQ(find_launch(environment_of(variables))->rank, 3);
+  variables["PMI_RANK"] = "0";
+  variables["PMI_SIZE"] = "2";  // srun --mpi=pmi2 sets both
+  EXPECT_EQ(find_launch(environment_of(variables))->launcher, "srun");
+  variables.insert({{"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_SIZE", "6"}});
+  EXPECT_EQ(find_launch(environment_of(variables))->rank, 5);
+}
+
 TEST(FindLaunch, RefusesWhatIsNoNumber) {
   EXPECT_THAT(usage_error({{"RANK", "two"}, {"WORLD_SIZE", "4"}}), HasSubstr("RANK=\"two\": expected a number"));
   EXPECT_THAT(usage_error({{"RANK", "4"}, {"WORLD_SIZE", "4"}}), HasSubstr("from 0 to 3"));

@@ -42,7 +42,7 @@ std::string reason_of(const std::exception& error) {
 }
 
 bool is_local(const std::string& host) {
-  return host == "localhost" || host.starts_with("127.") || host == "::1" || host == "[::1]";
+  return host == "localhost" || host.starts_with("127.") || host == "::1";
 }
 
 c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, milliseconds timeout) {

@@ -17,7 +17,7 @@ namespace tamis::distributed {
 /// is lost, or does not answer within the time-out, the others throw ExitCode::kLostProcess.
 class ProcessGroup {
  public:
-  /// Waits until all processes have come. Throws ExitCode::kLostProcess when they do not.
+  /// Waits until all processes have joined. Throws ExitCode::kLostProcess when they do not.
   ProcessGroup(const Launch& launch, std::chrono::milliseconds timeout);
   /// The part of `all` with `size` adjacent processes to which this one belongs. `size` divides all.size(); `name`
   /// distinguishes several divisions of the same processes.
@@ -29,6 +29,8 @@ class ProcessGroup {
   int64_t rank() const { return launch_.rank; }
   int64_t size() const { return launch_.size; }
   const Launch& launch() const { return launch_; }
+  /// How long an operation waits for another process.
+  std::chrono::milliseconds timeout() const { return timeout_; }
 
   /// A collective operation that may still be running.
   class Pending {

@@ -1,8 +1,13 @@
 #include "tamis/distributed/process_mesh.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <span>
 #include <vector>
 
+#include "tamis/base/cores.h"
 #include "tamis/base/error.h"
 
 namespace tamis::distributed {
@@ -14,14 +19,18 @@ ProcessMesh::ProcessMesh(const Launch& launch, std::chrono::milliseconds timeout
   for (size_t rank = 1; rank < sizes.size(); ++rank) {
     if (sizes[rank] == sizes[0]) continue;
     fail(ExitCode::kUsage,
-         "process {} has another recipe than process 0: train.context_parallel was {}, is {}; start all with the same "
+         "process {} has another recipe than process 0: train.context_parallel is {}, not {}; start all with the same "
          "command",
-         rank, sizes[0], sizes[rank]);
+         rank, sizes[rank], sizes[0]);
   }
   if (all_.size() % context_size != 0) {
     fail(ExitCode::kUsage, "train.context_parallel = {} must divide the number of processes, but there are {}",
          context_size, all_.size());
   }
+  const std::vector<std::string> cores = all_.gather(core_set());
+  sharing_cores_ = std::ranges::count(cores, cores[all_.rank()]);
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  token_ = all_.broadcast(fmt::format("{}-{}", getpid(), now));
   if (context_size == 1) return;
   neighbours_.emplace(all_, context_size, "context");
   context_.emplace(*neighbours_);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "tamis/distributed/context_group.h"
 #include "tamis/distributed/process_group.h"
@@ -13,7 +14,7 @@ namespace tamis::distributed {
 /// divide the sequences of a batch (data parallelism).
 class ProcessMesh {
  public:
-  /// Waits until all processes have come. Throws ExitCode::kLostProcess when they do not, ExitCode::kUsage when
+  /// Waits until all processes have joined. Throws ExitCode::kLostProcess when they do not, ExitCode::kUsage when
   /// `context_size` differs between them or does not divide their number.
   ProcessMesh(const Launch& launch, std::chrono::milliseconds timeout, int64_t context_size = 1);
 
@@ -24,6 +25,11 @@ class ProcessMesh {
   /// Of the tensors that this process has sent (ProcessGroup::bytes_sent).
   int64_t bytes_sent() const { return all_.bytes_sent() + (neighbours_ ? neighbours_->bytes_sent() : 0); }
 
+  /// The number of processes, this one included, that may run on the same cores.
+  int64_t sharing_cores() const { return sharing_cores_; }
+  /// A text that is the same in all processes and different in every start.
+  const std::string& token() const { return token_; }
+
   int64_t context_size() const { return context_size_; }
   int64_t context_rank() const { return all_.rank() % context_size_; }
   int64_t rows() const { return all_.size() / context_size_; }
@@ -32,6 +38,8 @@ class ProcessMesh {
  private:
   ProcessGroup all_;
   int64_t context_size_;
+  int64_t sharing_cores_ = 1;
+  std::string token_;
   std::optional<ProcessGroup> neighbours_;
   std::optional<ContextGroup> context_;
 };

@@ -17,9 +17,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Where a process leaves its shard for the first process. The next start of the run removes what is left over.
-fs::path shard_place(const fs::path& run, int64_t step, int64_t rank, int64_t size) {
-  return run / "checkpoints" / fmt::format("{}step-{}.{}", kUnfinishedPrefix, step, optimizer_shard_name(rank, size));
+/// Where a process leaves its shard for the first process. The next start of the run removes what is left over, and its
+/// token differs, so that a process of an earlier start cannot be taken for one of this.
+fs::path shard_place(const fs::path& run, int64_t step, const std::string& token, int64_t rank, int64_t size) {
+  return run / "checkpoints" /
+         fmt::format("{}step-{}-{}.{}", kUnfinishedPrefix, step, token, optimizer_shard_name(rank, size));
+}
+
+void rename_shard(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error) fail(ExitCode::kStorage, "{}: cannot rename to {}: {}", from.string(), to.string(), error.message());
 }
 
 /// Waits and throws the error, if any.
@@ -39,17 +47,22 @@ BackgroundSave::~BackgroundSave() {
 }
 
 void BackgroundSave::start(const models::Model& model, const Trainer& trainer, const text::Tokenizer& tokenizer,
-                           const TrainingState& state, const TrainRecipe& recipe, int64_t processes) {
+                           const TrainingState& state, const TrainRecipe& recipe, distributed::ProcessMesh* mesh) {
   wait();
-  const auto collect_shards = [this, step = state.step, processes](const fs::path& directory) {
-    for (int64_t rank = 0; rank < processes && processes > 1; ++rank) {
-      const fs::path shard = shard_place(directory_.path(), step, rank, processes);
+  const int64_t processes = mesh ? mesh->all().size() : 0;
+  const auto collect_shards = [this, step = state.step, processes, token = mesh ? mesh->token() : "",
+                               timeout = mesh ? mesh->all().timeout()
+                                              : std::chrono::milliseconds(0)](const fs::path& directory) {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    for (int64_t rank = 0; rank < processes; ++rank) {
+      const fs::path shard = shard_place(directory_.path(), step, token, rank, processes);
       while (!fs::exists(shard)) {
-        // The main thread notices when a process is lost, and then ends this one.
-        if (stopping_) fail(ExitCode::kLostProcess, "{}: was not written", shard.string());
+        if (stopping_ || std::chrono::steady_clock::now() > deadline) {
+          fail(ExitCode::kLostProcess, "{}: process {} did not write it", shard.string(), rank);
+        }
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
       }
-      fs::rename(shard, directory / optimizer_shard_name(rank, processes));
+      rename_shard(shard, directory / optimizer_shard_name(rank, processes));
     }
   };
   running_ = std::async(
@@ -80,12 +93,13 @@ BackgroundShard::~BackgroundShard() {
   if (running_.valid()) running_.wait();
 }
 
-void BackgroundShard::start(const fs::path& run, const AdamW& optimizer, int64_t step, int64_t rank, int64_t size) {
+void BackgroundShard::start(const fs::path& run, const AdamW& optimizer, int64_t step, distributed::ProcessMesh& mesh) {
   wait();
-  running_ = std::async(std::launch::async, [place = shard_place(run, step, rank, size), copy = copy_shard(optimizer)] {
+  const fs::path place = shard_place(run, step, mesh.token(), mesh.all().rank(), mesh.all().size());
+  running_ = std::async(std::launch::async, [place, copy = copy_shard(optimizer)] {
     const fs::path unfinished = place.string() + ".part";
     nn::write_safetensors(unfinished, copy);
-    fs::rename(unfinished, place);
+    rename_shard(unfinished, place);
   });
 }
 

@@ -22,9 +22,10 @@ class BackgroundSave {
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
   /// Starts to save the checkpoint of state.step; afterwards removes old ones as `recipe` says. First waits for the
-  /// previous save. With several processes this one is the first, and waits for the shards of all (BackgroundShard).
+  /// previous save. Of several processes this is the first, and waits for the shards of all (BackgroundShard), but not
+  /// longer than the processes wait for each other.
   void start(const models::Model& model, const Trainer& trainer, const text::Tokenizer& tokenizer,
-             const TrainingState& state, const TrainRecipe& recipe, int64_t processes = 1);
+             const TrainingState& state, const TrainRecipe& recipe, distributed::ProcessMesh* mesh = nullptr);
 
   /// Waits until the last save has ended. Throws its error, once: ExitCode::kStorage when it could not be written.
   void wait();
@@ -42,8 +43,8 @@ class BackgroundSave {
 class BackgroundShard {
  public:
   ~BackgroundShard();
-  /// `run` is the run directory.
-  void start(const std::filesystem::path& run, const AdamW& optimizer, int64_t step, int64_t rank, int64_t size);
+  /// `run` is the run directory. Throws the error of the previous save.
+  void start(const std::filesystem::path& run, const AdamW& optimizer, int64_t step, distributed::ProcessMesh& mesh);
   /// As those of BackgroundSave.
   void wait();
   void check();

@@ -181,6 +181,7 @@ void GradientExchange::on_gradient(size_t parameter) {
 void GradientExchange::send_ready() {
   for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) {
     Bucket& bucket = buckets_[next_];
+    if (next_ >= 2) add_received(buckets_[next_ - 2]);  // at most two buckets in memory
     send(bucket);
     const int64_t unit = bucket.layout->unit;
     if (unit == kWhole || (next_ + 1 < buckets_.size() && buckets_[next_ + 1].layout->unit == unit)) continue;

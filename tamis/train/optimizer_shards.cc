@@ -74,7 +74,7 @@ std::vector<nn::NamedTensor> copy_shard(const AdamW& optimizer) {
 }
 
 void read_shards(std::span<const fs::path> shards, const std::string& prefix,
-                 std::span<const models::Parameter> parameters, std::span<const at::Tensor> moments) {
+                 std::span<const models::Parameter> parameters, std::span<const at::Tensor> moments, bool all) {
   std::map<std::string, size_t> index;
   for (size_t p = 0; p < parameters.size(); ++p) index[fmt::format("{}.{}", prefix, parameters[p].name)] = p;
   std::vector<int64_t> filled(parameters.size());
@@ -100,7 +100,7 @@ void read_shards(std::span<const fs::path> shards, const std::string& prefix,
     }
   }
   for (size_t p = 0; p < parameters.size(); ++p) {
-    if (filled[p] == parameters[p].tensor.numel()) continue;
+    if (filled[p] == parameters[p].tensor.numel() || (!all && filled[p] == 0)) continue;
     fail(ExitCode::kInput, "{}: {}.{}: the shards hold {} elements, the model needs {}",
          shards.front().parent_path().string(), prefix, parameters[p].name, filled[p], parameters[p].tensor.numel());
   }

@@ -28,9 +28,10 @@ std::vector<std::filesystem::path> optimizer_shards(const std::filesystem::path&
 /// Copies of the moments of `optimizer`, whose parameters are pieces, on the CPU.
 std::vector<nn::NamedTensor> copy_shard(const AdamW& optimizer);
 
-/// Fills `moments` of whole parameters with the pieces in `shards` named "PREFIX.PARAMETER[begin:end]". Throws
+/// Fills `moments` of whole parameters with the pieces in `shards` named "PREFIX.PARAMETER[begin:end]"; unless `all`, a
+/// parameter may be absent. Throws
 /// ExitCode::kInput when a piece is missing or lies outside its parameter.
 void read_shards(std::span<const std::filesystem::path> shards, const std::string& prefix,
-                 std::span<const models::Parameter> parameters, std::span<const at::Tensor> moments);
+                 std::span<const models::Parameter> parameters, std::span<const at::Tensor> moments, bool all);
 
 }  // namespace tamis::train

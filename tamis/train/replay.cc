@@ -44,7 +44,9 @@ void go_to(Session& session, int64_t step, ProgressLine& progress) {
 
 json replay(const Recipe& recipe, int64_t step, at::Device device, std::FILE* messages) {
   ProgressLine progress(messages);
-  Session session(recipe, device, [messages](const std::string& line) { print_message(messages, line + "\n"); });
+  Recipe alone = recipe;
+  alone.train.context_parallel = 1;
+  Session session(alone, device, [messages](const std::string& line) { print_message(messages, line + "\n"); });
   if (step < 1 || step > session.train().steps) {
     fail(ExitCode::kUsage, "--replay: the recipe has steps 1 to {}, but the step is {}", session.train().steps, step);
   }

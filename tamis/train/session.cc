@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,26 @@ Session::Session(Recipe recipe, at::Device device, std::function<void(const std:
   if (mesh_) check_same_run();
 }
 
+namespace {
+
+/// The first key in which the recipes of two processes differ; threads may.
+std::string difference_between(const json& first, const json& other) {
+  const json ours = other.flatten(), theirs = first.flatten();
+  json all = theirs;
+  all.update(ours);
+  for (const auto& [path, ignored] : all.items()) {
+    const json is = ours.value(path, json()), should = theirs.value(path, json());
+    if (is == should || path == "/train/threads") continue;
+    std::string key = path.substr(1);
+    std::ranges::replace(key, '/', '.');
+    return fmt::format("{} is {}, not {}", key, is.is_null() ? "absent" : shown(is),
+                       should.is_null() ? "absent" : shown(should));
+  }
+  return "";
+}
+
+}  // namespace
+
 /// All processes find the same difference, so that each ends with the same text.
 void Session::check_same_run() const {
   const json mine = {{"version", fmt::format("{} ({})", kVersion, build_commit())},
@@ -40,7 +61,7 @@ void Session::check_same_run() const {
       fail(ExitCode::kUsage, "process {} has the {} {}, process 0 has {}; all must have the same", rank, key,
            shown(all[rank][key]), shown(first[key]));
     }
-    if (const std::string difference = first_difference(first["recipe"], all[rank]["recipe"]); !difference.empty()) {
+    if (const std::string difference = difference_between(first["recipe"], all[rank]["recipe"]); !difference.empty()) {
       fail(ExitCode::kUsage, "process {} has another recipe than process 0: {}; start all with the same command", rank,
            difference);
     }
@@ -69,19 +90,19 @@ void Session::begin() {
   if (recipe_.train.precision == "auto") recipe_.train.precision = fastest_precision(device_);
   if (mesh_) use_arithmetic_of_first_process();
   state_ = {};
-  make_trainer(new_model());
-  if (recipe_.train.start_state == "all" && !recipe_.train.start_from.empty()) {
-    continue_from(models::resolve_checkpoint(recipe_.train.start_from));
-  }
+  std::filesystem::path from;  // a run that is still training may have a newer checkpoint for each process that looks
+  if (!recipe_.train.start_from.empty()) from = models::resolve_checkpoint(recipe_.train.start_from);
+  if (mesh_) from = mesh_->all().broadcast(from.string());
+  make_trainer(new_model(from));
+  if (recipe_.train.start_state == "all" && !from.empty()) continue_from(from);
   complete_state();
 }
 
-std::unique_ptr<models::Model> Session::new_model() const {
+std::unique_ptr<models::Model> Session::new_model(const std::filesystem::path& from) const {
   const TrainRecipe& train = recipe_.train;
   auto model = models::make_model(
       recipe_.model, models::Start{.seed = train.seed, .device = at::kCPU, .unit_deviation = train.unit_deviation});
-  if (recipe_.train.start_from.empty()) return model;
-  const std::filesystem::path from = models::resolve_checkpoint(recipe_.train.start_from);
+  if (from.empty()) return model;
   const std::vector<std::string> kept = models::copy_parameters(*model, from);
   say_(fmt::format("{}: starts from {}{}", recipe_.run.dir, from.string(),
                    kept.empty() ? "" : fmt::format("; new: {}", fmt::join(kept, ", "))));
@@ -124,6 +145,7 @@ void Session::resume(const std::filesystem::path& checkpoint) {
     say_(fmt::format("{}: resumes with different arithmetic, so the bits of its results will differ: {}",
                      recipe_.run.dir, elsewhere));
   }
+  if (mesh_) use_arithmetic_of_first_process();
   auto model = models::load_model(checkpoint);
   const std::string mismatch = first_difference({{"model", model->config()}}, {{"model", recipe_.model}});
   if (!mismatch.empty()) {

@@ -45,7 +45,7 @@ class Session {
  private:
   void check_same_run() const;
   void use_arithmetic_of_first_process();
-  std::unique_ptr<models::Model> new_model() const;
+  std::unique_ptr<models::Model> new_model(const std::filesystem::path& from) const;
   void continue_from(const std::filesystem::path& checkpoint);
   void make_trainer(std::unique_ptr<models::Model> model);
   void complete_state();

@@ -42,7 +42,7 @@ bool is_due(int64_t step, int64_t every) {
 
 /// The threads of a process that computes.
 int64_t default_threads(distributed::ProcessMesh* mesh) {
-  return mesh ? std::max<int64_t>(usable_cores() / mesh->all().launch().local_size, 1) : usable_cores();
+  return mesh ? std::max<int64_t>(usable_cores() / mesh->sharing_cores(), 1) : usable_cores();
 }
 
 /// Trains one run from opening its directory to its last step. Of several processes the first writes the messages and
@@ -134,9 +134,16 @@ class Run {
 
   /// Returns on all processes when the checkpoint is in place.
   void wait_for_save() {
-    shard_.wait();
+    wait_for_shards();
     if (first()) save_->wait();
     if (mesh_) mesh_->all().barrier();
+  }
+
+  /// Returns when all processes have written theirs, so that the first one need not wait for one that was lost.
+  void wait_for_shards() {
+    if (!mesh_) return;
+    shard_.wait();
+    mesh_->all().barrier();
   }
 
   std::filesystem::path checkpoint(int64_t step) const { return checkpoint_directory(dir(), step); }
@@ -214,7 +221,9 @@ class Run {
     const double before = now_seconds();
     try {
       if (trace_) trace_->begin_step();
+      const int64_t sent = mesh_ ? mesh_->bytes_sent() : 0;
       const StepResult result = session_.trainer().step(state().step);
+      if (mesh_) sent_bytes_ += mesh_->bytes_sent() - sent;
       const double seconds = now_seconds() - before;
       if (trace_ && trace_->end_step()) say_traced();
       state().step += 1;
@@ -317,12 +326,12 @@ class Run {
     if (const json tiles = tile_record(session_.model(), state().step); !tiles.is_null()) write(tiles);
   }
 
-  /// Bytes that all processes have sent since the last call.
+  /// Bytes that all processes have sent in steps since the last call.
   double take_sent_bytes() {
-    const auto mine = static_cast<double>(mesh_->bytes_sent());
+    const auto mine = static_cast<double>(std::exchange(sent_bytes_, 0));
     double all = 0;
     for (const double each : mesh_->all().gather(std::span(&mine, 1))) all += each;
-    return all - std::exchange(sent_bytes_, all);
+    return all;
   }
 
   void validate() {
@@ -354,14 +363,13 @@ class Run {
   }
 
   void save() {
+    wait_for_shards();
     session_.trainer().with_whole_model([&] {
       if (!first()) return;
       log_->sync();
-      save_->start(session_.model(), session_.trainer(), session_.tokenizer(), state(), settings(),
-                   mesh_ ? mesh_->all().size() : 1);
+      save_->start(session_.model(), session_.trainer(), session_.tokenizer(), state(), settings(), mesh_);
     });
-    if (mesh_)
-      shard_.start(dir(), session_.trainer().optimizer(), state().step, mesh_->all().rank(), mesh_->all().size());
+    if (mesh_) shard_.start(dir(), session_.trainer().optimizer(), state().step, *mesh_);
   }
 
   [[noreturn]] void stop(int signal) {
@@ -391,7 +399,7 @@ class Run {
   std::optional<RunDirectory> directory_;
   std::optional<BackgroundSave> save_;
   BackgroundShard shard_;
-  double sent_bytes_ = 0;
+  int64_t sent_bytes_ = 0;  // in steps since the last record
   std::optional<Log> log_;
   std::optional<StepStatistics> statistics_;
   double matmul_flops_ = 0;
@@ -405,6 +413,10 @@ json train(const TrainOptions& options, at::Device device, std::FILE* messages) 
   const Recipe recipe = load_recipe(options.recipe, options.overrides);
   std::optional<distributed::ProcessMesh> mesh;
   if (const auto launch = distributed::find_launch(distributed::process_environment(), options.rendezvous)) {
+    if (!device.is_cpu()) {
+      fail(ExitCode::kUsage,
+           "--device {}: several processes train on CPUs only; leave it out, or start a single process", device.str());
+    }
     mesh.emplace(*launch, std::chrono::seconds(options.timeout_seconds), recipe.train.context_parallel);
   }
   Run run(recipe, options.fresh, device, messages, mesh ? &*mesh : nullptr);
@@ -414,7 +426,9 @@ json train(const TrainOptions& options, at::Device device, std::FILE* messages) 
 }
 
 json train(const Recipe& recipe, at::Device device, std::FILE* messages) {
-  return Run(recipe, /*fresh=*/false, device, messages, /*mesh=*/nullptr).go();
+  Recipe alone = recipe;
+  alone.train.context_parallel = 1;
+  return Run(alone, /*fresh=*/false, device, messages, /*mesh=*/nullptr).go();
 }
 
 }  // namespace tamis::train

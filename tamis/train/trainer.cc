@@ -86,6 +86,13 @@ void check_processes(const TrainRecipe& recipe, int64_t processes) {
          "sequences; choose \"fast\", or train.context_parallel = 1");
   }
   micro_batches(recipe, processes / context);
+  if (recipe.reduction == "ordered" && recipe.accumulation % processes != 0) {
+    fail(
+        ExitCode::kUsage,
+        "train.reduction = \"ordered\" gives the bits of a single process only if the number of processes, {}, divides "
+        "train.accumulation, which is {}",
+        processes, recipe.accumulation);
+  }
 }
 
 namespace {
@@ -316,7 +323,9 @@ void Trainer::check_parameters(int64_t step) const {
 
 double Trainer::validation_loss(const ValidationSet& validation) const {
   const at::NoGradGuard no_grad;
-  const auto rows = static_cast<size_t>(recipe_.batch_size / recipe_.accumulation);
+  // As many sequences at a time as in training. Other sums are formed then, but for "ordered".
+  const bool as_alone = !mesh_ || recipe_.reduction == "ordered";
+  const auto rows = static_cast<size_t>(as_alone ? recipe_.batch_size / recipe_.accumulation : micro_batches_[0].last);
   const size_t count = validation.examples.size();
   const size_t batches = (count + rows - 1) / rows;
   std::vector<double> sums;

@@ -247,8 +247,8 @@ void read_moments(const fs::path& directory, const models::Model& model, std::sp
                   std::span<const at::Tensor> second_moments, bool all) {
   if (const std::vector<fs::path> shards = optimizer_shards(directory); !shards.empty()) {
     const std::vector<models::Parameter> parameters = model.parameters();
-    read_shards(shards, "exp_avg", parameters, first_moments);
-    read_shards(shards, "exp_avg_sq", parameters, second_moments);
+    read_shards(shards, "exp_avg", parameters, first_moments, all);
+    read_shards(shards, "exp_avg_sq", parameters, second_moments, all);
     return;
   }
   const fs::path path = directory / "optimizer.safetensors";
