@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstdint>
 #include <optional>
@@ -16,6 +17,12 @@
 // constructor says.
 
 namespace tamis::ops {
+
+/// While it lives, torch.autocast does not change the dtypes of products: the blocked forms choose their own, and the
+/// backward pass may run inside of the context.
+class WithoutAutocast {
+  c10::impl::ExcludeDispatchKeyGuard excluded_{c10::autocast_dispatch_keyset};
+};
 
 /// float64, or float32 on a device without it (Apple's).
 at::ScalarType widest_dtype(at::Device device);

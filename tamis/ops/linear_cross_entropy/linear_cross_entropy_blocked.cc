@@ -6,11 +6,14 @@
 
 #include <algorithm>
 
+#include "tamis/ops/blocked.h"
+
 namespace tamis::ops {
 
 using at::Tensor;
 
 HeadPassResult linear_cross_entropy_blocked(const HeadPass& pass) {
+  const WithoutAutocast without_autocast;
   constexpr int64_t kLogits = int64_t{1} << 23;  // of a tile: 32 MiB of float32
   const int64_t T = pass.x_TD.size(0), N = pass.weight_ND.size(0);
   const int64_t tile = std::clamp<int64_t>(kLogits / N, 16, std::max<int64_t>(T, 16));

@@ -205,6 +205,7 @@ struct Pass {
 std::tuple<Tensor, Tensor, Tensor, Tensor> mlstm_blocked(const Tensor& q, const Tensor& k, const Tensor& v,
                                                          const Tensor& i, const Tensor& f,
                                                          const MlstmOptions& options) {
+  const WithoutAutocast without_autocast;
   const int64_t B = q.size(0), T = q.size(1), H = q.size(2), K = q.size(3), V = v.size(3);
   const auto on = q.options().dtype(computing_dtype(q.scalar_type()));
   if (B * T * H == 0) {
@@ -325,6 +326,7 @@ struct RowGradients {
 std::array<Tensor, 8> mlstm_backward_blocked(const MlstmOutputGradients& grad, const Tensor& q, const Tensor& k,
                                              const Tensor& v, const Tensor& i, const Tensor& f,
                                              const MlstmOptions& options) {
+  const WithoutAutocast without_autocast;
   const int64_t B = q.size(0), T = q.size(1), H = q.size(2), K = q.size(3), V = v.size(3), N = B * H;
   const auto zeros = [](const Tensor& x) { return at::zeros(x.sizes(), x.options()); };
   const auto on = q.options().dtype(computing_dtype(q.scalar_type()));

@@ -351,6 +351,7 @@ class HeadIndex {
 
 Tensor screening_blocked(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
                          const ScreeningOptions& options) {
+  const WithoutAutocast without_autocast;
   const auto dtype = computing_dtype(q.scalar_type());
   Tensor u = at::zeros({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options().dtype(dtype));
   if (!AttentionSizes(q, k).empty()) {
@@ -368,6 +369,7 @@ Tensor screening_blocked(const Tensor& q, const Tensor& k, const Tensor& v, cons
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> screening_backward_blocked(
     const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
     const ScreeningOptions& options) {
+  const WithoutAutocast without_autocast;
   const auto dtype = computing_dtype(q.scalar_type());
   const auto zeros_like = [&](const Tensor& x) { return at::zeros(x.sizes(), x.options()); };
   const Tensor dq = zeros_like(q), dk = zeros_like(k), dv = zeros_like(v), ds_w = zeros_like(s_w),

@@ -69,6 +69,7 @@ struct SelectionRows {
 
 Tensor selection_blocked(const SelectedWeights& weights, const Selection& selection, const Tensor& q, const Tensor& k,
                          const Tensor& v) {
+  const WithoutAutocast without_autocast;
   const AttentionSizes sizes(q, k);
   if (sizes.empty()) return at::zeros({sizes.B, sizes.T_q, sizes.H, v.size(3)}, v.options());
   const SelectionRows rows(selection, q, k, v);
@@ -83,6 +84,7 @@ Tensor selection_blocked(const SelectedWeights& weights, const Selection& select
 std::tuple<Tensor, Tensor, Tensor> selection_backward_blocked(const SelectedWeights& weights,
                                                               const Selection& selection, const Tensor& grad,
                                                               const Tensor& q, const Tensor& k, const Tensor& v) {
+  const WithoutAutocast without_autocast;
   const auto zeros = [](const Tensor& x) { return at::zeros(x.sizes(), x.options()); };
   if (AttentionSizes(q, k).empty()) return {zeros(q), zeros(k), zeros(v)};
   const SelectionRows rows(selection, q, k, v);

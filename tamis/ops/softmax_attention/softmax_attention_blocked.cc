@@ -48,6 +48,7 @@ struct SoftmaxRows {
 
 Tensor softmax_attention_blocked(const Tensor& q, const Tensor& k, const Tensor& v,
                                  const ScaledAttentionOptions& options) {
+  const WithoutAutocast without_autocast;
   const AttentionSizes sizes(q, k);
   if (sizes.empty()) return at::zeros({sizes.B, sizes.T_q, sizes.H, v.size(3)}, v.options());
   const SoftmaxRows rows(q, k, v, options);
@@ -61,6 +62,7 @@ Tensor softmax_attention_blocked(const Tensor& q, const Tensor& k, const Tensor&
 std::tuple<Tensor, Tensor, Tensor, Tensor> softmax_attention_backward_blocked(const Tensor& grad, const Tensor& q,
                                                                               const Tensor& k, const Tensor& v,
                                                                               const ScaledAttentionOptions& options) {
+  const WithoutAutocast without_autocast;
   const auto zeros = [](const Tensor& x) { return at::zeros(x.sizes(), x.options()); };
   if (AttentionSizes(q, k).empty()) {
     return {zeros(q), zeros(k), zeros(v),

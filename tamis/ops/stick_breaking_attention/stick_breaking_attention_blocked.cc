@@ -56,6 +56,7 @@ struct StickRows {
 
 std::tuple<Tensor, Tensor> stick_breaking_attention_blocked(const Tensor& q, const Tensor& k, const Tensor& v,
                                                             const StickBreakingOptions& options) {
+  const WithoutAutocast without_autocast;
   const AttentionSizes sizes(q, k);
   if (sizes.empty()) {
     return {at::zeros({sizes.B, sizes.T_q, sizes.H, v.size(3)}, v.options()),
@@ -76,6 +77,7 @@ std::tuple<Tensor, Tensor, Tensor> stick_breaking_attention_backward_blocked(con
                                                                              const Tensor& q, const Tensor& k,
                                                                              const Tensor& v,
                                                                              const StickBreakingOptions& options) {
+  const WithoutAutocast without_autocast;
   const auto zeros = [](const Tensor& x) { return at::zeros(x.sizes(), x.options()); };
   if (AttentionSizes(q, k).empty()) return {zeros(q), zeros(k), zeros(v)};
   const StickRows rows(q, k, v, options);
