@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
+#include <new>
 #include <optional>
 #include <string_view>
 
@@ -17,7 +20,22 @@ using OneDnnLinear = Tensor(const Tensor& x, const Tensor& weight, const std::op
                             std::optional<std::string_view> algorithm);
 using OneDnnHandle = c10::TypedOperatorHandle<OneDnnLinear>;
 
+/// oneDNN does not check every allocation of a new primitive and crashes where one fails. Under a memory limit
+/// (RLIMIT_AS) this throws std::bad_alloc before little is left; without one it does nothing.
+void check_memory_left() {
+  static const bool limited = [] {
+    rlimit limit{};
+    return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  }();
+  if (!limited) return;
+  constexpr size_t kReserve = 16 << 20;
+  void* address = mmap(nullptr, kReserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) throw std::bad_alloc();
+  munmap(address, kReserve);
+}
+
 Tensor call_onednn(const OneDnnHandle& handle, const Tensor& x, const Tensor& weight_ED) {
+  check_memory_left();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   return handle.call(x, weight_ED, std::nullopt, "none", c10::List<std::optional<at::Scalar>>(), std::nullopt);
 }
