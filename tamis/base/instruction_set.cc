@@ -4,6 +4,10 @@
 #include <cstdlib>
 #include <string_view>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
 
@@ -33,6 +37,18 @@ struct BackendVariables {
 BackendVariables backend_variables(InstructionSet most) {
   if (most == InstructionSet::kAvx2) return {.aten = "avx2", .onednn = "AVX2", .mkl = "AVX2"};
   return {.aten = "avx512", .onednn = "AVX512_CORE", .mkl = "AVX512"};
+}
+
+/// The value of MKL_CBWR with which MKL's products have the same bits for any number of threads; null where it is not
+/// needed or, on processors that are not Intel's, not available.
+const char* reproducible_mkl() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (!__builtin_cpu_is("intel")) return nullptr;
+  if (instruction_set() >= InstructionSet::kAvx512) return "AVX512,STRICT";
+  if (instruction_set() == InstructionSet::kAvx2) return "AVX2,STRICT";
+#endif
+  return nullptr;
 }
 
 }  // namespace
@@ -67,13 +83,25 @@ InstructionSet instruction_set() {
   return usable;
 }
 
-void restrict_backends() {
-  const std::optional<InstructionSet> most = max_instruction_set();
-  if (!most) return;
-  const BackendVariables variables = backend_variables(*most);
-  setenv("ATEN_CPU_CAPABILITY", variables.aten, /*overwrite=*/1);
-  setenv("ONEDNN_MAX_CPU_ISA", variables.onednn, 1);
-  setenv("MKL_ENABLE_INSTRUCTIONS", variables.mkl, 1);
+bool has_amx_bfloat16() {
+#if defined(__x86_64__)
+  constexpr unsigned kFeatures = 7, kAmxBFloat16 = 1u << 22;  // of edx
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (max_instruction_set() || __get_cpuid_count(kFeatures, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  return (edx & kAmxBFloat16) != 0;
+#else
+  return false;
+#endif
+}
+
+void prepare_backends() {
+  if (const std::optional<InstructionSet> most = max_instruction_set()) {
+    const BackendVariables variables = backend_variables(*most);
+    setenv("ATEN_CPU_CAPABILITY", variables.aten, /*overwrite=*/1);
+    setenv("ONEDNN_MAX_CPU_ISA", variables.onednn, 1);
+    setenv("MKL_ENABLE_INSTRUCTIONS", variables.mkl, 1);
+  }
+  if (const char* branch = reproducible_mkl()) setenv("MKL_CBWR", branch, /*overwrite=*/0);
 }
 
 }  // namespace tamis

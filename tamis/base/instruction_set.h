@@ -15,13 +15,17 @@ std::string to_string(InstructionSet set);
 /// The best instruction set that the processor supports and TAMIS_MAX_ISA allows; constant for the process.
 InstructionSet instruction_set();
 
+/// Whether the processor multiplies tiles of bfloat16 (AMX) and TAMIS_MAX_ISA is not set.
+bool has_amx_bfloat16();
+
 /// The value of the environment variable TAMIS_MAX_ISA, the newest instruction set that Tamis, LibTorch, oneDNN and MKL
 /// may use: `avx2` or `avx512` (without bfloat16); none when it is unset or empty. Throws ExitCode::kUsage for any
 /// other value.
 std::optional<InstructionSet> max_instruction_set();
 
-/// Applies TAMIS_MAX_ISA to LibTorch, oneDNN and MKL by setting their environment variables, which they read at their
-/// first operation: call it before that, while the process has one thread. Throws like max_instruction_set.
-void restrict_backends();
+/// Sets environment variables that LibTorch, oneDNN and MKL read at their first operation: call it before that, while
+/// the process has one thread. TAMIS_MAX_ISA is applied to them, and on Intel's processors MKL_CBWR, unless it is set,
+/// makes the bits of MKL's products independent of the number of threads. Throws like max_instruction_set.
+void prepare_backends();
 
 }  // namespace tamis

@@ -58,7 +58,7 @@ TEST(InstructionSet, ReadsItsVariable) {
 TEST(InstructionSet, RefusesAnUnknownNameInOneLine) {
   const Environment environment(Variables{{"TAMIS_MAX_ISA", "avx1024"}});
   try {
-    restrict_backends();
+    prepare_backends();
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kUsage);
@@ -68,11 +68,18 @@ TEST(InstructionSet, RefusesAnUnknownNameInOneLine) {
 
 TEST(InstructionSet, ReachesEveryBackend) {
   const char *aten = "ATEN_CPU_CAPABILITY", *onednn = "ONEDNN_MAX_CPU_ISA", *mkl = "MKL_ENABLE_INSTRUCTIONS";
-  const Environment before(Variables{{"TAMIS_MAX_ISA", "avx2"}, {aten, nullptr}, {onednn, nullptr}, {mkl, nullptr}});
-  restrict_backends();
+  const Environment before(
+      Variables{{"TAMIS_MAX_ISA", "avx2"}, {aten, nullptr}, {onednn, nullptr}, {mkl, nullptr}, {"MKL_CBWR", nullptr}});
+  prepare_backends();
   EXPECT_STREQ(std::getenv(aten), "avx2");
   EXPECT_STREQ(std::getenv(onednn), "AVX2");
   EXPECT_STREQ(std::getenv(mkl), "AVX2");
+}
+
+TEST(InstructionSet, AChosenBranchOfMklIsKept) {
+  const Environment before(Variables{{"MKL_CBWR", "COMPATIBLE"}});
+  prepare_backends();
+  EXPECT_STREQ(std::getenv("MKL_CBWR"), "COMPATIBLE");
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 
 /// A library cannot refuse to be loaded: an error is printed, and nothing is restricted.
 bool restrict_all() try {
-  restrict_backends();
+  prepare_backends();
   return kernels::restrict_targets();
 } catch (const Error& error) {
   std::fprintf(stderr, "tamis: %s\n", error.what());

@@ -8,6 +8,7 @@
 
 #include "tamis/ops/matmul_backend.h"
 #include "tamis/ops/onednn_linear.h"
+#include "tamis/ops/tiled_product.h"
 
 namespace tamis::ops {
 namespace {
@@ -22,8 +23,13 @@ bool ours(const Tensor& a, const Tensor& b) {
     return false;
   }
   const MatmulBackend backend = matmul_backend(a.scalar_type());
-  return backend == MatmulBackend::kWidened ||
+  return backend == MatmulBackend::kWidened || backend == MatmulBackend::kTiled ||
          (backend == MatmulBackend::kOneDnn && at::globalContext().userEnabledMkldnn());
+}
+
+/// Whether products of bfloat16 are tiled.
+bool is_tiled() {
+  return matmul_backend(at::kBFloat16) == MatmulBackend::kTiled;
 }
 
 /// Whether autograd records this product.
@@ -101,13 +107,22 @@ LinearGradients widened_gradients(const Tensor& dy, const Tensor& x, const Tenso
   return {dx, sum_ED.to(at::kBFloat16)};
 }
 
+/// X W^T by tiled_product.
+Tensor tiled_linear(const Tensor& x, const Tensor& weight_ED) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  at::DimVector sizes(x.sizes());
+  sizes.back() = weight_ED.size(0);
+  return tiled_product(as_matrix(x), weight_ED.t()).view(sizes);
+}
+
 /// X W^T and dY^T X by a backend other than kAten.
 Tensor our_product(const Tensor& x, const Tensor& weight_ED) {
-  return x.scalar_type() == at::kBFloat16 ? widened_linear(x, weight_ED) : onednn_linear(x, weight_ED);
+  if (x.scalar_type() == at::kFloat) return onednn_linear(x, weight_ED);
+  return is_tiled() ? tiled_linear(x, weight_ED) : widened_linear(x, weight_ED);
 }
 Tensor our_weight_gradient(const Tensor& dy_RE, const Tensor& x_RD) {
-  return dy_RE.scalar_type() == at::kBFloat16 ? widened_gradients(dy_RE, x_RD).dw_ED
-                                              : onednn_weight_gradient(dy_RE, x_RD);
+  if (dy_RE.scalar_type() == at::kFloat) return onednn_weight_gradient(dy_RE, x_RD);
+  return is_tiled() ? tiled_product(dy_RE.t(), x_RD) : widened_gradients(dy_RE, x_RD).dw_ED;
 }
 
 /// Whether the shapes fit; at:: reports what is wrong otherwise.
@@ -163,7 +178,7 @@ Tensor linear_weight_gradient(const Tensor& dy, const Tensor& x) {
 }
 
 LinearGradients linear_gradients(const Tensor& dy, const Tensor& x, const Tensor& weight_ED) {
-  const bool widened = dy.scalar_type() == at::kBFloat16 && fit(dy, weight_ED, 0) &&
+  const bool widened = dy.scalar_type() == at::kBFloat16 && !is_tiled() && fit(dy, weight_ED, 0) &&
                        fit(as_matrix(dy).t(), as_matrix(x), 0) && !recorded(dy, x) && !recorded(dy, weight_ED) &&
                        ours(dy, x) && ours(dy, weight_ED);
   if (widened) return widened_gradients(dy, x, weight_ED);

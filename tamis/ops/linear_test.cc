@@ -195,6 +195,28 @@ TEST(Linear, HasTheSameBitsForAnyNumberOfThreadsByOneDnn) {
   }
 }
 
+TEST(Linear, HasTheSameBitsForAnyNumberOfThreadsInTiles) {
+  if (instruction_set() < InstructionSet::kAvx512Bf16) GTEST_SKIP() << "this processor never multiplies bfloat16";
+  const testing::Backend set(at::kBFloat16, MatmulBackend::kTiled);
+  // Sums of 1,024 and more, which oneDNN divides among threads where it uses AMX; shapes that are not whole tiles.
+  for (const auto& [rows, E, D] : {std::tuple<int64_t, int64_t, int64_t>{1400, 64, 64},
+                                   {1024, 1280, 64},
+                                   {1000, 300, 1100},
+                                   {513, 48, 1024},
+                                   {3, 2560, 256},
+                                   {1, 40, 24}}) {
+    const Tensors in = inputs_of(rows, E, D, at::kBFloat16);
+    testing::expect_as_accurate_as_plain(by_tamis, by_aten, in);
+    Tensors expected;
+    for (const int threads : {1, 2, 3, 5}) {
+      const testing::Threads count(threads);
+      const Tensors found = testing::outputs_and_gradients(by_tamis, in);
+      if (expected.empty()) expected = found;
+      EXPECT_TRUE(testing::same_bits(found, expected)) << threads << " threads, " << rows << " x " << E << " x " << D;
+    }
+  }
+}
+
 TEST(Linear, PutsResultsInTheirPlaceOrAddsThem) {
   for_each_backend(at::kFloat, [] {
     for (const int64_t rows : {30, 700}) {

@@ -16,10 +16,11 @@
 namespace tamis::ops {
 namespace {
 
-constexpr std::array<std::pair<MatmulBackend, std::string_view>, 3> kNames = {{
+constexpr std::array<std::pair<MatmulBackend, std::string_view>, 4> kNames = {{
     {MatmulBackend::kAten, "aten"},
     {MatmulBackend::kOneDnn, "onednn"},
     {MatmulBackend::kWidened, "widened"},
+    {MatmulBackend::kTiled, "tiled"},
 }};
 
 double seconds_of(const std::function<void()>& product) {
@@ -96,6 +97,7 @@ std::vector<MatmulBackend> matmul_backends(at::ScalarType dtype) {
   if (dtype == at::kBFloat16 && processor < InstructionSet::kAvx512Bf16) {
     return {MatmulBackend::kAten, MatmulBackend::kWidened};
   }
+  if (dtype == at::kBFloat16 && has_amx_bfloat16()) return {MatmulBackend::kTiled};
   return {MatmulBackend::kAten};
 }
 
@@ -105,8 +107,9 @@ MatmulBackend matmul_backend(at::ScalarType dtype) {
 }
 
 void set_matmul_backend(at::ScalarType dtype, MatmulBackend backend) {
-  const bool fits = backend == MatmulBackend::kAten || (backend == MatmulBackend::kOneDnn && dtype == at::kFloat) ||
-                    (backend == MatmulBackend::kWidened && dtype == at::kBFloat16);
+  const bool fits =
+      backend == MatmulBackend::kAten || (backend == MatmulBackend::kOneDnn && dtype == at::kFloat) ||
+      ((backend == MatmulBackend::kWidened || backend == MatmulBackend::kTiled) && dtype == at::kBFloat16);
   TORCH_CHECK_VALUE(fits && (backend != MatmulBackend::kOneDnn || has_onednn_linear()), "matmul backend: products of ",
                     dtype, " by ", to_string(backend), " are not available");
   if (dtype == at::kFloat || dtype == at::kBFloat16) chosen(dtype) = backend;

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <atomic>
@@ -59,6 +61,38 @@ template <typename Work>
 void parallel_chunks(int64_t size, int64_t least, const Work& work) {
   const int64_t chunks = std::clamp<int64_t>(size / least, 1, at::get_num_threads());
   parallel_items(size > 0 ? chunks : 0, [&](int64_t item) { work(size * item / chunks, size * (item + 1) / chunks); });
+}
+
+constexpr int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+constexpr int64_t round_up(int64_t a, int64_t multiple) {
+  return divide_up(a, multiple) * multiple;
+}
+
+/// While it lives, libraries plan what this thread calls for one thread. In a parallel region they run on one anyway, but
+/// oneDNN divides sums by omp_get_max_threads().
+class PlannedForOneThread {
+ public:
+  PlannedForOneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~PlannedForOneThread() { omp_set_num_threads(before_); }
+  PlannedForOneThread(const PlannedForOneThread&) = delete;
+  PlannedForOneThread& operator=(const PlannedForOneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+/// Runs `work(item)` on ATen's threads, and every product in it on the thread that calls it. ATen would run a single
+/// item outside of a parallel region, where the BLAS uses all threads and its bits depend on their number: hence two.
+template <typename Work>
+void parallel_gemms(int64_t items, const Work& work) {
+  parallel_items(std::max<int64_t>(items, 2), [&](int64_t item) {
+    if (item >= items) return;
+    const PlannedForOneThread one;
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;  // not inherited by other threads
+    work(item);
+  });
 }
 
 }  // namespace tamis::ops

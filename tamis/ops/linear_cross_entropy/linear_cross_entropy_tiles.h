@@ -3,7 +3,6 @@
 // Shared by the forms of the fused vocabulary head: how the work is cut, and the statistics of the rows of a tile.
 // Letters: T tokens, D width, N vocabulary, R rows (tokens) of a tile, C words of a block, B blocks.
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -15,24 +14,6 @@
 #include "tamis/ops/parallel.h"
 
 namespace tamis::ops {
-
-constexpr int64_t divide_up(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-constexpr int64_t round_up(int64_t a, int64_t multiple) {
-  return divide_up(a, multiple) * multiple;
-}
-
-/// Runs `work(item)` on ATen's threads, and every product in it on the thread that calls it. ATen would run a single
-/// item outside of a parallel region, where the BLAS uses all threads and its bits depend on their number: hence two.
-template <typename Work>
-void parallel_gemms(int64_t items, const Work& work) {
-  parallel_items(std::max<int64_t>(items, 2), [&](int64_t item) {
-    if (item >= items) return;
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;  // not inherited by other threads
-    work(item);
-  });
-}
 
 /// The vocabulary cut into blocks of C words, and runs of blocks into groups, the work items of the threads: a
 /// function of the shapes only.

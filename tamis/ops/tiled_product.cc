@@ -1,0 +1,56 @@
+#include "tamis/ops/tiled_product.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tamis/ops/parallel.h"
+
+namespace tamis::ops {
+namespace {
+
+using at::Tensor;
+
+/// Tiles of [M, N]: at most eight columns of tiles, and as many rows of them as give sixteen tiles. Small products are
+/// one tile: less work than a call costs.
+struct Tiles {
+  static constexpr int64_t kColumns = 8, kTiles = 16, kMultiple = 64, kFewRows = 128;
+  static constexpr int64_t kSmallWork = int64_t{1} << 21;  // multiplications
+
+  int64_t rows, columns;  // of a tile
+  int64_t down, across;   // tiles
+
+  Tiles(int64_t M, int64_t N, int64_t K) : rows(M), columns(N), down(1), across(1) {
+    if (M * N * K <= kSmallWork) return;
+    columns = piece(N, kColumns, kMultiple);
+    across = divide_up(N, columns);
+    rows = piece(M, divide_up(kTiles, across), kFewRows);
+    down = divide_up(M, rows);
+  }
+
+  int64_t count() const { return down * across; }
+
+ private:
+  /// The size of pieces of `size`, `pieces` at most.
+  static int64_t piece(int64_t size, int64_t pieces, int64_t least) {
+    return std::min(size, std::max(round_up(divide_up(size, pieces), kMultiple), least));
+  }
+};
+
+}  // namespace
+
+Tensor tiled_product(const Tensor& a_MK, const Tensor& b_KN) {
+  const int64_t M = a_MK.size(0), N = b_KN.size(1);
+  const Tiles tiles(M, N, a_MK.size(1));
+  const Tensor result = at::empty({M, N}, a_MK.options());
+  parallel_gemms(tiles.count(), [&](int64_t tile) {
+    const int64_t row = tile / tiles.across * tiles.rows, column = tile % tiles.across * tiles.columns;
+    const int64_t rows = std::min(tiles.rows, M - row), columns = std::min(tiles.columns, N - column);
+    const Tensor part = at::mm(a_MK.narrow(0, row, rows), b_KN.narrow(1, column, columns));
+    result.narrow(0, row, rows).narrow(1, column, columns).copy_(part);
+  });
+  return result;
+}
+
+}  // namespace tamis::ops
