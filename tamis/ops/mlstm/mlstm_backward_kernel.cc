@@ -188,9 +188,10 @@ void RetreatState(const MlstmHead& in, const MlstmGates& gates, int64_t count, b
   const RightMatrix d_numerator{memory.d_numerator, width.value};
   if (has_d_state) {
     ScaleRow(gates.keep, memory.d_state, in.key_dim * width.value);
-    Multiply<Sum::kAdd>(in.key_dim, width.value, count, q_transposed, d_numerator, {memory.d_state, width.value});
+    MultiplyInSteps<Sum::kAdd>(in.key_dim, width.value, count, q_transposed, d_numerator,
+                               {memory.d_state, width.value});
   } else {
-    Multiply<Sum::kReplace>(in.key_dim, width.value, count, q_transposed, d_numerator, {memory.d_state, width.value});
+    MultiplyInSteps(in.key_dim, width.value, count, q_transposed, d_numerator, {memory.d_state, width.value});
   }
 }
 

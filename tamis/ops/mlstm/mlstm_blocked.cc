@@ -283,10 +283,10 @@ struct RowGradients {
     d_states.narrow(1, 0, C).copy_(at::bmm(Wq.transpose(1, 2), dn).view({rows, C, K, V + 1}));
     const Tensor mine = state.narrow(0, first, rows);
     d_states.select(1, C).copy_(mine);
-    const auto inner = [](const Tensor& a, const Tensor& b) { return (a * b).sum({-2, -1}); };
-    gates.m.narrow(0, first, rows)
-        .select(1, chunks.T - 1)
-        .sub_(inner(pass.states.select(1, C), d_states.select(1, C)).to(gates.m.options()));
+    const auto inner = [&](const Tensor& a, const Tensor& b) {  // differences of such sums count: in float64
+      return (a * b).sum({-2, -1}, /*keepdim=*/false, gates.m.scalar_type());
+    };
+    gates.m.narrow(0, first, rows).select(1, chunks.T - 1).sub_(inner(pass.states.select(1, C), d_states.select(1, C)));
     for (int64_t c = C - 1; c >= 0; --c) {
       d_states.select(1, c).addcmul_(d_states.select(1, c + 1), pass.g.select(1, c));
     }
@@ -316,8 +316,7 @@ struct RowGradients {
     add_to(gates.i, of_tokens(x.sum(1)) + e);
     add_to(gates.log_f, of_tokens(across) + reversed_cumsum(u) + e.cumsum(2) - e + through);
     add_to(gates.m, of_tokens(y / den) * -kMlstmEpsilon);
-    gates.start.narrow(0, first, rows)
-        .add_(inner(pass.states.select(1, 0), d_states.select(1, 0)).to(gates.m.options()));
+    gates.start.narrow(0, first, rows).add_(inner(pass.states.select(1, 0), d_states.select(1, 0)));
   }
 };
 

@@ -163,11 +163,12 @@ constexpr int64_t whole_fours(int64_t count) {
 // where that is cheap.
 inline constexpr int64_t kTriangleStep = 24;
 
-/// C = A B for a long depth, in steps: sums of short sums have a smaller rounding error than one long sum.
+/// C = A B or C += A B for a long depth, in steps: sums of short sums have a smaller rounding error than one long sum.
+template <Sum kFirst = Sum::kReplace>
 HWY_INLINE void MultiplyInSteps(int64_t rows, int64_t columns, int64_t depth, const LeftMatrix& a, const RightMatrix& b,
                                 const Product& c) {
   constexpr int64_t kStep = 32;
-  Multiply<Sum::kReplace>(rows, columns, std::min(kStep, depth), a, b, c);
+  Multiply<kFirst>(rows, columns, std::min(kStep, depth), a, b, c);
   for (int64_t k = kStep; k < depth; k += kStep) {
     Multiply<Sum::kAdd>(rows, columns, std::min(kStep, depth - k), {a.data + k * a.column, a.row, a.column},
                         {b.data + k * b.stride, b.stride}, c);

@@ -140,21 +140,31 @@ void Forward(const StickBreakingForward& work) {
   }
 }
 
+/// sum_j weight_j da_j over the keys so far, one for each lane.
+struct OlderSum {
+  HWY_ALIGN float sum[kQueryBlock] = {};
+  HWY_ALIGN float excess[kQueryBlock] = {};  // of the sum beyond the exact one
+};
+
 /// Products of gradients and values -> gradients of scores, key by key from the oldest to the newest:
 ///   older <- older + weight da,  dz = weight da - sigmoid(z) older
-/// `older` begins with what the remainder hands on, one number for each lane.
+/// `older` begins with what the remainder hands on. A tile is summed by itself, and tiles are added with compensation:
+/// an error of the sum would reach all newer keys.
 HWY_INLINE void ScoreGradients(const TilePart& part, int64_t lanes, const float* weights, const float* sigmoids,
-                               float* gradients, float* older) {
+                               float* gradients, OlderSum& older) {
   const LaneTag<float> d;
   for (int64_t lane = 0; lane < lanes; lane += hn::MaxLanes(d)) {
-    auto sum = hn::Load(d, older + lane);
+    const auto before = hn::Load(d, older.sum + lane);
+    auto tile = hn::Neg(hn::Load(d, older.excess + lane));
     for (int64_t row = part.begin; row < part.end; ++row) {
       const int64_t at = row * kQueryBlock + lane;
       const auto own = hn::Mul(hn::LoadU(d, weights + at), hn::LoadU(d, gradients + at));
-      sum = hn::Add(sum, own);
-      hn::StoreU(hn::NegMulAdd(hn::LoadU(d, sigmoids + at), sum, own), d, gradients + at);
+      tile = hn::Add(tile, own);
+      hn::StoreU(hn::NegMulAdd(hn::LoadU(d, sigmoids + at), hn::Add(before, tile), own), d, gradients + at);
     }
-    hn::Store(sum, d, older + lane);
+    const auto sum = hn::Add(before, tile);
+    hn::Store(hn::Sub(hn::Sub(sum, before), tile), d, older.excess + lane);
+    hn::Store(sum, d, older.sum + lane);
   }
 }
 
@@ -193,10 +203,10 @@ void BackwardOfBlock(const StickBreakingBackward& work, const QueryBlock& block)
     BreakSticks<Sigmoids::kKept>(part, lanes, weights, all_sigmoids + oldest * kQueryBlock, sticks);
   }
   // Back: the sum over older keys begins at the oldest.
-  HWY_ALIGN float older[kQueryBlock] = {};
+  OlderSum older;
   for (int64_t lane = 0; lane < block.count; ++lane) {
     const float remainder = sticks.rest[lane] - sticks.lost[lane];
-    older[lane] = remainder * work.grad_remainder.data[(row + lane) * work.grad_remainder.stride];
+    older.sum[lane] = remainder * work.grad_remainder.data[(row + lane) * work.grad_remainder.stride];
   }
   for (int64_t tile = oldest; tile <= tiles.newest; tile += kKeyTile) {
     const TilePart part = part_of(tile);

@@ -76,6 +76,13 @@ testing::Function defined(const StickBreakingOptions& options) {
   return bound([](auto&&... in) { return reference::stick_breaking_attention(in...); }, options);
 }
 
+/// Several seeds, because in a tensor of few numbers one lucky plain result would decide.
+std::vector<Tensors> samples(const Shape& shape, uint64_t seed, at::ScalarType dtype = at::kFloat) {
+  std::vector<Tensors> inputs;
+  for (uint64_t i = 0; i < 8; ++i) inputs.push_back(random_inputs(shape, seed + 100 * i, dtype));
+  return inputs;
+}
+
 class StickBreakingTest : public ::testing::TestWithParam<Shape> {};
 
 INSTANTIATE_TEST_SUITE_P(Shapes, StickBreakingTest,
@@ -92,12 +99,12 @@ INSTANTIATE_TEST_SUITE_P(Shapes, StickBreakingTest,
 
 TEST_P(StickBreakingTest, IsAsAccurateAsPlainTorch) {
   const StickBreakingOptions options = options_of(GetParam());
-  testing::expect_as_accurate_as_plain(fused(options), defined(options), random_inputs(GetParam(), 42));
+  testing::expect_as_accurate_as_plain(fused(options), defined(options), samples(GetParam(), 42));
 }
 
 TEST_P(StickBreakingTest, IsAsAccurateAsPlainTorchFromBFloat16) {
   const StickBreakingOptions options = options_of(GetParam());
-  testing::expect_as_accurate_as_plain(fused(options), defined(options), random_inputs(GetParam(), 43, at::kBFloat16));
+  testing::expect_as_accurate_as_plain(fused(options), defined(options), samples(GetParam(), 43, at::kBFloat16));
 }
 
 TEST_P(StickBreakingTest, HasTheSameBitsForAnyThreadsAndStrides) {
