@@ -35,15 +35,16 @@ struct PackedKeys {
 struct Visibility {
   int64_t window = kNoWindow;
   bool strict = false;
-  const float* document = nullptr;          // [T_k] number of the document of each key; null: one document
-  const int64_t* document_start = nullptr;  // [T_k] first key of the same document
+  int64_t keys = kNoWindow;                 // T_k, if queries come after the last key
+  const float* document = nullptr;          // number of the document of each position; null: one document
+  const int64_t* document_start = nullptr;  // of each position, the first of the same document
 
   int64_t first_key(int64_t query) const {
     const int64_t newest = query - (strict ? 1 : 0);
     const int64_t first = std::max<int64_t>(0, newest - window + 1);
     return document_start == nullptr ? first : std::max(first, document_start[query]);
   }
-  int64_t end_key(int64_t query) const { return query + (strict ? 0 : 1); }
+  int64_t end_key(int64_t query) const { return std::min(query + (strict ? 0 : 1), keys); }
 };
 
 /// Queries [first, first + count) of a head. Row 0 of q is position query_origin.

@@ -30,10 +30,15 @@ bool is_packed(const Tensor& x_BTHD) {
 }  // namespace
 
 void check_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionRange& range) {
-  check_queries_keys_values(op, q, k, v);
+  // Queries after all keys may be more than the keys.
+  check_queries_keys_values(op, range.keys_before ? q.narrow(1, 0, 0) : q, k, v);
   TORCH_CHECK_VALUE(!range.window || *range.window >= 1, op, ": window must be at least 1, but is ",
                     range.window.value_or(0));
-  if (range.document) check_document(op, *range.document, k, "B and T_k of k");
+  if (range.document && range.keys_before) {
+    check_document(op, *range.document, q, k.sym_size(1) + q.sym_size(1), "B and T_k + T_q");
+  } else if (range.document) {
+    check_document(op, *range.document, k, k.sym_size(1), "B and T_k of k");
+  }
 }
 
 Tensor visible_pairs(int64_t queries, int64_t keys, const AttentionRange& range, at::Device device) {
@@ -72,13 +77,14 @@ AttentionProblem::AttentionProblem(const Tensor& q, const Tensor& k, const Tenso
       H(q.size(2)),
       K(q.size(3)),
       V(v.size(3)),
+      query_origin(range.query_origin(T_q, T_k)),
       q_(with_adjacent_rows(q)),
       range_(range) {
   if (range.document) number_documents(*range.document);
   for (int64_t b = 0; b < B; ++b) {
     const kernels::Visibility seen = visibility(b);
-    int64_t first = T_q == 0 ? T_k : seen.first_key(T_k - T_q);
-    for (int64_t i = T_k - T_q; i < T_k && seen.document_start != nullptr; ++i) {
+    int64_t first = T_q == 0 ? T_k : seen.first_key(query_origin);
+    for (int64_t i = query_origin; i < positions() && seen.document_start != nullptr; ++i) {
       first = std::min(first, seen.first_key(i));
     }
     first_key_.push_back(std::min(first, T_k));
@@ -93,14 +99,15 @@ AttentionProblem::AttentionProblem(const Tensor& q, const Tensor& k, const Tenso
 
 void AttentionProblem::number_documents(const Tensor& document) {
   const Tensor ids = document.to(at::kLong).contiguous();
-  document_.resize(static_cast<size_t>(B * T_k));
+  const int64_t all = positions();
+  document_.resize(static_cast<size_t>(B * all));
   document_start_.resize(document_.size());
   for (int64_t b = 0; b < B; ++b) {
     std::unordered_map<int64_t, int64_t> start;
     std::unordered_map<int64_t, int64_t> number;
-    for (int64_t j = b * T_k; j < (b + 1) * T_k; ++j) {
+    for (int64_t j = b * all; j < (b + 1) * all; ++j) {
       const int64_t id = ids.const_data_ptr<int64_t>()[j];
-      document_start_[j] = start.try_emplace(id, j - b * T_k).first->second;
+      document_start_[j] = start.try_emplace(id, j - b * all).first->second;
       document_[j] = static_cast<float>(number.try_emplace(id, static_cast<int64_t>(number.size())).first->second);
     }
   }
@@ -110,9 +117,10 @@ kernels::Visibility AttentionProblem::visibility(int64_t batch) const {
   kernels::Visibility visibility;
   visibility.window = range_.window.value_or(kernels::kNoWindow);
   visibility.strict = range_.strict;
+  if (range_.keys_before) visibility.keys = T_k;
   if (!document_.empty()) {
-    visibility.document = document_.data() + batch * T_k;
-    visibility.document_start = document_start_.data() + batch * T_k;
+    visibility.document = document_.data() + batch * positions();
+    visibility.document_start = document_start_.data() + batch * positions();
   }
   return visibility;
 }
@@ -127,7 +135,7 @@ AttentionHead AttentionProblem::head(int64_t batch, int64_t head) const {
   };
   const float* keys = in_place() ? first_row(k_) : packed_rows(batch, head);
   const float* values = in_place() ? first_row(v_) : keys + whole_tiles(T_k) * padded(K);
-  return {batch, head, {keys, values, K, V}, visibility(batch), T_k - T_q, rows_of(q_, batch, head)};
+  return {batch, head, {keys, values, K, V}, visibility(batch), query_origin, rows_of(q_, batch, head)};
 }
 
 void AttentionProblem::pack(const Tensor& k, const Tensor& v) {
@@ -153,7 +161,7 @@ void AttentionProblem::for_each_block(const Answer& work) const {
   const int64_t blocks = (T_q + kQueryBlock - 1) / kQueryBlock;
   parallel_items(B * H * blocks, [&](int64_t item) {
     const int64_t at = item / blocks, first = (blocks - 1 - item % blocks) * kQueryBlock;  // those with most keys first
-    const kernels::QueryBlock block{T_k - T_q + first, std::min(kQueryBlock, T_q - first)};
+    const kernels::QueryBlock block{query_origin + first, std::min(kQueryBlock, T_q - first)};
     work(head(at / H, at % H), block, thread_memory<float>());
   });
 }
@@ -166,15 +174,16 @@ int64_t AttentionProblem::chunks() const {
 
 void AttentionProblem::gather_key_gradients(const AddKeyGradients& work, const Tensor& dk, const Tensor& dv) const {
   const int64_t parts = chunks(), key_numbers = T_k * padded(K), numbers = T_k * (padded(K) + padded(V));
-  // Without a window work grows with the position: the first p chunks hold sqrt(p / parts) of the queries.
+  // Work mostly grows with the position: then the first p chunks hold sqrt(p / parts) of the queries.
+  const bool even = range_.window || range_.keys_before;
   const auto border = [&](int64_t part) {
     const double share = static_cast<double>(part) / static_cast<double>(parts);
-    const double queries = static_cast<double>(T_q) * (range_.window ? share : std::sqrt(share));
+    const double queries = static_cast<double>(T_q) * (even ? share : std::sqrt(share));
     return part == parts ? T_q : static_cast<int64_t>(queries) / kQueryBlock * kQueryBlock;
   };
   const auto add = [&](int64_t at, int64_t part, float* sums, ScratchMemory<float>& memory) {
     std::fill(sums, sums + numbers, 0.0f);
-    const int64_t first = T_k - T_q + border(part), last = T_k - T_q + border(part + 1);
+    const int64_t first = query_origin + border(part), last = query_origin + border(part + 1);
     if (first < last) work(head(at / H, at % H), first, last, sums, sums + key_numbers, memory);
   };
   const auto write = [&](int64_t at, const float* sums) {

@@ -18,7 +18,10 @@ namespace tamis::ops {
 struct AttentionRange {
   std::optional<int64_t> window;       // keys, the query's own included; unset: all before it
   bool strict = false;                 // the query's own key is hidden
-  std::optional<at::Tensor> document;  // int [B, T_k]: a query sees only keys of its own document
+  std::optional<at::Tensor> document;  // int [B, positions]: a query sees only keys of its own document
+  bool keys_before = false;            // all keys come before the first query; else queries have the last T_q keys
+
+  int64_t query_origin(int64_t queries, int64_t keys) const { return keys_before ? keys : keys - queries; }
 };
 
 /// Throws c10::ValueError, which names `op`, the argument and what was expected, when the arguments do not fit.
@@ -62,6 +65,7 @@ class AttentionProblem {
                    const AttentionRange& range);
 
   int64_t B, T_q, T_k, H, K, V;
+  int64_t query_origin;  // position of the first query
 
   AttentionHead head(int64_t batch, int64_t head) const;
 
@@ -85,13 +89,14 @@ class AttentionProblem {
   kernels::Visibility visibility(int64_t batch) const;
   float* packed_rows(int64_t batch, int64_t head) const;
   int64_t chunks() const;
+  int64_t positions() const { return query_origin + T_q; }
 
   at::Tensor q_;  // rows adjacent
   AttentionRange range_;
   at::Tensor k_, v_;                     // defined if the kernels read them as they are
   at::Tensor packed_;                    // else: float32 [B, H, whole_tiles(T_k) * (padded(K) + padded(V))]
-  std::vector<float> document_;          // [B, T_k] or empty
-  std::vector<int64_t> document_start_;  // [B, T_k] or empty
+  std::vector<float> document_;          // [B, positions] or empty
+  std::vector<int64_t> document_start_;  // [B, positions] or empty
   std::vector<int64_t> first_key_;       // [B]: keys before it are seen by no query
 };
 

@@ -46,11 +46,12 @@ void check_per_head(const char* op, const char* name, const Tensor& x, const Ten
   check_shape(op, name, x, {q.sym_size(2)}, "one number per head of q");
 }
 
-void check_document(const char* op, const Tensor& document, const Tensor& x, const char* meaning) {
+void check_document(const char* op, const Tensor& document, const Tensor& x, const c10::SymInt& positions,
+                    const char* meaning) {
   check_device(op, "document", document, x);
   TORCH_CHECK_VALUE(at::isIntegralType(document.scalar_type(), /*includeBool=*/false), op,
                     ": document must hold integers, but is ", document.scalar_type());
-  check_shape(op, "document", document, x.sym_sizes().slice(0, 2), meaning);
+  check_shape(op, "document", document, {x.sym_size(0), positions}, meaning);
 }
 
 }  // namespace tamis::ops

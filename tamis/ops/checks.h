@@ -26,7 +26,8 @@ void check_queries_keys_values(const char* op, const at::Tensor& q_BTHK, const a
 /// x_H is float32 or float64 and holds one number for each head of q_BTHK.
 void check_per_head(const char* op, const char* name, const at::Tensor& x_H, const at::Tensor& q_BTHK);
 
-/// document_BT holds integers on the device of x; `meaning` says what B and T are.
-void check_document(const char* op, const at::Tensor& document_BT, const at::Tensor& x_BTHD, const char* meaning);
+/// document_BT holds integers for B of x and T = `positions`, on the device of x; `meaning` says what B and T are.
+void check_document(const char* op, const at::Tensor& document_BT, const at::Tensor& x_BTHD,
+                    const c10::SymInt& positions, const char* meaning);
 
 }  // namespace tamis::ops

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tamis/distributed/ring_attention.h"
 #include "tamis/models/mixers/attention_mixer.h"
 #include "tamis/models/mixers/mixers.h"
 #include "tamis/ops/softmax_attention/softmax_attention.h"
@@ -35,13 +36,17 @@ std::unique_ptr<Mixer> make_softmax(const ModelConfig& config, std::optional<int
     if (config.ssmax == "position") options.position_scale = call.mixer.position_scale;
     if (config.ssmax == "one") options.log_scale = per_head(1);
     if (config.ssmax == "fixed") options.log_scale = per_head(*config.ssmax_scale);
+    if (!window && call.mixer.context) {
+      options.key_start = 0;
+      return distributed::ring_attention(q, k, v, options, *call.mixer.context);
+    }
     return ops::softmax_attention(q, k, v, options);
   };
   const auto attend_token = [config](ops::AttentionToken token, int64_t head, const AttentionWeights& weights) {
     token.scale *= length_factor(config, weights, head, token.count);
     ops::softmax_attention_token(token);
   };
-  const AttentionKind kind{.rotary = true, .scalable = true, .window = window};
+  const AttentionKind kind{.rotary = true, .scalable = true, .ring = !window, .window = window};
   const bool fitted = config.ssmax == "position";  // p_n is extrapolated by the operator only
   return std::make_unique<AttentionMixer>(config, kind, attend, fitted ? AttendToken() : attend_token, device);
 }

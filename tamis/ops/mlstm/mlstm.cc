@@ -104,7 +104,7 @@ void check(const MlstmOptions& options, const Tensor& q, const Tensor& k, const 
     check_state("m of the state", options.state->m_BH, q, {B, H}, "B and H of q");
   }
   TORCH_CHECK_VALUE(options.chunk >= 1, kName, ": chunk must be at least 1, but is ", options.chunk);
-  if (options.document) check_document(kName, *options.document, q, "B and T of q");
+  if (options.document) check_document(kName, *options.document, q, q.sym_size(1), "B and T of q");
 }
 
 MlstmOptions checked(const InnerOptions& inner, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i,

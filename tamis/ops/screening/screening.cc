@@ -46,7 +46,7 @@ void check(const ScreeningOptions& options, const Tensor& q, const Tensor& k, co
     check_shape(kName, "gate", *options.gate, {q.sym_size(0), q.sym_size(1), q.sym_size(2), v.sym_size(3)},
                 "B, T_q and H of q, V of v");
   }
-  if (options.document) check_document(kName, *options.document, k, "B and T_k of k");
+  if (options.document) check_document(kName, *options.document, k, k.sym_size(1), "B and T_k of k");
   TORCH_CHECK_VALUE(options.mipe_threshold > 0, kName, ": mipe_threshold must be positive, but is ",
                     options.mipe_threshold);
   TORCH_CHECK_VALUE(options.position == "mipe" || options.position == "none", kName,

@@ -142,7 +142,7 @@ void Forward(const SoftmaxForward& work) {
                         {packed.value(tile + part.begin), value_width}, {out, value_width});
   }
   for (int64_t lane = 0; lane < block.count; ++lane) {
-    const float inverse = 1 / online.sum[lane];
+    const float inverse = online.sum[lane] == 0 ? 0 : 1 / online.sum[lane];  // 0: the query sees no key
     ScaleRow(inverse, out + lane * value_width, value_width);
     StoreRow(out + lane * value_width, packed.value_dim, work.out, row + lane);
     work.statistics[row + lane] = {online.largest[lane], inverse};

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "tamis/distributed/context_group.h"
+#include "tamis/ops/softmax_attention/softmax_attention.h"
+
+namespace tamis::distributed {
+
+/// ops::softmax_attention of a sequence that the processes of `context` share, T tokens each: the same equations, with
+/// memory O(T) instead of O(size T). In step d a process takes the keys and values of the process d to its left, while
+/// those of the next step are on the way, and merges what its queries find among them. The backward pass takes them
+/// once more, and sends their gradients home.
+///
+/// q_BTHK, k_BTHK, v_BTHV  the own tokens; float32 or bfloat16 on the CPU
+/// options                 as of the operator, without `window` and `key_start`; `document` is that of the whole
+///                         sequence, int [B, size T]
+/// returns                 [B, T, H, V] in the dtype of v. Differentiable; every process takes part in both passes.
+at::Tensor ring_attention(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK, const at::Tensor& v_BTHV,
+                          const ops::SoftmaxAttentionOptions& options, ContextGroup& context);
+
+/// Rows of keys and values that process `rank` sends in the forward pass. In the backward pass it sends as many, and
+/// `rank * tokens` rows of gradients.
+int64_t ring_rows_sent(int64_t rank, int64_t size, int64_t tokens);
+
+}  // namespace tamis::distributed

@@ -1,0 +1,51 @@
+#include "tamis/ops/softmax_attention/softmax_attention_part.h"
+
+#include <ATen/ATen.h>
+
+#include "tamis/ops/softmax_attention/softmax_attention_cpu.h"
+
+namespace tamis::ops {
+
+using at::Tensor;
+
+namespace {
+
+void check(const Tensor& q, const Tensor& k, const Tensor& v, const ScaledAttentionOptions& options) {
+  constexpr const char* kName = "softmax_attention_part";
+  TORCH_CHECK_VALUE(q.is_cpu() && attention_has_fused(q.scalar_type()), kName,
+                    ": q must be float32 or bfloat16 on the CPU, but is ", q.scalar_type(), " on ", q.device());
+  check_attention(kName, q, k, v, options.range());
+}
+
+}  // namespace
+
+SoftmaxAttentionPart softmax_attention_part(const Tensor& q, const Tensor& k, const Tensor& v,
+                                            const ScaledAttentionOptions& options) {
+  check(q, k, v, options);
+  const auto [out, out_float32, statistics] = softmax_attention_cpu(q, k, v, options);
+  return {out_float32.numel() > 0 ? out_float32 : out.to(at::kFloat), statistics};
+}
+
+SoftmaxAttentionPart merged(const SoftmaxAttentionPart& a, const SoftmaxAttentionPart& b) {
+  const Tensor largest = at::maximum(a.statistics.select(3, 0), b.statistics.select(3, 0));
+  // Sums of exponentials relative to the largest score of both, [B, H, T_q].
+  const auto sum_of = [&](const SoftmaxAttentionPart& part) {
+    const Tensor inverse = part.statistics.select(3, 1);
+    return ((part.statistics.select(3, 0) - largest).exp() / inverse).masked_fill(inverse == 0, 0);
+  };
+  const Tensor of_a = sum_of(a), of_b = sum_of(b), sum = of_a + of_b;
+  const Tensor inverse = sum.reciprocal().masked_fill(sum == 0, 0);
+  const auto share = [&](const Tensor& part) { return (part * inverse).transpose(1, 2).unsqueeze(3); };
+  return {at::addcmul(a.out * share(of_a), b.out, share(of_b)), at::stack({largest, inverse}, 3)};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> softmax_attention_part_backward(const Tensor& grad,
+                                                                           const SoftmaxAttentionPart& whole,
+                                                                           const Tensor& q, const Tensor& k,
+                                                                           const Tensor& v,
+                                                                           const ScaledAttentionOptions& options) {
+  check(q, k, v, options);
+  return softmax_attention_backward_cpu(grad, q, k, v, whole.out, whole.statistics, options);
+}
+
+}  // namespace tamis::ops

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <tuple>
+
+#include "tamis/ops/softmax_attention/softmax_attention_scale.h"
+
+// Softmax attention over some of the keys. Parts over different keys merge into the whole, so that a process needs to
+// hold only one part of them at a time ("Ring Attention with Blockwise Transformers for Near-Infinite Context").
+// CPU, float32 and bfloat16.
+
+namespace tamis::ops {
+
+struct SoftmaxAttentionPart {
+  at::Tensor out;         // float32 [B, T_q, H, V]; 0 where a query sees none of the keys
+  at::Tensor statistics;  // float32 [B, H, T_q, 2]: largest score, inverse of the sum of exponentials; 0 without keys
+};
+
+/// What softmax_attention computes, over the given keys. Not differentiable by itself.
+SoftmaxAttentionPart softmax_attention_part(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK,
+                                            const at::Tensor& v_BTHV, const ScaledAttentionOptions& options);
+
+/// The same queries' result over the keys of both.
+SoftmaxAttentionPart merged(const SoftmaxAttentionPart& a, const SoftmaxAttentionPart& b);
+
+/// Gradients of q, k, v and query_scale (empty without one) that come from these keys; `whole` is the result over all
+/// keys, `grad` its gradient. Those of q and query_scale add up over the parts.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> softmax_attention_part_backward(
+    const at::Tensor& grad, const SoftmaxAttentionPart& whole, const at::Tensor& q_BTHK, const at::Tensor& k_BTHK,
+    const at::Tensor& v_BTHV, const ScaledAttentionOptions& options);
+
+}  // namespace tamis::ops
