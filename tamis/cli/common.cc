@@ -5,9 +5,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <memory>
 
+#include "tamis/base/cores.h"
 #include "tamis/base/error.h"
 #include "tamis/base/json.h"
 #include "tamis/base/names.h"
@@ -69,6 +72,29 @@ at::Device start(const RunOptions& options) {
     fail(ExitCode::kUsage, "--device cuda: this build of LibTorch has no CUDA or sees no GPU; use --device cpu");
   }
   return at::kCUDA;
+}
+
+void add_process_options(CLI::App& command, ProcessOptions& options) {
+  command
+      .add_option("--rendezvous", options.rendezvous,
+                  "Where several processes meet, if the launcher does not say: tcp://HOST:PORT, or file:///PATH on a "
+                  "shared disk")
+      ->type_name("URL");
+  add_number(command, "--timeout", options.timeout_seconds, "Seconds that a process waits for another", whole(1));
+}
+
+std::unique_ptr<distributed::ProcessMesh> join_processes(const ProcessOptions& options, const RunOptions& run) {
+  const auto launch = distributed::find_launch(distributed::process_environment(), options.rendezvous);
+  if (!launch) return nullptr;
+  if (run.device != "cpu") {
+    fail(ExitCode::kUsage, "--device {}: several processes use CPUs only; leave it out, or start a single process",
+         run.device);
+  }
+  auto mesh = std::make_unique<distributed::ProcessMesh>(*launch, std::chrono::seconds(options.timeout_seconds));
+  if (run.threads == 0) {
+    at::set_num_threads(static_cast<int>(std::max<int64_t>(usable_cores() / mesh->sharing_cores(), 1)));
+  }
+  return mesh;
 }
 
 nlohmann::json model_changes(const RunOptions& options) {

@@ -7,10 +7,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "tamis/distributed/process_mesh.h"
 #include "tamis/infer/options.h"
 
 namespace tamis::cli {
@@ -24,6 +26,15 @@ struct RunOptions {
 
 /// `--threads` and `--device`.
 void add_run_options(CLI::App& command, RunOptions& options);
+
+/// What every command that several processes can share takes.
+struct ProcessOptions {
+  std::string rendezvous;         // tcp://HOST:PORT or file:///PATH; empty: as the launcher says
+  int64_t timeout_seconds = 600;  // that a process waits for another
+};
+
+/// `--rendezvous` and `--timeout`.
+void add_process_options(CLI::App& command, ProcessOptions& options);
 
 /// `--set-model KEY=VALUE`.
 void add_set_model_option(CLI::App& command, std::vector<std::string>& changes);
@@ -43,6 +54,11 @@ void check_options(const RunOptions& options);
 /// Sets the number of threads and returns the device. Throws ExitCode::kUsage on a device that this machine or build
 /// lacks.
 at::Device start(const RunOptions& options);
+
+/// The processes that a launcher started together with this one; none if it is the only one. Divides the threads among
+/// those on the same cores, unless `--threads` is given. Throws as distributed::ProcessMesh, and ExitCode::kUsage for
+/// devices other than the CPU.
+std::unique_ptr<distributed::ProcessMesh> join_processes(const ProcessOptions& options, const RunOptions& run);
 
 /// What `--set-model` changes; throws ExitCode::kUsage.
 nlohmann::json model_changes(const RunOptions& options);

@@ -6,7 +6,9 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "tamis/base/digest.h"
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
 #include "tamis/base/input.h"
@@ -25,6 +27,7 @@ namespace {
 struct TaskEvalCommand {
   std::filesystem::path directory;  // checkpoint or run directory
   eval::TaskEvalOptions options;
+  ProcessOptions processes;
   RunOptions run;
   bool json = false;
 };
@@ -33,6 +36,7 @@ struct LossCommand {
   std::filesystem::path directory;  // checkpoint or run directory
   std::filesystem::path file;       // "-" reads standard input
   eval::LossEvalOptions options;
+  ProcessOptions processes;
   RunOptions run;
   bool json = false;
 };
@@ -49,11 +53,48 @@ void keep(const EvalCommand& command, const infer::LoadedModel& loaded, nlohmann
   if (command.json) fmt::print("{}", to_line(json));
 }
 
+/// Several processes that share an evaluation, or only this one.
+class Processes {
+ public:
+  Processes(const ProcessOptions& options, const RunOptions& run) : mesh_(join_processes(options, run)) {}
+
+  distributed::ProcessGroup* group() const { return mesh_ ? &mesh_->all() : nullptr; }
+  /// Whether this process shows progress and results.
+  bool first() const { return !mesh_ || mesh_->all().rank() == 0; }
+  eval::Progress progress(const std::string& what) const {
+    return first() ? progress_with_eta(what) : eval::Progress();
+  }
+
+  /// Throws ExitCode::kUsage unless all processes evaluate the same: the same settings, and a model of the same
+  /// configuration.
+  void expect_same(const infer::LoadedModel& loaded, const nlohmann::json& settings) const {
+    if (!mesh_) return;
+    const nlohmann::json mine = {{"model", loaded.model->config()}, {"evaluation", settings}};
+    const std::vector<std::string> all = mesh_->all().gather(mine.dump());
+    for (size_t rank = 1; rank < all.size(); ++rank) {
+      if (all[rank] == all[0]) continue;
+      const nlohmann::json difference =
+          nlohmann::json::diff(nlohmann::json::parse(all[0]), nlohmann::json::parse(all[rank]));
+      fail(ExitCode::kUsage,
+           "process {} evaluates something else than process 0, see {}; start all with the same command", rank,
+           difference[0]["path"].get<std::string>());
+    }
+  }
+
+ private:
+  std::unique_ptr<distributed::ProcessMesh> mesh_;
+};
+
 void run(const TaskEvalCommand& command) {
   check_options(command.run);
   eval::check_options(command.options);
-  const infer::LoadedModel loaded = infer::load(command.directory, start(command.run), model_changes(command.run));
-  const auto result = eval::evaluate_task(loaded, command.options, progress_with_eta(command.options.task));
+  const at::Device device = start(command.run);
+  const Processes processes(command.processes, command.run);
+  const infer::LoadedModel loaded = infer::load(command.directory, device, model_changes(command.run));
+  processes.expect_same(loaded, eval::to_json(eval::TaskResult{.options = command.options}));
+  const auto result =
+      eval::evaluate_task(loaded, command.options, processes.progress(command.options.task), processes.group());
+  if (!processes.first()) return;
   keep(command, loaded, eval::to_json(result));
   if (!command.json) fmt::print("{}", eval::to_table(result, use_colour(stdout)));
 }
@@ -61,10 +102,19 @@ void run(const TaskEvalCommand& command) {
 void run(const LossCommand& command) {
   check_options(command.run);
   eval::check_options(command.options);
+  const at::Device device = start(command.run);
+  const Processes processes(command.processes, command.run);
+  if (processes.group() != nullptr && command.file == "-") {
+    fail(ExitCode::kUsage, "eval loss: several processes cannot share standard input; name a file");
+  }
   const std::string text = read_input(command.file);
   if (text.empty()) fail(ExitCode::kInput, "{}: is empty; expected text", input_name(command.file));
-  const infer::LoadedModel loaded = infer::load(command.directory, start(command.run), model_changes(command.run));
-  const auto result = eval::evaluate_loss(loaded, text, command.options, progress_with_eta("loss"));
+  const infer::LoadedModel loaded = infer::load(command.directory, device, model_changes(command.run));
+  processes.expect_same(loaded, {{"text", sha256(text)},
+                                 {"window", command.options.window_tokens},
+                                 {"expand_windows", command.options.expand_windows}});
+  const auto result = eval::evaluate_loss(loaded, text, command.options, processes.progress("loss"), processes.group());
+  if (!processes.first()) return;
   nlohmann::json json = eval::to_json(result);
   json["file"] = command.file.string();
   keep(command, loaded, std::move(json));
@@ -75,6 +125,7 @@ template <typename EvalCommand>
 void add_eval_options(CLI::App& task, EvalCommand& command) {
   add_json_option(task, command.json);
   add_set_model_option(task, command.run.model_changes);
+  add_process_options(task, command.processes);
   add_run_options(task, command.run);
 }
 
@@ -133,7 +184,9 @@ void add_eval(CLI::App& app) {
   for (const data::Task& task : data::tasks()) add_evaluated_task(*eval, task);
   add_loss(*eval);
   refuse_other_names(*eval, "task");
-  eval->footer("tamis eval abc_digits runs/demo --instances 100");
+  eval->footer(
+      "tamis eval abc_digits runs/demo --instances 100\n"
+      "torchrun --nproc-per-node 4 --no-python tamis eval abc_digits runs/demo");
 }
 
 }  // namespace tamis::cli

@@ -18,6 +18,7 @@ namespace {
 struct TrainCommand {
   train::TrainOptions options;
   int64_t replay = 0;  // the step to compute once more; 0: train
+  ProcessOptions processes;
   RunOptions run;
   bool json = false;
 };
@@ -35,8 +36,10 @@ std::string replayed(const nlohmann::json& result) {
 
 void run(const TrainCommand& command) {
   check_options(command.run);
-  train::check_options(command.options);
   train::TrainOptions options = command.options;
+  options.rendezvous = command.processes.rendezvous;
+  options.timeout_seconds = command.processes.timeout_seconds;
+  train::check_options(options);
   if (!options.trace.empty()) check_output_file(options.trace);
   if (command.run.threads > 0) options.overrides.push_back(fmt::format("train.threads={}", command.run.threads));
   if (command.replay > 0) {
@@ -73,11 +76,7 @@ void add_train(CLI::App& app) {
              "Compute this step of the run once more and show its loss and gradient norms, or the first tensor that "
              "is not finite",
              whole(1));
-  sub->add_option("--rendezvous", options.rendezvous,
-                  "Where several processes meet, if the launcher does not say: tcp://HOST:PORT, or file:///PATH on a "
-                  "shared disk")
-      ->type_name("URL");
-  add_number(*sub, "--timeout", options.timeout_seconds, "Seconds that a process waits for another", whole(1));
+  add_process_options(*sub, command->processes);
   add_json_option(*sub, command->json);
   add_run_options(*sub, command->run);
   sub->footer(

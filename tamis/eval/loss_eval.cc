@@ -5,16 +5,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
+#include <vector>
 
 #include "tamis/base/error.h"
 #include "tamis/base/terminal.h"
+#include "tamis/eval/shared_numbers.h"
 #include "tamis/infer/decode.h"
 #include "tamis/infer/score.h"
 
 namespace tamis::eval {
 
 LossResult evaluate_loss(const infer::LoadedModel& loaded, std::string_view text, const LossEvalOptions& options,
-                         const Progress& progress) {
+                         const Progress& progress, distributed::ProcessGroup* group) {
   check_options(options);
   const double start = now_seconds();
   const std::vector<int64_t> ids = loaded.tokenizer->encode(text);
@@ -29,8 +32,7 @@ LossResult evaluate_loss(const infer::LoadedModel& loaded, std::string_view text
   const infer::ScoreOptions score_options{.expand_windows = options.expand_windows,
                                           .chunk_tokens = options.chunk_tokens};
 
-  PositionBins bins(window);
-  const auto add = [&](int64_t first, int64_t windows, int64_t length) {
+  const auto read_windows = [&](int64_t first, int64_t windows, int64_t length, PositionBins& bins) {
     const auto rows = [&](int64_t shift) {
       return ids_T.narrow(0, first + shift, windows * length).view({windows, length});
     };
@@ -39,10 +41,23 @@ LossResult evaluate_loss(const infer::LoadedModel& loaded, std::string_view text
     for (int64_t i = 0; i < windows * length; ++i) bins.add(i % length, -logprobs[i]);
     if (progress) progress(static_cast<double>(first + windows * length), static_cast<double>(predicted));
   };
+  // The sums of windows that are read together, in their order, so that they do not depend on who reads which.
+  std::vector<double> numbers;
+  int64_t reads = 0;
+  const auto read = [&](int64_t first, int64_t windows, int64_t length) {
+    PositionBins bins(window);
+    if (group == nullptr || reads++ % group->size() == group->rank()) read_windows(first, windows, length, bins);
+    const std::vector<double> of_bins = bins.numbers();
+    numbers.insert(numbers.end(), of_bins.begin(), of_bins.end());
+  };
   const int64_t whole = predicted / window;
   const int64_t together = std::max<int64_t>(1, options.chunk_tokens / window);
-  for (int64_t k = 0; k < whole; k += together) add(k * window, std::min(together, whole - k), window);
-  if (const int64_t rest = predicted % window; rest > 0) add(whole * window, 1, rest);
+  for (int64_t k = 0; k < whole; k += together) read(k * window, std::min(together, whole - k), window);
+  if (const int64_t rest = predicted % window; rest > 0) read(whole * window, 1, rest);
+  share_numbers(group, numbers);
+  PositionBins bins(window);
+  const size_t of_read = bins.numbers().size();
+  for (size_t at = 0; at < numbers.size(); at += of_read) bins.add_numbers(std::span(numbers).subspan(at, of_read));
 
   LossResult result{.window_tokens = window, .tokens = predicted};
   result.bytes = static_cast<int64_t>(text.size() - loaded.tokenizer->decode({ids.data(), 1}).size());

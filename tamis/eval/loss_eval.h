@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tamis/distributed/process_group.h"
 #include "tamis/eval/options.h"
 #include "tamis/eval/position_bins.h"
 #include "tamis/eval/progress.h"
@@ -27,10 +28,11 @@ struct LossResult {
 
 /// Mean loss of a text in windows of W tokens: window k reads tokens [k W, (k + 1) W) and predicts the token after
 /// each, so that every token except the first is predicted once. The last window may be shorter. Logits and sums are
-/// float64, and sums have a fixed order. Throws ExitCode::kInput when the text has fewer than two tokens,
+/// float64, and sums have a fixed order. The processes of `group` divide the windows: all return the result that a
+/// single one has. Throws ExitCode::kInput when the text has fewer than two tokens,
 /// ExitCode::kUsage for bad options.
 LossResult evaluate_loss(const infer::LoadedModel& loaded, std::string_view text, const LossEvalOptions& options,
-                         const Progress& progress = {});
+                         const Progress& progress = {}, distributed::ProcessGroup* group = nullptr);
 
 /// The fields of LossResult.
 nlohmann::json to_json(const LossResult& result);

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <vector>
 
 namespace tamis::eval {
@@ -30,6 +31,22 @@ class PositionBins {
     PositionBin& bin = bins_[std::bit_width(static_cast<uint64_t>(position))];
     bin.loss += loss;
     ++bin.tokens;
+  }
+
+  /// The tokens and the sum of losses of every bin, for another process; add_numbers adds another's.
+  std::vector<double> numbers() const {
+    std::vector<double> numbers;
+    for (const PositionBin& bin : bins_) {
+      numbers.push_back(static_cast<double>(bin.tokens));
+      numbers.push_back(bin.loss);
+    }
+    return numbers;
+  }
+  void add_numbers(std::span<const double> numbers) {
+    for (size_t b = 0; b < bins_.size(); ++b) {
+      bins_[b].tokens += static_cast<int64_t>(numbers[2 * b]);
+      bins_[b].loss += numbers[2 * b + 1];
+    }
   }
 
   double sum() const {

@@ -3,11 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <map>
+#include <span>
 
 #include "tamis/base/error.h"
 #include "tamis/base/terminal.h"
 #include "tamis/data/instance_memory.h"
 #include "tamis/data/registry.h"
+#include "tamis/eval/shared_numbers.h"
 #include "tamis/infer/decode.h"
 
 namespace tamis::eval {
@@ -16,9 +19,16 @@ namespace {
 /// One instance and the cell that it belongs to.
 struct Question {
   size_t cell;
+  int64_t index;  // in the cell
   data::Instance instance;
   int64_t tokens;  // of the prompt
 };
+
+/// What was measured of one instance; all 0 in processes that did not measure it.
+struct Measured {
+  double correct = 0, score = 0, needle = 0, needle_best = 0;
+};
+static_assert(sizeof(Measured) == 4 * sizeof(double));  // processes exchange it as numbers
 
 struct NeedleScore {
   double mean, best;  // over all heads
@@ -147,8 +157,13 @@ void check_vocabulary(const data::Task& task, const TaskEvalOptions& options, co
 /// Runs one evaluation, length by length.
 class Evaluation {
  public:
-  Evaluation(const infer::LoadedModel& loaded, const TaskEvalOptions& options, const Progress& progress)
-      : loaded_(loaded), task_(data::find_task(options.task)), progress_(progress), result_{.options = options} {
+  Evaluation(const infer::LoadedModel& loaded, const TaskEvalOptions& options, const Progress& progress,
+             distributed::ProcessGroup* group)
+      : loaded_(loaded),
+        task_(data::find_task(options.task)),
+        progress_(progress),
+        group_(group),
+        result_{.options = options} {
     check_options(options);
     result_.options.expand_windows = options.expand_windows && !loaded.model->tiles().empty();
     check_vocabulary(task_, options, *loaded.model);
@@ -174,15 +189,18 @@ class Evaluation {
     if (result_.options.depths.empty()) add_cell(length, std::nullopt, questions);
     for (const double depth : result_.options.depths) add_cell(length, depth, questions);
     std::ranges::stable_sort(questions, {}, &Question::tokens);
+    const auto processes = static_cast<double>(group_ == nullptr ? 1 : group_->size());
     int64_t batch = 1;
     for (std::span<const Question> left = questions; !left.empty();) {
       const auto equal = std::ranges::upper_bound(left, left[0].tokens, {}, &Question::tokens) - left.begin();
       const auto now = left.first(std::min<size_t>(batch, equal));
       batch = evaluate_batch(now);
       left = left.subspan(now.size());
-      done_tokens_ += static_cast<double>(length) * static_cast<double>(now.size());
-      if (progress_) progress_(done_tokens_, total_tokens_);
+      done_tokens_ += static_cast<double>(length) * static_cast<double>(now.size()) * processes;
+      if (progress_) progress_(std::min(done_tokens_, total_tokens_), total_tokens_);
     }
+    for (size_t cell = result_.cells.size() - measured_.size(); cell < result_.cells.size(); ++cell) sum_up(cell);
+    measured_.clear();
   }
 
   void add_cell(int64_t length, std::optional<double> depth, std::vector<Question>& questions) {
@@ -194,24 +212,44 @@ class Evaluation {
                                     .settings = options.settings,
                                     .haystack = haystack_ ? &*haystack_ : nullptr};
     for (int64_t index = 0; index < cell.instances; ++index) {
+      if (group_ != nullptr && instances_++ % group_->size() != group_->rank()) continue;
       data::Instance instance = data::make_instance(task_, request, index);
       const auto tokens = static_cast<int64_t>(ids_of(loaded_, instance).size());
       cell.prompt_tokens = std::max(cell.prompt_tokens, tokens);
-      questions.push_back({result_.cells.size(), std::move(instance), tokens});
+      questions.push_back({result_.cells.size(), index, std::move(instance), tokens});
     }
     result_.cells.push_back(cell);
+    measured_[result_.cells.size() - 1].resize(static_cast<size_t>(cell.instances));
   }
 
-  /// Scores the questions, adds the results to the cells, and returns how many questions fit into one batch.
+  /// Sums over the instances of a cell in their order, so that the bits do not depend on who measured which.
+  void sum_up(size_t at) {
+    TaskCell& cell = result_.cells[at];
+    std::vector<Measured>& all = measured_.at(at);
+    if (group_ != nullptr) {
+      const auto tokens = static_cast<double>(cell.prompt_tokens);
+      cell.prompt_tokens = static_cast<int64_t>(std::ranges::max(group_->gather(std::span(&tokens, 1))));
+    }
+    share_numbers(group_, {reinterpret_cast<double*>(all.data()), all.size() * sizeof(Measured) / sizeof(double)});
+    for (const Measured& one : all) {
+      cell.correct += one.correct == 1;
+      cell.score_sum += one.score;
+      cell.needle_sum += one.needle;
+      cell.needle_best_sum += one.needle_best;
+    }
+  }
+
+  Measured& measured(const Question& question) { return measured_.at(question.cell)[question.index]; }
+
+  /// Scores the questions and returns how many fit into one batch.
   int64_t evaluate_batch(std::span<const Question> questions) {
     const TaskEvalOptions& options = result_.options;
     if (options.needle_score) add_needle_scores(questions);
     const BatchScores result =
         std::visit([&](const auto& kind) { return score_batch(kind, loaded_, questions, options); }, task_.kind);
     for (size_t i = 0; i < questions.size(); ++i) {
-      TaskCell& cell = result_.cells[questions[i].cell];
-      cell.correct += result.scores[i] == 1;
-      cell.score_sum += result.scores[i];
+      measured(questions[i]).correct = result.scores[i] == 1 ? 1 : 0;
+      measured(questions[i]).score = result.scores[i];
     }
     const int64_t bytes_each = std::max<int64_t>(1, result.state_bytes / static_cast<int64_t>(questions.size()));
     return std::clamp<int64_t>(options.state_bytes / bytes_each, 1, options.max_sequences);
@@ -221,15 +259,18 @@ class Evaluation {
     for (const Question& question : questions) {
       const auto& instance = std::get<data::TextInstance>(question.instance);
       const NeedleScore needle = needle_score(loaded_, result_.options, instance);
-      result_.cells[question.cell].needle_sum += needle.mean;
-      result_.cells[question.cell].needle_best_sum += needle.best;
+      measured(question).needle = needle.mean;
+      measured(question).needle_best = needle.best;
     }
   }
 
   const infer::LoadedModel& loaded_;
   const data::Task& task_;
   const Progress& progress_;
+  distributed::ProcessGroup* group_;  // null: a single process
+  int64_t instances_ = 0;             // so far, of all processes
   TaskResult result_;
+  std::map<size_t, std::vector<Measured>> measured_;  // of the cells of the current length
   std::optional<data::Haystack> haystack_;
   double done_tokens_ = 0;
   double total_tokens_ = 0;
@@ -251,8 +292,9 @@ TaskCell TaskResult::total(int64_t length) const {
   return sum;
 }
 
-TaskResult evaluate_task(const infer::LoadedModel& loaded, const TaskEvalOptions& options, const Progress& progress) {
-  return Evaluation(loaded, options, progress).run();
+TaskResult evaluate_task(const infer::LoadedModel& loaded, const TaskEvalOptions& options, const Progress& progress,
+                         distributed::ProcessGroup* group) {
+  return Evaluation(loaded, options, progress, group).run();
 }
 
 }  // namespace tamis::eval

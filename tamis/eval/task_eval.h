@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tamis/distributed/process_group.h"
 #include "tamis/eval/options.h"
 #include "tamis/eval/progress.h"
 #include "tamis/infer/load.h"
@@ -47,8 +48,10 @@ struct TaskResult {
 /// The needle score (Scalable-Softmax, arXiv 2501.19399) is the share of the attention of the prompt's last token,
 /// which predicts the first token of the answer, that lies on the answer span: the mean over all heads of all layers,
 /// and the largest of any head.
+///
+/// The processes of `group` divide the instances: all return the result that a single one has.
 TaskResult evaluate_task(const infer::LoadedModel& loaded, const TaskEvalOptions& options,
-                         const Progress& progress = {});
+                         const Progress& progress = {}, distributed::ProcessGroup* group = nullptr);
 
 /// {"task", "seed", "instances", "expand_windows", "lengths", "depths", "seconds"; if given: "settings", "cell_tokens",
 ///  "haystack";
