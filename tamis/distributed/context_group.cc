@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace tamis::distributed {
 namespace {
@@ -25,20 +26,67 @@ int64_t rows_between(std::span<const int64_t> halos, int64_t from, int64_t to, i
   return rows;
 }
 
-/// Calls visit(head, rows, place) for every head with rows from `from` to `to`; place counts rows in the message.
-template <typename Visit>
-void visit_heads(std::span<const int64_t> halos, int64_t from, int64_t to, int64_t tokens, const Visit& visit) {
-  int64_t place = 0;
-  for (size_t h = 0; h < halos.size(); ++h) {
-    const int64_t rows = needed_rows(halos[h], from, to, tokens);
-    if (rows > 0) visit(static_cast<int64_t>(h), rows, place);
-    place += rows;
-  }
-}
-
 /// Rows [first, first + rows) of one head, [B, rows, C].
 Tensor rows_of(const Tensor& x_BTHC, int64_t head, int64_t first, int64_t rows) {
   return x_BTHC.select(2, head).narrow(1, first, rows);
+}
+
+/// The messages of with_left. A message holds the parts for one process after the other, in a part head after head.
+struct HaloMessages {
+  ProcessGroup& group;
+  const std::vector<int64_t>& halos;
+  int64_t B, T, C;
+
+  /// Numbers that this process has for each process to the right, and that each one to the left has for it.
+  std::vector<int64_t> to_right() const {
+    return counts([&](int64_t r) { return rows_between(halos, group.rank(), r, T); });
+  }
+  std::vector<int64_t> from_left() const {
+    return counts([&](int64_t r) { return rows_between(halos, r, group.rank(), T); });
+  }
+
+  /// Calls visit(rows of x, [B, rows, C] of the message) for each head and process to the right; x holds the own rows.
+  template <typename Visit>
+  void visit_to_right(const Tensor& x_BTHC, const Tensor& message, const Visit& visit) const {
+    int64_t place = 0;
+    for (int64_t r = group.rank() + 1; r < group.size(); ++r) {
+      place = visit_heads(group.rank(), r, /*end=*/T, x_BTHC, message, place, visit);
+    }
+  }
+  /// The same for each process to the left; x holds `left` rows before the own ones.
+  template <typename Visit>
+  void visit_from_left(const Tensor& x_BTHC, int64_t left, const Tensor& message, const Visit& visit) const {
+    int64_t place = 0;
+    for (int64_t r = 0; r < group.rank(); ++r) {
+      place = visit_heads(r, group.rank(), left - (group.rank() - r - 1) * T, x_BTHC, message, place, visit);
+    }
+  }
+
+ private:
+  template <typename RowsOf>
+  std::vector<int64_t> counts(const RowsOf& rows_of_process) const {
+    std::vector<int64_t> counts;
+    for (int64_t r = 0; r < group.size(); ++r) counts.push_back(rows_of_process(r) * B * C);
+    return counts;
+  }
+
+  /// The rows that `to` needs of `from` end at row `end` of x. Returns where the next part of the message begins.
+  template <typename Visit>
+  int64_t visit_heads(int64_t from, int64_t to, int64_t end, const Tensor& x_BTHC, const Tensor& message, int64_t place,
+                      const Visit& visit) const {
+    for (size_t h = 0; h < halos.size(); ++h) {
+      const int64_t rows = needed_rows(halos[h], from, to, T), numbers = rows * B * C;
+      if (rows == 0) continue;
+      visit(rows_of(x_BTHC, static_cast<int64_t>(h), end - rows, rows),
+            message.narrow(0, place, numbers).view({B, rows, C}));
+      place += numbers;
+    }
+    return place;
+  }
+};
+
+Tensor empty_message(const std::vector<int64_t>& counts, const Tensor& like) {
+  return at::empty({std::accumulate(counts.begin(), counts.end(), int64_t{0})}, like.options());
 }
 
 struct WithLeft : torch::autograd::Function<WithLeft> {
@@ -47,41 +95,17 @@ struct WithLeft : torch::autograd::Function<WithLeft> {
     ctx->saved_data["halos"] = halos;
     ctx->saved_data["tokens"] = x_BTHC.size(1);
     const int64_t B = x_BTHC.size(0), T = x_BTHC.size(1), C = x_BTHC.size(3);
-    const int64_t rank = group->rank(), size = group->size();
-    std::vector<int64_t> send(size), receive(size);
-    for (int64_t r = 0; r < size; ++r) {
-      send[r] = rows_between(halos, rank, r, T) * B * C;
-      receive[r] = rows_between(halos, r, rank, T) * B * C;
-    }
-    const auto total = [](const std::vector<int64_t>& counts) {
-      int64_t sum = 0;
-      for (const int64_t count : counts) sum += count;
-      return sum;
-    };
-    const Tensor from = at::empty({total(send)}, x_BTHC.options());
-    const Tensor to = at::empty({total(receive)}, x_BTHC.options());
-    int64_t begin = 0;
-    for (int64_t r = rank + 1; r < size; begin += send[r], ++r) {
-      visit_heads(halos, rank, r, T, [&](int64_t head, int64_t rows, int64_t place) {
-        from.narrow(0, begin + place * B * C, rows * B * C)
-            .view({B, rows, C})
-            .copy_(rows_of(x_BTHC, head, T - rows, rows));
-      });
-    }
+    const HaloMessages messages{*group, halos, B, T, C};
+    const std::vector<int64_t> send = messages.to_right(), receive = messages.from_left();
+    const Tensor from = empty_message(send, x_BTHC), to = empty_message(receive, x_BTHC);
+    messages.visit_to_right(x_BTHC, from, [](const Tensor& rows, const Tensor& part) { part.copy_(rows); });
     ProcessGroup::Pending pending = group->all_to_all(to, from, receive, send);
 
-    const int64_t left = ContextGroup::left_rows(halos, rank, T);
+    const int64_t left = ContextGroup::left_rows(halos, group->rank(), T);
     const Tensor result = at::zeros({B, left + T, x_BTHC.size(2), C}, x_BTHC.options());
     result.narrow(1, left, T).copy_(x_BTHC);
     pending.wait();
-    begin = 0;
-    for (int64_t r = 0; r < rank; begin += receive[r], ++r) {
-      const int64_t end = left - (rank - r - 1) * T;  // of r's rows, in the result
-      visit_heads(halos, r, rank, T, [&](int64_t head, int64_t rows, int64_t place) {
-        rows_of(result, head, end - rows, rows)
-            .copy_(to.narrow(0, begin + place * B * C, rows * B * C).view({B, rows, C}));
-      });
-    }
+    messages.visit_from_left(result, left, to, [](const Tensor& rows, const Tensor& part) { rows.copy_(part); });
     return result;
   }
 
@@ -89,37 +113,15 @@ struct WithLeft : torch::autograd::Function<WithLeft> {
     auto* group = reinterpret_cast<ProcessGroup*>(ctx->saved_data["group"].toInt());
     const std::vector<int64_t> halos = ctx->saved_data["halos"].toIntVector();
     const Tensor& d = grads[0];
-    const int64_t rank = group->rank(), size = group->size();
-    const int64_t B = d.size(0), C = d.size(3);
-    const int64_t T = ctx->saved_data["tokens"].toInt();
-    const int64_t left = d.size(1) - T;
-    std::vector<int64_t> send(size), receive(size);
-    int64_t sent = 0, received = 0;
-    for (int64_t r = 0; r < size; ++r) {
-      send[r] = rows_between(halos, r, rank, T) * B * C;
-      receive[r] = rows_between(halos, rank, r, T) * B * C;
-      sent += send[r];
-      received += receive[r];
-    }
-    const Tensor from = at::empty({sent}, d.options()), to = at::empty({received}, d.options());
-    int64_t begin = 0;
-    for (int64_t r = 0; r < rank; begin += send[r], ++r) {
-      const int64_t end = left - (rank - r - 1) * T;
-      visit_heads(halos, r, rank, T, [&](int64_t head, int64_t rows, int64_t place) {
-        from.narrow(0, begin + place * B * C, rows * B * C)
-            .view({B, rows, C})
-            .copy_(rows_of(d, head, end - rows, rows));
-      });
-    }
-    group->all_to_all(to, from, receive, send).wait();
+    const int64_t T = ctx->saved_data["tokens"].toInt(), left = d.size(1) - T;
+    const HaloMessages messages{*group, halos, d.size(0), T, d.size(3)};
+    const std::vector<int64_t> send = messages.from_left(), receive = messages.to_right();
+    const Tensor from = empty_message(send, d), to = empty_message(receive, d);
+    messages.visit_from_left(d, left, from, [](const Tensor& rows, const Tensor& part) { part.copy_(rows); });
+    ProcessGroup::Pending pending = group->all_to_all(to, from, receive, send);
     const Tensor result = d.narrow(1, left, T).clone();
-    begin = 0;
-    for (int64_t r = rank + 1; r < size; begin += receive[r], ++r) {
-      visit_heads(halos, rank, r, T, [&](int64_t head, int64_t rows, int64_t place) {
-        rows_of(result, head, T - rows, rows)
-            .add_(to.narrow(0, begin + place * B * C, rows * B * C).view({B, rows, C}));
-      });
-    }
+    pending.wait();
+    messages.visit_to_right(result, to, [](const Tensor& rows, const Tensor& part) { rows.add_(part); });
     return {result, Tensor(), Tensor()};
   }
 };

@@ -10,7 +10,7 @@
 
 namespace tamis::distributed {
 
-/// Keys before its own tokens that a process needs: so many for each head, or all.
+/// The halo of a head that needs all keys before the process's own tokens.
 inline constexpr int64_t kAllKeys = INT64_MAX;
 
 /// Context parallelism: the processes of a group share every sequence. Process r holds its tokens [r T, (r + 1) T).

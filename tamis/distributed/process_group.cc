@@ -172,6 +172,28 @@ void ProcessGroup::Pending::wait() {
   }
 }
 
+template <typename Start>
+ProcessGroup::Pending ProcessGroup::begin(const at::Tensor& to, const at::Tensor& from, const Start& start) const {
+  return checked([&] {
+    Pending pending;
+    pending.impl_ = std::make_unique<Pending::Impl>();
+    pending.impl_->to = to;
+    pending.impl_->from = from;
+    pending.impl_->process = name_of(launch_);
+    pending.impl_->work = start(pending.impl_->to, pending.impl_->from);
+    return pending;
+  });
+}
+
+at::Tensor ProcessGroup::gathered(const at::Tensor& from) const {
+  const at::Tensor to = at::empty({size(), from.numel()}, from.options());
+  const auto start = [&](at::Tensor& received, at::Tensor& sent) {
+    return impl_->gloo->all_gather_single(received, sent);
+  };
+  begin(to.view({-1}), from, start).wait();
+  return to;
+}
+
 ProcessGroup::Pending ProcessGroup::all_to_all(const at::Tensor& to, const at::Tensor& from) {
   return all_to_all(to, from, std::vector<int64_t>(size(), to.numel() / size()),
                     std::vector<int64_t>(size(), from.numel() / size()));
@@ -179,31 +201,17 @@ ProcessGroup::Pending ProcessGroup::all_to_all(const at::Tensor& to, const at::T
 
 ProcessGroup::Pending ProcessGroup::all_to_all(const at::Tensor& to, const at::Tensor& from,
                                                std::vector<int64_t> to_counts, std::vector<int64_t> from_counts) {
-  return checked([&] {
-    Pending pending;
-    pending.impl_ = std::make_unique<Pending::Impl>();
-    pending.impl_->to = to;
-    pending.impl_->from = from;
-    pending.impl_->process = name_of(launch_);
-    bytes_sent_ += (from.numel() - from_counts[rank()]) * static_cast<int64_t>(from.element_size());
-    // Takes the counts away.
-    pending.impl_->work =
-        impl_->gloo->all_to_all_single(pending.impl_->to, pending.impl_->from, to_counts, from_counts);
-    return pending;
+  bytes_sent_ += (from.numel() - from_counts[rank()]) * static_cast<int64_t>(from.element_size());
+  return begin(to, from, [&](at::Tensor& received, at::Tensor& sent) {
+    // all_to_all_single moves from the vectors of counts.
+    return impl_->gloo->all_to_all_single(received, sent, to_counts, from_counts);
   });
 }
 
 ProcessGroup::Pending ProcessGroup::all_gather(const at::Tensor& to, const at::Tensor& from) {
-  return checked([&] {
-    Pending pending;
-    pending.impl_ = std::make_unique<Pending::Impl>();
-    pending.impl_->to = to;
-    pending.impl_->from = from;
-    pending.impl_->process = name_of(launch_);
-    pending.impl_->work = impl_->gloo->all_gather_single(pending.impl_->to, pending.impl_->from);
-    bytes_sent_ += static_cast<int64_t>(from.nbytes()) * (size() - 1);
-    return pending;
-  });
+  bytes_sent_ += static_cast<int64_t>(from.nbytes()) * (size() - 1);
+  return begin(to, from,
+               [&](at::Tensor& received, at::Tensor& sent) { return impl_->gloo->all_gather_single(received, sent); });
 }
 
 void ProcessGroup::send(const at::Tensor& tensor, int64_t rank) {
@@ -225,10 +233,7 @@ std::vector<double> ProcessGroup::gather(std::span<const double> values) {
   const auto count = static_cast<int64_t>(values.size());
   const at::Tensor from = at::empty({count}, at::kDouble);
   std::copy(values.begin(), values.end(), from.mutable_data_ptr<double>());
-  const at::Tensor to = at::empty({count * size()}, at::kDouble);
-  const int64_t tensors = bytes_sent_;
-  all_gather(to, from).wait();
-  bytes_sent_ = tensors;
+  const at::Tensor to = gathered(from);
   const double* all = to.const_data_ptr<double>();
   return {all, all + count * size()};
 }
@@ -239,10 +244,7 @@ std::vector<std::string> ProcessGroup::gather(const std::string& text) {
   const auto longest = static_cast<int64_t>(*std::max_element(lengths.begin(), lengths.end()));
   const at::Tensor from = at::zeros({std::max<int64_t>(longest, 1)}, at::kByte);
   std::copy(text.begin(), text.end(), from.mutable_data_ptr<uint8_t>());
-  const at::Tensor to = at::empty({size(), from.numel()}, at::kByte);
-  const int64_t tensors = bytes_sent_;
-  all_gather(to.view({-1}), from).wait();
-  bytes_sent_ = tensors;
+  const at::Tensor to = gathered(from);
   std::vector<std::string> texts;
   for (int64_t r = 0; r < size(); ++r) {
     const auto* first = to.const_data_ptr<uint8_t>() + r * from.numel();

@@ -78,6 +78,11 @@ class ProcessGroup {
   /// Calls `work` and turns what c10d throws into an Error.
   template <typename Work>
   auto checked(const Work& work) const;
+  /// The operation that start(to, from) begins, and returns as c10d's.
+  template <typename Start>
+  Pending begin(const at::Tensor& to, const at::Tensor& from, const Start& start) const;
+  /// [size, numbers]: all_gather that is not counted in bytes_sent.
+  at::Tensor gathered(const at::Tensor& from) const;
 
   Launch launch_;
   std::chrono::milliseconds timeout_;
