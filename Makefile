@@ -1,4 +1,4 @@
-# make demo | test | install | python | bench | peers | ruler | fuzz | lint | format: `make help` describes them.
+# make demo | test | install | package | python | bench | peers | ruler | fuzz | lint | format: `make help` describes them.
 PRESET ?= release
 PREFIX ?= /usr/local
 BUILD := build/$(PRESET)
@@ -7,7 +7,7 @@ NINJA := flock $(BUILD)/.lock ninja -C $(BUILD)
 export TAMIS_TORCH ?=
 export QUICK ?=
 
-.PHONY: help setup setup-test configure build demo install install-test test python plots bench peers ruler fuzz lint format clean
+.PHONY: help setup setup-test configure build demo install install-test package test test-aarch64 python plots bench peers ruler fuzz lint format clean
 
 help:                ## this text
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 22
@@ -33,8 +33,19 @@ install-test: setup-test configure ## install into a temporary directory, build 
 	@$(NINJA) tamis tamis_ops tamis_documents
 	@$(VENV)/bin/python -m pytest -q tests/install_test.py --program $(BUILD)/tamis --consumer
 
+package: setup-test   ## build a Debian package with LibTorch and a wheel into dist/, install and try both in clean roots
+	@scripts/setup.sh package
+	@scripts/setup.sh python
+	@scripts/package.sh
+
 test: setup-test build ## build and run every test (QUICK=1: without the slow ones, in a minute; PRESET=asan or tsan for the sanitizers; ISA=avx2 or avx512: at most these instructions)
 	@scripts/test.sh $(BUILD) $(ISA)
+
+test-aarch64: setup   ## cross-compile for 64-bit Arm and run the tests of the kernels and operators under qemu-user
+	@scripts/setup.sh aarch64
+	@scripts/aarch64.sh configure
+	@scripts/aarch64.sh build
+	@scripts/aarch64.sh test
 
 setup-test:
 	@scripts/setup.sh test

@@ -28,9 +28,13 @@ if(TAMIS_SANITIZE)
   target_link_options(tamis_flags INTERFACE -fsanitize=${TAMIS_SANITIZE})
 endif()
 
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  target_compile_definitions(tamis_flags INTERFACE "HWY_DISABLED_TARGETS=(${tamis_disabled_targets})")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  # NEON on every processor: kernels keep vectors in arrays, which the vectors of SVE, without a size, cannot be in.
+  set(tamis_disabled_targets "HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128")
+  # One expression gives one result: no product is fused with a sum in one place and not in another.
+  add_compile_options(-ffp-contract=off)
 endif()
+target_compile_definitions(tamis_flags INTERFACE "HWY_DISABLED_TARGETS=(${tamis_disabled_targets})")
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)

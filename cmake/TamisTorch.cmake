@@ -45,6 +45,9 @@ else()
   message(STATUS "LibTorch, CPU only: ${torch_root}")
 endif()
 
+# Messages and assertions name files without the directories of the machine that compiled them.
+add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}=. -fmacro-prefix-map=${torch_root}=torch)
+
 # Parsing the torch headers takes many seconds per file, so they are precompiled once for all targets that use torch.
 add_library(tamis_torch_header STATIC ${PROJECT_SOURCE_DIR}/cmake/torch_header.cc)
 target_link_libraries(tamis_torch_header PUBLIC tamis_torch tamis_flags)

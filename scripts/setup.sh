@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# setup.sh build | test | parquet | python | plot | bench | ruler | fuzz | lint: installs the missing dependencies of a target.
+# setup.sh build | test | parquet | python | plot | package | aarch64 | bench | ruler | fuzz | lint: installs the missing dependencies of a target.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
@@ -73,6 +73,8 @@ case $what in
     install_wheels requirements/lm_eval.txt
     install_wheels requirements/exchange.txt
     ;;
+  package) install_packages dpkg-dev mmdebstrap ;;
+  aarch64) install_packages g++-aarch64-linux-gnu qemu-user mmdebstrap debian-archive-keyring ;;
   plot) install_wheels requirements/plot.txt ;;
   bench)
     # g++ and Python's headers for torch.compile; tcmalloc, which keeps the memory of large tensors for reuse.

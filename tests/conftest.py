@@ -17,6 +17,7 @@ def pytest_addoption(parser):
         "--program", type=pathlib.Path, default=ROOT / "build/release/tamis", help="tamis; default: build/release/tamis"
     )
     parser.addoption("--consumer", action="store_true", help="also build a program against an installation")
+    parser.addoption("--package", type=pathlib.Path, help="the Debian package to try")
     parser.addoption("--ctest", action="store_true", help=f"exit with {SKIPPED} when every test is skipped")
 
 

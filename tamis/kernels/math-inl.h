@@ -32,10 +32,10 @@ enum class Accuracy { kFloat32, kBFloat16 };
 template <class D, class V>
 HWY_INLINE V Clamp(D d, V x, float limit) {
   const V clamped = hn::Max(hn::Set(d, -limit), hn::Min(hn::Set(d, limit), x));
-#if HWY_TARGET == HWY_SCALAR  // elsewhere Min and Max return their second argument then
-  return hn::IfThenElse(hn::IsNaN(x), x, clamped);
-#else
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR  // Min and Max return their second argument then
   return clamped;
+#else
+  return hn::IfThenElse(hn::IsNaN(x), x, clamped);
 #endif
 }
 

@@ -71,6 +71,8 @@ struct BFloat16 {
   using Sum = FloatVec;
   struct Loaded {
     FloatVec even, odd;
+    HWY_INLINE Loaded() {}  // GCC does not compile implicit constructors for the instruction set
+    HWY_INLINE Loaded(FloatVec e, FloatVec o) : even(e), odd(o) {}
   };
   using Vector = Loaded;
   static int64_t step() { return 2 * hn::Lanes(FloatTag()); }
@@ -95,6 +97,8 @@ struct Int8 {
   using Element = int8_t;
   struct Sum {
     hn::Vec<IntTag> low, high;
+    HWY_INLINE Sum() {}
+    HWY_INLINE Sum(hn::Vec<IntTag> l, hn::Vec<IntTag> h) : low(l), high(h) {}
   };
   using Loaded = hn::Vec<ShortTag>;
   using Vector = hn::Vec<ShortTag>;
