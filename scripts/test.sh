@@ -17,7 +17,7 @@ if [ -n "${2:-}" ]; then
     exit 0
   fi
   export TAMIS_MAX_ISA=$2
-  repeats='^(distributed|shared_evaluation)_test$'  # always runs with AVX2, for the same bits whatever the load
+  repeats='^(context_parallel|distributed|shared_evaluation)_test$'  # always runs with AVX2, for the same bits whatever the load
   echo "tests: with $2; the processor has $newest"
 fi
 status=0

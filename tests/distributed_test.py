@@ -3,48 +3,31 @@
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import time
 
 import pytest
-from processes import Processes, checkpoint_files, free_port, left_over, weights
-from program import Program, expect_refused, same_bits, small_disk, wait_until
+from processes import (
+    RECIPE,
+    Processes,
+    alone,
+    arguments,
+    checkpoint_files,
+    free_port,
+    left_over,
+    losses,
+    refused,
+    start,
+    together,
+    weights,
+)
+from program import Program, expect_refused, limited, same_bits, small_disk, wait_until
 
 LOST = 21
 STEPS = 12
 KILLS = int(os.environ.get("TAMIS_KILLS", "5"))
-RECIPE = """
-[model]
-hidden_size = 64
-num_hidden_layers = 2
-num_attention_heads = 4
-key_dim = 8
-value_dim = 16
-
-[data.sources.digits]
-kind = "abc_digits"
-
-[train]
-steps = 12
-length = 48
-batch_size = 12
-accumulation = 12
-reduction = "ordered"
-clip = 0.5
-weight_decay = 0.1
-precision = "float32"
-threads = 1
-lr = 0.01
-warmup_steps = 4
-save_every = 4
-log_every = 1
-validate_every = 6
-validate_tokens = 960
-sample_every = 6
-sample_prompt = "A=12\\nA="
-sample_tokens = 4
-"""
 
 
 @pytest.fixture(scope="module")
@@ -54,33 +37,6 @@ def tamis(program, tmp_path_factory):
     (tamis.directory / "recipe.toml").write_text(RECIPE)
     alone(tamis, tamis.directory / "alone")
     return tamis
-
-
-def arguments(run, *settings, timeout=20):
-    changes = [f"--set={setting}" for setting in (f"run.dir={run}", *settings)]
-    return ["train", "recipe.toml", "--timeout", str(timeout), *changes]
-
-
-def alone(tamis, run, *settings):
-    done = tamis(*arguments(run, *settings), env=same_bits())
-    assert done.returncode == 0, done
-
-
-def together(tamis, size, run, *settings, codes=None, also=None, seconds=120, **variables):
-    """Trains with `size` processes; the messages of each."""
-    with Processes(tamis, size, *arguments(run, *settings), also=also, **variables) as processes:
-        done = processes.wait(seconds)
-    assert [each.returncode for each in done] == (codes or [0] * size), done
-    return [each.stderr for each in done]
-
-
-def losses(run):
-    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return [record["loss"] for record in records if "loss" in record]
-
-
-def start(tamis, size, run, *settings, timeout=20, **options):
-    return Processes(tamis, size, *arguments(run, *settings, timeout=timeout), **options)
 
 
 def wait_for_step(processes, run, step):
@@ -317,101 +273,6 @@ def test_sharded_parameters_diverge_together(tamis, run):
     together(tamis, 2, run, *settings, codes=[20, 20])
 
 
-# ---- context parallelism: processes share every sequence
-
-MIXERS = {
-    "multiscreen": (),
-    "multiscreen, rotary": ('model.position="rope"',),
-    "multiscreen, recomputed": ("train.recompute=1.0",),
-    "transformer": ('model.model_type="transformer"',),
-    "transformer, recomputed": ('model.model_type="transformer"', "train.recompute=1.0"),
-    "sliding window": ('model.model_type="swax"', 'model.pattern="w"', "model.window=7"),
-    "sliding window, beyond a neighbour": ('model.model_type="swax"', 'model.pattern="w"', "model.window=30"),
-    "mLSTM": ('model.model_type="swax"', 'model.pattern="m"'),
-    "mLSTM, recomputed": ('model.model_type="swax"', 'model.pattern="wm"', "model.window=7", "train.recompute=1.0"),
-    "Scalable-Softmax": ('model.model_type="transformer"', 'model.ssmax="learned"'),
-    "Scalable-Softmax by position": ('model.model_type="transformer"', 'model.ssmax="position"'),
-    "Sieve, entmax, stick-breaking": ('model.model_type="swax"', 'model.pattern="veb"', "model.num_hidden_layers=3"),
-}
-
-
-@pytest.mark.parametrize(
-    ("mixer", "documents"),
-    [*((mixer, True) for mixer in MIXERS), *((mixer, False) for mixer in ("multiscreen", "mLSTM", "sliding window"))],
-)
-def test_processes_that_share_sequences_have_the_losses_of_one(tamis, run, tmp_path, mixer, documents):
-    settings = ("train.reduction=fast", "train.batch_size=4", "train.accumulation=2", "train.steps=4", *MIXERS[mixer])
-    if documents:
-        text = "\n".join(f"line {i} is {i * i}" for i in range(4000))
-        (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": text[i : i + 20]}) + "\n" for i in range(0, 8000, 20)))
-        done = tamis("data", "prepare", tmp_path / "text.jsonl", "--out", tmp_path / "corpus")
-        assert done.returncode == 0, done
-        kind = ("data.sources.digits.kind=corpus", f"data.sources.digits.path={tmp_path}/corpus")
-        settings += (*kind, "data.sources.digits.documents=true")
-    alone(tamis, tmp_path / "alone", *settings)
-    together(tamis, 4, run, "train.context_parallel=4", *settings)
-    assert losses(run) == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
-    assert norms(run) == pytest.approx(norms(tmp_path / "alone"), rel=2e-4)
-
-
-def norms(run):
-    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return [record["grad_norm"] for record in records if record["type"] == "train"]
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("train.reduction=ordered",),
-        ("train.reduction_dtype=bfloat16",),
-        ("train.context_parallel=4",),
-        ("train.context_parallel=2", 'model.model_type="swax"', 'model.pattern="wma"', "model.window=30"),
-        ("train.context_parallel=4", "train.recompute=1.0", "train.precision=bfloat16"),
-        ("train.shard=parameters",),
-    ],
-)
-def test_the_plan_says_what_is_sent(tamis, run, settings):
-    constant = ("train.reduction=fast", "train.lr=0", "train.steps=3", "train.validate_tokens=0", "train.batch_size=12")
-    settings = (*constant, "train.accumulation=4", *settings)
-    together(tamis, 4, run, *settings)
-    changes = [f"--set={setting}" for setting in settings]
-    planned = json.loads(tamis.out("plan", "recipe.toml", "--processes", "4", "--json", *changes))["communication"]
-    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    sent = [record["sent_bytes"] for record in records if record["type"] == "train"]
-    assert sent == [planned["sent_bytes"]] * 3
-
-
-def test_rows_of_processes_share_sequences(tamis, run, tmp_path):
-    """Two rows divide the batch, the two processes of each share its sequences."""
-    settings = ("train.reduction=fast", "train.batch_size=4", "train.accumulation=2")
-    alone(tamis, tmp_path / "alone", *settings)
-    together(tamis, 4, run, "train.context_parallel=2", *settings)
-    assert losses(run) == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
-
-
-def test_sequences_that_cannot_be_divided_are_refused(tamis, run):
-    fast = ("train.reduction=fast", "train.context_parallel=3")
-    refused(tamis, run, 2, "train.context_parallel = 3 must divide the number of processes, but there are 2", settings=fast)
-    settings = (*fast, "train.length=50")
-    refused(tamis, run, 2, "train.context_parallel = 3 must divide train.length, which is 50", size=3, settings=settings)
-    settings = ("train.context_parallel=2",)
-    refused(tamis, run, 2, 'train.reduction = "ordered" gives the bits of a single process', settings=settings)
-    done = tamis(*arguments(run, *fast), env=same_bits())
-    expect_refused(done, 2, "train.context_parallel = 3 needs as many processes; start them with torchrun")
-
-
-def refused(tamis, run, code, *texts, size=2, settings=(), **options):
-    with start(tamis, size, run, *settings, **options) as processes:
-        done = processes.wait(60)
-    for each in done:
-        expect_refused(subprocess_without_output(each), code, *texts)
-
-
-def subprocess_without_output(done):
-    done.stdout = done.stdout or ""
-    return done
-
-
 def test_another_recipe_is_refused(tamis, run):
     also = {1: ("--set", "train.lr=0.5")}
     refused(tamis, run, 2, "process 1 has another recipe than process 0: train.lr is 0.5, not 0.01", also=also)
@@ -504,3 +365,20 @@ def test_a_full_disk_ends_all(tamis, tmp_path):
             done = processes.wait()
         assert {each.returncode for each in done} <= {LOST, 30} and 30 in {each.returncode for each in done}, done
         assert any("No space left on device" in each.stderr for each in done), done
+
+
+def test_a_file_that_one_process_cannot_write(tamis, run):
+    """Process 1 alone has no room for its part of the second checkpoint: all end, and the first one stays."""
+    processes = start(tamis, 2, run, "train.steps=4")
+    with processes:
+        assert [each.returncode for each in processes.wait()] == [0, 0]
+    before = checkpoint_files(run, 4)
+    options = {1: {"preexec_fn": limited(resource.RLIMIT_FSIZE, 4096)}}
+    with start(tamis, 2, run, "train.steps=12", timeout=5, options=options) as processes:
+        done = processes.wait(60)
+    assert [each.returncode for each in done] == [LOST, 30], done
+    assert "File too large" in done[1].stderr, done
+    assert checkpoint_files(run, 4) == before
+    together(tamis, 2, run)
+    assert weights(run, STEPS) == weights(tamis.directory / "alone", STEPS)
+    assert not left_over(run)

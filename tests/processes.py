@@ -1,5 +1,6 @@
 """Starts a command in several processes, as torchrun does."""
 
+import json
 import os
 import pathlib
 import signal
@@ -7,7 +8,40 @@ import socket
 import subprocess
 import time
 
-from program import Program, environment
+from program import Program, environment, expect_refused, same_bits
+
+# What the tests of training with several processes train.
+RECIPE = """
+[model]
+hidden_size = 64
+num_hidden_layers = 2
+num_attention_heads = 4
+key_dim = 8
+value_dim = 16
+
+[data.sources.digits]
+kind = "abc_digits"
+
+[train]
+steps = 12
+length = 48
+batch_size = 12
+accumulation = 12
+reduction = "ordered"
+clip = 0.5
+weight_decay = 0.1
+precision = "float32"
+threads = 1
+lr = 0.01
+warmup_steps = 4
+save_every = 4
+log_every = 1
+validate_every = 6
+validate_tokens = 960
+sample_every = 6
+sample_prompt = "A=12\\nA="
+sample_tokens = 4
+"""
 
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -19,9 +53,12 @@ def free_port() -> int:
 
 
 class Processes:
-    """`size` processes of one command. `also`: further arguments of single processes, by rank."""
+    """`size` processes of one command. Of single processes, by rank, `also` has further arguments and `options` those
+    of Popen."""
 
-    def __init__(self, program: Program, size: int, *arguments, also=None, port: int | None = None, **variables: str):
+    def __init__(
+        self, program: Program, size: int, *arguments, also=None, options=None, port: int | None = None, **variables: str
+    ):
         port = port or free_port()
         self.all = []
         for rank in range(size):
@@ -35,7 +72,8 @@ class Processes:
             }
             # The same arithmetic in every run, whatever the load: see program.same_bits.
             env = environment(**{"TAMIS_MAX_ISA": "avx2", **place, **variables})
-            self.all.append(program.start(*arguments, *(also or {}).get(rank, ()), env=env))
+            single = {"env": env, **(options or {}).get(rank, {})}
+            self.all.append(program.start(*arguments, *(also or {}).get(rank, ()), **single))
 
     def __enter__(self):
         return self
@@ -69,3 +107,38 @@ def checkpoint_files(run: pathlib.Path, step: int) -> dict[str, bytes]:
 
 def left_over(run: pathlib.Path) -> list[str]:
     return [name for name in os.listdir(run / "checkpoints") if name.startswith(".unfinished-")]
+
+
+def arguments(run, *settings, timeout=20):
+    changes = [f"--set={setting}" for setting in (f"run.dir={run}", *settings)]
+    return ["train", "recipe.toml", "--timeout", str(timeout), *changes]
+
+
+def alone(tamis, run, *settings):
+    done = tamis(*arguments(run, *settings), env=same_bits())
+    assert done.returncode == 0, done
+
+
+def together(tamis, size, run, *settings, codes=None, also=None, seconds=120, **variables):
+    """Trains with `size` processes; the messages of each."""
+    with Processes(tamis, size, *arguments(run, *settings), also=also, **variables) as processes:
+        done = processes.wait(seconds)
+    assert [each.returncode for each in done] == (codes or [0] * size), done
+    return [each.stderr for each in done]
+
+
+def losses(run):
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [record["loss"] for record in records if "loss" in record]
+
+
+def start(tamis, size, run, *settings, timeout=20, **options):
+    return Processes(tamis, size, *arguments(run, *settings, timeout=timeout), **options)
+
+
+def refused(tamis, run, code, *texts, size=2, settings=(), **options):
+    with start(tamis, size, run, *settings, **options) as processes:
+        done = processes.wait(60)
+    for each in done:
+        each.stdout = each.stdout or ""
+        expect_refused(each, code, *texts)

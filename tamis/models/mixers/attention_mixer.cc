@@ -8,7 +8,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/distributed/context_group.h"
-#include "tamis/distributed/ring_attention.h"
+#include "tamis/models/mixers/ring_attention.h"
 #include "tamis/models/rotary_options.h"
 #include "tamis/nn/norm.h"
 #include "tamis/ops/attention.h"
@@ -106,7 +106,7 @@ std::vector<int64_t> AttentionMixer::halos(std::optional<int64_t> window) const 
 ContextBytes AttentionMixer::context_bytes(int64_t tokens, int64_t rank, int64_t size, at::ScalarType dtype) const {
   const auto row = static_cast<int64_t>(2 * config_.head_dim() * c10::elementSize(dtype));
   if (!kind_.ring) return models::context_bytes(halos(std::nullopt), row, tokens, rank, size);
-  const int64_t heads = config_.num_attention_heads, sent = distributed::ring_rows_sent(rank, size, tokens);
+  const int64_t heads = config_.num_attention_heads, sent = ring_rows_sent(rank, size, tokens);
   return {.forward = sent * heads * row, .backward = (sent + rank * tokens) * heads * row};
 }
 

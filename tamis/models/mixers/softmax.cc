@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "tamis/distributed/ring_attention.h"
 #include "tamis/models/mixers/attention_mixer.h"
 #include "tamis/models/mixers/mixers.h"
+#include "tamis/models/mixers/ring_attention.h"
 #include "tamis/ops/softmax_attention/softmax_attention.h"
 
 namespace tamis::models {
@@ -38,7 +38,7 @@ std::unique_ptr<Mixer> make_softmax(const ModelConfig& config, std::optional<int
     if (config.ssmax == "fixed") options.log_scale = per_head(*config.ssmax_scale);
     if (!window && call.mixer.context) {
       options.key_start = 0;
-      return distributed::ring_attention(q, k, v, options, *call.mixer.context);
+      return ring_attention(q, k, v, options, *call.mixer.context);
     }
     return ops::softmax_attention(q, k, v, options);
   };

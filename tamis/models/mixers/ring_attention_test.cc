@@ -1,4 +1,4 @@
-#include "tamis/distributed/ring_attention.h"
+#include "tamis/models/mixers/ring_attention.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -12,13 +12,17 @@
 #include <vector>
 
 #include "tamis/distributed/testing.h"
+#include "tamis/ops/softmax_attention/softmax_attention.h"
 #include "tamis/ops/testing.h"
 
-namespace tamis::distributed {
+namespace tamis::models {
 namespace {
 
 using at::Tensor;
-using testing::in_processes;
+using distributed::ContextGroup;
+using distributed::kAllKeys;
+using distributed::ProcessGroup;
+using distributed::testing::in_processes;
 
 constexpr int64_t kSequences = 2, kOwnTokens = 24, kRingHeads = 3, kKeyDim = 8, kValueDim = 5;
 
@@ -139,4 +143,4 @@ TEST(RingAttention, MemoryOfAProcessDoesNotGrowWithTheirNumber) {
 }
 
 }  // namespace
-}  // namespace tamis::distributed
+}  // namespace tamis::models

@@ -1,4 +1,4 @@
-#include "tamis/distributed/ring_attention.h"
+#include "tamis/models/mixers/ring_attention.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -7,12 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "tamis/ops/softmax_attention/softmax_attention.h"
 #include "tamis/ops/softmax_attention/softmax_attention_part.h"
 
-namespace tamis::distributed {
+namespace tamis::models {
 namespace {
 
 using at::Tensor;
+using distributed::ProcessGroup;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -145,7 +147,7 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
 }  // namespace
 
 Tensor ring_attention(const Tensor& q, const Tensor& k, const Tensor& v, const ops::SoftmaxAttentionOptions& options,
-                      ContextGroup& context) {
+                      distributed::ContextGroup& context) {
   const int64_t T = q.size(1), start = context.rank() * T;
   // Scalable-Softmax counts the keys of all processes before: as many rows, which nobody reads.
   ops::SoftmaxAttentionOptions counted = options;
@@ -160,4 +162,4 @@ int64_t ring_rows_sent(int64_t rank, int64_t size, int64_t tokens) {
   return (size - 1 - rank) * tokens;
 }
 
-}  // namespace tamis::distributed
+}  // namespace tamis::models

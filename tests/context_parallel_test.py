@@ -1,0 +1,96 @@
+"""Training in which several processes share every sequence: the losses of one, and the bytes that the plan says."""
+
+import json
+
+import pytest
+from processes import RECIPE, alone, arguments, losses, refused, together
+from program import Program, expect_refused, same_bits
+
+
+@pytest.fixture(scope="module")
+def tamis(program, tmp_path_factory):
+    """The program in a directory with a recipe."""
+    tamis = Program(program, tmp_path_factory.mktemp("tamis"))
+    (tamis.directory / "recipe.toml").write_text(RECIPE)
+    return tamis
+
+
+MIXERS = {
+    "multiscreen": (),
+    "multiscreen, rotary": ('model.position="rope"',),
+    "multiscreen, recomputed": ("train.recompute=1.0",),
+    "transformer": ('model.model_type="transformer"',),
+    "transformer, recomputed": ('model.model_type="transformer"', "train.recompute=1.0"),
+    "sliding window": ('model.model_type="swax"', 'model.pattern="w"', "model.window=7"),
+    "sliding window, beyond a neighbour": ('model.model_type="swax"', 'model.pattern="w"', "model.window=30"),
+    "mLSTM": ('model.model_type="swax"', 'model.pattern="m"'),
+    "mLSTM, recomputed": ('model.model_type="swax"', 'model.pattern="wm"', "model.window=7", "train.recompute=1.0"),
+    "Scalable-Softmax": ('model.model_type="transformer"', 'model.ssmax="learned"'),
+    "Scalable-Softmax by position": ('model.model_type="transformer"', 'model.ssmax="position"'),
+    "Sieve, entmax, stick-breaking": ('model.model_type="swax"', 'model.pattern="veb"', "model.num_hidden_layers=3"),
+}
+
+
+@pytest.mark.parametrize(
+    ("mixer", "documents"),
+    [*((mixer, True) for mixer in MIXERS), *((mixer, False) for mixer in ("multiscreen", "mLSTM", "sliding window"))],
+)
+def test_processes_that_share_sequences_have_the_losses_of_one(tamis, run, tmp_path, mixer, documents):
+    settings = ("train.reduction=fast", "train.batch_size=4", "train.accumulation=2", "train.steps=4", *MIXERS[mixer])
+    if documents:
+        text = "\n".join(f"line {i} is {i * i}" for i in range(4000))
+        (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": text[i : i + 20]}) + "\n" for i in range(0, 8000, 20)))
+        done = tamis("data", "prepare", tmp_path / "text.jsonl", "--out", tmp_path / "corpus")
+        assert done.returncode == 0, done
+        kind = ("data.sources.digits.kind=corpus", f"data.sources.digits.path={tmp_path}/corpus")
+        settings += (*kind, "data.sources.digits.documents=true")
+    alone(tamis, tmp_path / "alone", *settings)
+    together(tamis, 4, run, "train.context_parallel=4", *settings)
+    assert losses(run) == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
+    assert norms(run) == pytest.approx(norms(tmp_path / "alone"), rel=2e-4)
+
+
+def norms(run):
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [record["grad_norm"] for record in records if record["type"] == "train"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("train.reduction=ordered",),
+        ("train.reduction_dtype=bfloat16",),
+        ("train.context_parallel=4",),
+        ("train.context_parallel=2", 'model.model_type="swax"', 'model.pattern="wma"', "model.window=30"),
+        ("train.context_parallel=4", "train.recompute=1.0", "train.precision=bfloat16"),
+        ("train.shard=parameters",),
+    ],
+)
+def test_the_plan_says_what_is_sent(tamis, run, settings):
+    constant = ("train.reduction=fast", "train.lr=0", "train.steps=3", "train.validate_tokens=0", "train.batch_size=12")
+    settings = (*constant, "train.accumulation=4", *settings)
+    together(tamis, 4, run, *settings)
+    changes = [f"--set={setting}" for setting in settings]
+    planned = json.loads(tamis.out("plan", "recipe.toml", "--processes", "4", "--json", *changes))["communication"]
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    sent = [record["sent_bytes"] for record in records if record["type"] == "train"]
+    assert sent == [planned["sent_bytes"]] * 3
+
+
+def test_rows_of_processes_share_sequences(tamis, run, tmp_path):
+    """Two rows divide the batch, the two processes of each share its sequences."""
+    settings = ("train.reduction=fast", "train.batch_size=4", "train.accumulation=2")
+    alone(tamis, tmp_path / "alone", *settings)
+    together(tamis, 4, run, "train.context_parallel=2", *settings)
+    assert losses(run) == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
+
+
+def test_sequences_that_cannot_be_divided_are_refused(tamis, run):
+    fast = ("train.reduction=fast", "train.context_parallel=3")
+    refused(tamis, run, 2, "train.context_parallel = 3 must divide the number of processes, but there are 2", settings=fast)
+    settings = (*fast, "train.length=50")
+    refused(tamis, run, 2, "train.context_parallel = 3 must divide train.length, which is 50", size=3, settings=settings)
+    settings = ("train.context_parallel=2",)
+    refused(tamis, run, 2, 'train.reduction = "ordered" gives the bits of a single process', settings=settings)
+    done = tamis(*arguments(run, *fast), env=same_bits())
+    expect_refused(done, 2, "train.context_parallel = 3 needs as many processes; start them with torchrun")
