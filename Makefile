@@ -33,7 +33,7 @@ install-test: setup-test configure ## install into a temporary directory, build 
 	@$(NINJA) tamis tamis_ops tamis_documents
 	@$(VENV)/bin/python -m pytest -q tests/install_test.py --program $(BUILD)/tamis --consumer
 
-package: setup-test   ## build a Debian package with LibTorch and a wheel into dist/, install and try both in clean roots
+package: setup-test   ## build a Debian package with LibTorch and a wheel into dist/, and try both
 	@scripts/setup.sh package
 	@scripts/setup.sh python
 	@scripts/package.sh

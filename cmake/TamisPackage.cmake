@@ -15,8 +15,17 @@ function(tamis_debian_package)
     PRE_EXCLUDE_REGEXES "^libtamis" POST_EXCLUDE_REGEXES "^/lib/" "^/usr/lib/"
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-  file(GLOB license ${packages}/torch-*.dist-info/licenses/LICENSE)
-  install(FILES ${license} DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright.libtorch)
+  file(GLOB licenses ${packages}/torch-*.dist-info/licenses)
+  file(GLOB nvidia_licenses ${packages}/nvidia_cuda_*.dist-info/licenses/License.txt
+       ${packages}/nvidia_cuda_*.dist-info/License.txt)
+  if(NOT licenses OR NOT nvidia_licenses)
+    message(FATAL_ERROR "TAMIS_PACKAGE: expected the licenses of torch and nvidia-cuda-* beside ${torch_root}, as pip "
+                        "installs them")
+  endif()
+  install(DIRECTORY ${licenses}/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/libtorch)
+  list(GET nvidia_licenses 0 nvidia_license)
+  install(FILES ${nvidia_license} DESTINATION ${CMAKE_INSTALL_DOCDIR}/nvidia)
+  install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
 
   set(CPACK_GENERATOR DEB)
   set(CPACK_PACKAGE_NAME tamis)

@@ -48,7 +48,7 @@ function(tamis_link_tokenizers target)
   set(library ${build}/release/libtamis_tokenizers.a)
   add_custom_command(
     OUTPUT ${library}
-    COMMAND ${CMAKE_COMMAND} -E env CARGO_TARGET_DIR=${build} RUSTFLAGS=--remap-path-prefix=${cargo_home}=cargo
+    COMMAND ${CMAKE_COMMAND} -E env CARGO_TARGET_DIR=${build} "RUSTFLAGS=$ENV{RUSTFLAGS} --remap-path-prefix=${cargo_home}=cargo"
             ${TAMIS_CARGO} build --release --locked --quiet --manifest-path ${folder}/Cargo.toml
     COMMAND ${CMAKE_COMMAND} -E touch ${library}  # cargo leaves the time when nothing has changed
     DEPENDS ${folder}/Cargo.toml ${folder}/Cargo.lock ${folder}/src/lib.rs

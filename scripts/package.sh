@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# package.sh: builds the Debian package and the Python wheel into dist/, and tries both where nothing else is installed.
+# package.sh: builds the Debian package and the Python wheel into dist/, and tries the package on a clean Debian and
+# the wheel in an environment of its own, with the torch of .venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=build/package

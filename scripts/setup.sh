@@ -95,5 +95,5 @@ case $what in
     install_packages "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
     ;;
   lint) install_packages $apt_lint ;;
-  *) echo "setup.sh: expected build, test, parquet, python, plot, bench, ruler, fuzz or lint, got '$what'" >&2; exit 2 ;;
+  *) echo "setup.sh: expected build, test, parquet, python, plot, package, aarch64, bench, ruler, fuzz or lint, got '$what'" >&2; exit 2 ;;
 esac

@@ -16,6 +16,7 @@ MIRROR = "http://deb.debian.org/debian"
 # Runs inside the clean system.
 SESSION = """
 set -eu
+cd "$(mktemp -d)"
 tamis --version
 test -f /usr/share/man/man1/tamis-train.1.gz -o -f /usr/share/man/man1/tamis-train.1
 tamis train /usr/share/tamis/recipes/demo.toml --set run.dir=run --set train.steps=4 --set train.save_every=4 \\
@@ -62,7 +63,8 @@ def test_it_works_on_a_clean_system(package, tmp_path):
     session = tmp_path / "session.sh"
     session.write_text(SESSION)
     printed = run(
-        "mmdebstrap", "--quiet", "--variant=apt", f"--customize-hook=copy-in {package} {session} /tmp",
+        "mmdebstrap", "--quiet", "--variant=apt", *(["--components=main,universe"] if release["ID"] == "ubuntu" else []),
+        f"--customize-hook=copy-in {package} {session} /tmp",
         f'--customize-hook=chroot "$1" apt-get install -y -qq --no-install-recommends /tmp/{package.name} >&2',
         '--customize-hook=cd "$1" && chroot . sh /tmp/session.sh',
         release["VERSION_CODENAME"], "/dev/null", *([MIRROR] if release["ID"] == "debian" else []),

@@ -76,6 +76,33 @@ def test_another_window_is_refused(tamis, digits, text):
         expect_refused(each, 2, "process 1 evaluates something else than process 0, see /evaluation/window")
 
 
+def test_other_weights_are_refused(tamis, digits):
+    """Checkpoints of one run: the same configuration and other weights."""
+    checkpoints = sorted((digits / "checkpoints").glob("step-*"))
+    assert len(checkpoints) >= 2, checkpoints
+    link = digits.with_name("alternating")
+    commands = []
+    for rank, checkpoint in enumerate(checkpoints[:2]):
+        (tamis.directory / f"rank-{rank}").mkdir()
+        (tamis.directory / f"rank-{rank}" / link.name).symlink_to(checkpoint)
+        commands.append({"cwd": tamis.directory / f"rank-{rank}"})
+    options = dict(enumerate(commands))
+    done = together(tamis, 2, "eval", "abc_digits", link.name, *TASK, options=options)
+    for each in done:
+        expect_refused(each, 2, "process 1 evaluates something else than process 0, see /weights")
+
+
+def test_a_text_task_with_needle_scores(tamis, digits):
+    settings = ("--lengths", "250", "--instances", "3", "--needle-score", "--threads", "1")
+    tamis.out("eval", "passkey", digits, *settings, env=same_bits())
+    alone = stored(digits, "passkey")
+    assert alone["by_length"][0]["needle_score"] > 0
+    assert evaluated(tamis, 3, digits, "passkey", *settings) == alone
+    done = together(tamis, 2, "eval", "passkey", digits, *settings[:-3], "--threads", "1", also={1: ("--needle-score",)})
+    for each in done:
+        expect_refused(each, 2, "see /evaluation/needle_score")
+
+
 def test_standard_input_cannot_be_shared(tamis, digits):
     done = together(tamis, 2, "eval", "loss", digits, "-")
     for each in done:

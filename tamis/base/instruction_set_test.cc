@@ -74,6 +74,16 @@ TEST(InstructionSet, ReachesEveryBackend) {
   EXPECT_STREQ(std::getenv(aten), "avx2");
   EXPECT_STREQ(std::getenv(onednn), "AVX2");
   EXPECT_STREQ(std::getenv(mkl), "AVX2");
+#if defined(__x86_64__)
+  // The instruction set of the process is known already: AVX2 or newer.
+  const char* branch = std::getenv("MKL_CBWR");
+  if (__builtin_cpu_is("intel") && instruction_set() >= InstructionSet::kAvx2) {
+    ASSERT_NE(branch, nullptr);
+    EXPECT_THAT(branch, ::testing::AnyOf(::testing::StrEq("AVX2,STRICT"), ::testing::StrEq("AVX512,STRICT")));
+  } else {
+    EXPECT_EQ(branch, nullptr) << "MKL accepts only COMPATIBLE there, which is slow";
+  }
+#endif
 }
 
 TEST(InstructionSet, AChosenBranchOfMklIsKept) {

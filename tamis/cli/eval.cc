@@ -53,6 +53,15 @@ void keep(const EvalCommand& command, const infer::LoadedModel& loaded, nlohmann
   if (command.json) fmt::print("{}", to_line(json));
 }
 
+std::string digest_of_weights(const models::Model& model) {
+  std::string digests;
+  for (const models::Parameter& parameter : model.parameters()) {
+    const at::Tensor tensor = parameter.tensor.detach().cpu().contiguous();
+    digests += sha256({static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()});
+  }
+  return sha256(digests);
+}
+
 /// Several processes that share an evaluation, or only this one.
 class Processes {
  public:
@@ -65,11 +74,11 @@ class Processes {
     return first() ? progress_with_eta(what) : eval::Progress();
   }
 
-  /// Throws ExitCode::kUsage unless all processes evaluate the same: the same settings, and a model of the same
-  /// configuration.
+  /// Throws ExitCode::kUsage unless all processes evaluate the same model with the same settings.
   void expect_same(const infer::LoadedModel& loaded, const nlohmann::json& settings) const {
     if (!mesh_) return;
-    const nlohmann::json mine = {{"model", loaded.model->config()}, {"evaluation", settings}};
+    const nlohmann::json mine = {
+        {"model", loaded.model->config()}, {"weights", digest_of_weights(*loaded.model)}, {"evaluation", settings}};
     const std::vector<std::string> all = mesh_->all().gather(mine.dump());
     for (size_t rank = 1; rank < all.size(); ++rank) {
       if (all[rank] == all[0]) continue;
@@ -91,7 +100,12 @@ void run(const TaskEvalCommand& command) {
   const at::Device device = start(command.run);
   const Processes processes(command.processes, command.run);
   const infer::LoadedModel loaded = infer::load(command.directory, device, model_changes(command.run));
-  processes.expect_same(loaded, eval::to_json(eval::TaskResult{.options = command.options}));
+  if (processes.group() != nullptr) {
+    nlohmann::json settings = eval::to_json(eval::TaskResult{.options = command.options});
+    settings["needle_score"] = command.options.needle_score;
+    if (!command.options.haystack.empty()) settings["haystack"] = sha256(read_input(command.options.haystack));
+    processes.expect_same(loaded, settings);
+  }
   const auto result =
       eval::evaluate_task(loaded, command.options, processes.progress(command.options.task), processes.group());
   if (!processes.first()) return;
@@ -123,6 +137,8 @@ void run(const LossCommand& command) {
 
 template <typename EvalCommand>
 void add_eval_options(CLI::App& task, EvalCommand& command) {
+  // Processes meet when they have finished their parts. A lost one shows by its connection.
+  command.processes.timeout_seconds = 24 * 3600;
   add_json_option(task, command.json);
   add_set_model_option(task, command.run.model_changes);
   add_process_options(task, command.processes);

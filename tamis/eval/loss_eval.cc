@@ -41,7 +41,7 @@ LossResult evaluate_loss(const infer::LoadedModel& loaded, std::string_view text
     for (int64_t i = 0; i < windows * length; ++i) bins.add(i % length, -logprobs[i]);
     if (progress) progress(static_cast<double>(first + windows * length), static_cast<double>(predicted));
   };
-  // The sums of windows that are read together, in their order, so that they do not depend on who reads which.
+  // The sums of windows that are read together, in their order, so that they do not depend on the number of processes.
   std::vector<double> numbers;
   int64_t reads = 0;
   const auto read = [&](int64_t first, int64_t windows, int64_t length) {

@@ -222,7 +222,7 @@ class Evaluation {
     measured_[result_.cells.size() - 1].resize(static_cast<size_t>(cell.instances));
   }
 
-  /// Sums over the instances of a cell in their order, so that the bits do not depend on who measured which.
+  /// Sums over the instances of a cell in their order, so that the bits do not depend on the number of processes.
   void sum_up(size_t at) {
     TaskCell& cell = result_.cells[at];
     std::vector<Measured>& all = measured_.at(at);

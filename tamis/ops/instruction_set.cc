@@ -11,7 +11,7 @@ namespace tamis::ops {
 namespace {
 
 /// A library cannot refuse to be loaded: an error is printed, and nothing is restricted.
-bool restrict_all() try {
+bool prepare() try {
   prepare_backends();
   return kernels::restrict_targets();
 } catch (const Error& error) {
@@ -19,7 +19,7 @@ bool restrict_all() try {
   return false;
 }
 
-[[maybe_unused]] const bool restricted = restrict_all();
+[[maybe_unused]] const bool prepared = prepare();
 
 }  // namespace
 }  // namespace tamis::ops

@@ -223,17 +223,14 @@ inline double largest(const at::Tensor& x) {
   return x.numel() == 0 ? 0 : x.abs().max().to(at::kDouble).item().toDouble();
 }
 
-/// The accuracy rule, per tensor: max|fused - exact| <= factor max|plain - exact| + 4 ulp(max|exact|). Of several plain
-/// results the one with the largest error counts.
-inline void expect_error_within(double factor, const Tensors& fused, const std::vector<Tensors>& plain,
-                                const Tensors& exact) {
+/// The accuracy rule, per tensor: max|fused - exact| <= factor max|plain - exact| + 4 ulp(max|exact|).
+inline void expect_error_within(double factor, const Tensors& fused, const Tensors& plain, const Tensors& exact) {
   ASSERT_EQ(fused.size(), exact.size());
-  for (const Tensors& one : plain) ASSERT_EQ(one.size(), exact.size());
+  ASSERT_EQ(plain.size(), exact.size());
   for (size_t i = 0; i < exact.size(); ++i) {
     ASSERT_EQ(fused[i].sizes(), exact[i].sizes()) << "tensor " << i;
     const double error = largest(fused[i].to(at::kDouble) - exact[i]);
-    double plain_error = 0;
-    for (const Tensors& one : plain) plain_error = std::max(plain_error, largest(one[i].to(at::kDouble) - exact[i]));
+    const double plain_error = largest(plain[i].to(at::kDouble) - exact[i]);
     const double ulp = unit_in_last_place(fused[i].scalar_type(), largest(exact[i]));
     EXPECT_TRUE(error <= factor * plain_error + 4 * ulp)
         << "tensor " << i << " (outputs, then gradients): error " << error << ", plain torch " << plain_error
@@ -243,9 +240,9 @@ inline void expect_error_within(double factor, const Tensors& fused, const std::
 
 /// Holds `fused` and its gradients to the accuracy rule against `reference`, on every instruction set. Inputs have the
 /// dtype of storage (float32 or bfloat16). A tensor is judged over all `samples` together: in a gradient of a few
-/// numbers one lucky plain result would decide. The same is why an operator with several definitions gives `others`.
+/// numbers one lucky plain result would decide.
 inline void expect_as_accurate_as_plain(const Function& fused, const Function& reference,
-                                        const std::vector<Tensors>& samples, const std::vector<Function>& others = {}) {
+                                        const std::vector<Tensors>& samples) {
   const auto results = [&](const Function& function, std::optional<at::ScalarType> dtype) {
     std::vector<Tensors> by_tensor;
     for (const Tensors& sample : samples) {
@@ -260,13 +257,10 @@ inline void expect_as_accurate_as_plain(const Function& fused, const Function& r
     return joint;
   };
   const Tensors exact = results(reference, at::kDouble);
-  std::vector<Tensors> plain = {results(reference, at::kFloat)};
-  for (const Function& other : others) plain.push_back(results(other, at::kFloat));
+  Tensors plain = results(reference, at::kFloat);
   for_each_target([&] {
     const Tensors found = results(fused, std::nullopt);
-    for (Tensors& one : plain) {
-      for (size_t t = 0; t < found.size(); ++t) one[t] = one[t].to(found[t].scalar_type());
-    }
+    for (size_t t = 0; t < found.size(); ++t) plain[t] = plain[t].to(found[t].scalar_type());
     expect_error_within(2.0, found, plain, exact);
   });
 }

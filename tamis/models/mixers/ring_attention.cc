@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "tamis/ops/checks.h"
 #include "tamis/ops/softmax_attention/softmax_attention.h"
 #include "tamis/ops/softmax_attention/softmax_attention_part.h"
 
@@ -62,20 +63,21 @@ struct Ring {
     return options;
   }
 
-  /// Calls work(steps, k, v) for the keys and values of the processes to the left, nearest first; `kv` are the own
-  /// ones. Those of the next step arrive meanwhile. Steps without keys pass undefined tensors, so that every process
-  /// takes all steps.
+  /// Calls work(steps, k, v) for the own keys and values, then for those of the processes to the left, nearest first.
+  /// Those of the next step arrive meanwhile. Steps without keys pass undefined tensors, so that every process takes
+  /// all steps.
   template <typename Work>
-  void for_each_left(const Tensor& kv, int64_t key_dim, const Work& work) const {
-    const int64_t size = group->size();
-    Arriving next = size > 1 ? shift(*group, kv, 1) : Arriving();
-    for (int64_t steps = 1; steps < size; ++steps) {
-      const Tensor now = next.wait();
-      if (steps + 1 < size) next = shift(*group, kv, steps + 1);
-      if (!now.defined()) {
-        work(steps, Tensor(), Tensor());
+  void for_each_process(const Tensor& k, const Tensor& v, const Work& work) const {
+    const int64_t size = group->size(), key_dim = k.size(3), value_dim = v.size(3);
+    const Tensor kv = at::cat({k, v}, 3);
+    Arriving now{.tensor = kv, .pending = {}};
+    for (int64_t steps = 0; steps < size; ++steps) {
+      const Tensor kv_now = now.wait();
+      if (steps + 1 < size) now = shift(*group, kv, steps + 1);
+      if (kv_now.defined()) {
+        work(steps, kv_now.narrow(3, 0, key_dim), kv_now.narrow(3, key_dim, value_dim));
       } else {
-        work(steps, now.narrow(3, 0, key_dim), now.narrow(3, key_dim, now.size(3) - key_dim));
+        work(steps, Tensor(), Tensor());
       }
     }
   }
@@ -88,11 +90,11 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     const Tensor query_scale = given_scale.value_or(Tensor()), document = given_document.value_or(Tensor());
     const Ring ring{group, scale};
-    const int64_t T = q.size(1);
-    ops::SoftmaxAttentionPart whole = softmax_attention_part(q, k, v, ring.options(0, T, query_scale, document));
-    ring.for_each_left(at::cat({k, v}, 3), q.size(3), [&](int64_t steps, const Tensor& keys, const Tensor& values) {
+    ops::SoftmaxAttentionPart whole;
+    ring.for_each_process(k, v, [&](int64_t steps, const Tensor& keys, const Tensor& values) {
       if (!keys.defined()) return;
-      whole = merged(whole, softmax_attention_part(q, keys, values, ring.options(steps, T, query_scale, document)));
+      const auto part = softmax_attention_part(q, keys, values, ring.options(steps, q.size(1), query_scale, document));
+      whole = steps == 0 ? part : merged(whole, part);
     });
     ctx->save_for_backward({q, k, v, query_scale, document, whole.out, whole.statistics});
     ctx->saved_data["scale"] = scale;
@@ -106,34 +108,32 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     const ops::SoftmaxAttentionPart whole{in[5], in[6]};
     const Ring ring{reinterpret_cast<ProcessGroup*>(ctx->saved_data["group"].toInt()),
                     ctx->saved_data["scale"].toDouble()};
-    const int64_t T = q.size(1), K = q.size(3);
-    const auto part_backward = [&](int64_t steps, const Tensor& keys, const Tensor& values) {
-      return softmax_attention_part_backward(grads[0], whole, q, keys, values,
-                                             ring.options(steps, T, query_scale, document));
-    };
-    auto [dq, dk, dv, d_scale] = part_backward(0, k, v);
-    // Sums over the processes in float32.
-    Tensor dq_sum = dq.to(at::kFloat), dkv_sum = at::cat({dk, dv}, 3).to(at::kFloat);
-    Tensor d_scale_sum = d_scale;
-    const Tensor kv = at::cat({k, v}, 3);
-    Tensor returned = at::zeros(kv.sizes(), kv.options());  // gradients of what another process holds
-    Arriving home;
-    const auto add_home = [&] {
-      const Tensor arrived = home.wait();
+    const int64_t K = k.size(3);
+    // Sums of the gradients that each process finds, in float32; of k and v they are sent in the dtype of these.
+    Tensor dq_sum, dkv_sum, d_scale_sum;
+    Arriving arriving;  // gradients of the own k and v
+    const auto add_arriving = [&] {
+      const Tensor arrived = arriving.wait();
       if (arrived.defined()) dkv_sum.add_(arrived);
     };
-    ring.for_each_left(kv, K, [&](int64_t steps, const Tensor& keys, const Tensor& values) {
-      Tensor of_left = returned;
+    const Tensor nothing = at::zeros({k.size(0), k.size(1), k.size(2), K + v.size(3)}, k.options());
+    ring.for_each_process(k, v, [&](int64_t steps, const Tensor& keys, const Tensor& values) {
+      Tensor dkv = nothing;
       if (keys.defined()) {
-        const auto [dq_left, dk_left, dv_left, d_scale_left] = part_backward(steps, keys, values);
-        dq_sum.add_(dq_left);
-        if (query_scale.defined()) d_scale_sum = d_scale_sum + d_scale_left;
-        of_left = at::cat({dk_left, dv_left}, 3);
+        const auto [dq, dk, dv, d_scale] = softmax_attention_part_backward(
+            grads[0], whole, q, keys, values, ring.options(steps, q.size(1), query_scale, document));
+        dq_sum = steps == 0 ? dq.to(at::kFloat) : dq_sum.add_(dq);
+        d_scale_sum = steps == 0 ? d_scale : d_scale_sum + d_scale;
+        dkv = at::cat({dk, dv}, 3);
       }
-      add_home();
-      home = shift(*ring.group, of_left, -steps);
+      if (steps == 0) {
+        dkv_sum = dkv.to(at::kFloat);
+        return;
+      }
+      add_arriving();
+      arriving = shift(*ring.group, dkv, -steps);
     });
-    add_home();
+    add_arriving();
     return {dq_sum.to(q.scalar_type()),
             dkv_sum.narrow(3, 0, K).to(k.scalar_type()),
             dkv_sum.narrow(3, K, v.size(3)).to(v.scalar_type()),
@@ -149,7 +149,11 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
 Tensor ring_attention(const Tensor& q, const Tensor& k, const Tensor& v, const ops::SoftmaxAttentionOptions& options,
                       distributed::ContextGroup& context) {
   const int64_t T = q.size(1), start = context.rank() * T;
-  // Scalable-Softmax counts the keys of all processes before: as many rows, which nobody reads.
+  TORCH_CHECK_VALUE(!options.window && options.key_start == 0, "ring_attention: takes neither a window nor key_start");
+  if (options.document) {
+    ops::check_document("ring_attention", *options.document, q, context.size() * T, "B of q and T of all processes");
+  }
+  // Scalable-Softmax counts the keys of all processes before: as many rows, whose values do not matter.
   ops::SoftmaxAttentionOptions counted = options;
   if (options.document) counted.document = options.document->narrow(1, 0, start + T);
   const Tensor all = k.narrow(1, 0, 1).expand({k.size(0), start + T, k.size(2), k.size(3)});

@@ -14,8 +14,8 @@ namespace tamis::models {
 
 /// ops::softmax_attention of a sequence that the processes of `context` share, T tokens each: the same equations, with
 /// memory O(T) instead of O(size T). In step d a process takes the keys and values of the process d to its left, while
-/// those of the next step are on the way, and merges what its queries find among them. The backward pass takes them
-/// once more, and sends their gradients home.
+/// those of the next step are on the way, and merges the results. The backward pass does so once more, and sends the
+/// gradients of keys and values back.
 ///
 /// q_BTHK, k_BTHK, v_BTHV  the own tokens; float32 or bfloat16 on the CPU
 /// options                 as of the operator, without `window` and `key_start`; `document` is that of the whole

@@ -24,7 +24,7 @@ using distributed::kAllKeys;
 using distributed::ProcessGroup;
 using distributed::testing::in_processes;
 
-constexpr int64_t kSequences = 2, kOwnTokens = 24, kRingHeads = 3, kKeyDim = 8, kValueDim = 5;
+constexpr int64_t kSequences = 2, kOwnTokens = 70, kRingHeads = 3, kKeyDim = 8, kValueDim = 5;
 
 Tensor waves(at::IntArrayRef shape, double shift) {
   int64_t numbers = 1;

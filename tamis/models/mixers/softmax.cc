@@ -36,10 +36,7 @@ std::unique_ptr<Mixer> make_softmax(const ModelConfig& config, std::optional<int
     if (config.ssmax == "position") options.position_scale = call.mixer.position_scale;
     if (config.ssmax == "one") options.log_scale = per_head(1);
     if (config.ssmax == "fixed") options.log_scale = per_head(*config.ssmax_scale);
-    if (!window && call.mixer.context) {
-      options.key_start = 0;
-      return ring_attention(q, k, v, options, *call.mixer.context);
-    }
+    if (!window && call.mixer.context) return ring_attention(q, k, v, options, *call.mixer.context);
     return ops::softmax_attention(q, k, v, options);
   };
   const auto attend_token = [config](ops::AttentionToken token, int64_t head, const AttentionWeights& weights) {

@@ -102,7 +102,7 @@ void expect_accurate(const SelectionShape& shape, const typename Subject::Option
   const Tensors exact = results(reference_with<Subject>(options), at::kDouble);
   Tensors plain = results(reference_with<Subject>(options), at::kFloat);
   for (at::Tensor& x : plain) x = x.to(dtype);
-  for_each_target([&] { expect_error_within(2.0, results(fused_with<Subject>(options), dtype), {plain}, exact); });
+  for_each_target([&] { expect_error_within(2.0, results(fused_with<Subject>(options), dtype), plain, exact); });
 }
 
 /// Expects that the keys with a weight are those above the exact threshold.

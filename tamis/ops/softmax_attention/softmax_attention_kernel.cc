@@ -15,6 +15,11 @@ namespace tamis::kernels::HWY_NAMESPACE {
 inline constexpr float kHidden = -HUGE_VALF;  // score of a masked pair: its exponential is 0
 inline constexpr float kNoScoreYet = -1e38f;  // finite: kHidden - kNoScoreYet is kHidden, not NaN
 
+/// 1 / sum of exponentials; 0 if the query sees no key.
+HWY_INLINE float InverseSum(float sum) {
+  return sum == 0 ? 0 : 1 / sum;
+}
+
 /// What each lane's query has gathered so far.
 struct OnlineSoftmax {
   HWY_ALIGN float largest[kQueryBlock];
@@ -105,9 +110,10 @@ void ForwardOne(const SoftmaxForward& work) {
     Multiply<Sum::kAdd>(1, value_width, part.end - part.begin, {scores + part.begin, kKeyTile, 1},
                         {packed.value(tile + part.begin), value_width}, {out, value_width});
   }
-  ScaleRow(1 / sum, out, value_width);
+  const float inverse = InverseSum(sum);
+  ScaleRow(inverse, out, value_width);
   StoreRow(out, packed.value_dim, work.out, row);
-  work.statistics[row] = {largest, 1 / sum};
+  work.statistics[row] = {largest, inverse};
 }
 
 void Forward(const SoftmaxForward& work) {
@@ -142,7 +148,7 @@ void Forward(const SoftmaxForward& work) {
                         {packed.value(tile + part.begin), value_width}, {out, value_width});
   }
   for (int64_t lane = 0; lane < block.count; ++lane) {
-    const float inverse = online.sum[lane] == 0 ? 0 : 1 / online.sum[lane];  // 0: the query sees no key
+    const float inverse = InverseSum(online.sum[lane]);
     ScaleRow(inverse, out + lane * value_width, value_width);
     StoreRow(out + lane * value_width, packed.value_dim, work.out, row + lane);
     work.statistics[row + lane] = {online.largest[lane], inverse};

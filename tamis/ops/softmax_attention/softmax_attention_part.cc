@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tamis/ops/checks.h"
 #include "tamis/ops/softmax_attention/softmax_attention_cpu.h"
 
 namespace tamis::ops {
@@ -15,6 +16,9 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const ScaledAttent
   TORCH_CHECK_VALUE(q.is_cpu() && attention_has_fused(q.scalar_type()), kName,
                     ": q must be float32 or bfloat16 on the CPU, but is ", q.scalar_type(), " on ", q.device());
   check_attention(kName, q, k, v, options.range());
+  if (options.query_scale) {
+    check_shape(kName, "query_scale", *options.query_scale, q.sym_sizes().slice(0, 3), "B, T_q and H of q");
+  }
 }
 
 }  // namespace
