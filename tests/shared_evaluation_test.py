@@ -100,7 +100,7 @@ def test_a_text_task_with_needle_scores(tamis, digits):
     assert evaluated(tamis, 3, digits, "passkey", *settings) == alone
     done = together(tamis, 2, "eval", "passkey", digits, *settings[:-3], "--threads", "1", also={1: ("--needle-score",)})
     for each in done:
-        expect_refused(each, 2, "see /evaluation/needle_score")
+        expect_refused(each, 2, "needle_score; start all with the same command")
 
 
 def test_standard_input_cannot_be_shared(tamis, digits):
