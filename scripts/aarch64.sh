@@ -29,8 +29,7 @@ case ${1:-} in
       suite=$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME" || echo bookworm)
       packages=libc6-dev,libhwy-dev,libcli11-dev,libfmt-dev,nlohmann-json3-dev,libtomlplusplus-dev,libssl-dev
       packages+=,libgtest-dev,libgmock-dev,libpng-dev,zlib1g-dev,libzstd-dev,libxxhash-dev,libgomp1,libstdc++6
-      mmdebstrap --quiet --architectures=arm64 --variant=extract --include="$packages" "$suite" "$sysroot" \
-        http://deb.debian.org/debian
+      mmdebstrap --quiet --architectures=arm64 --variant=extract --include="$packages" "$suite" "$sysroot"
       touch "$sysroot/.complete"
     fi
     if ! cmp -s requirements/libtorch.txt "$wheels/.installed"; then

@@ -29,11 +29,12 @@ void silence_c10d() {
   if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = kFatal;
 }
 
-/// The first line of what c10d or Gloo says, without its place in their sources.
+/// The first line of what c10d or Gloo says, without its place in their sources and without Gloo's advice.
 std::string reason_of(const std::exception& error) {
   std::string text = error.what();
   if (const auto* torch = dynamic_cast<const c10::Error*>(&error)) text = torch->what_without_backtrace();
   text = text.substr(0, text.find('\n'));
+  text = text.substr(0, text.find(" This is typically caused by"));
   if (text.starts_with("[")) {
     if (const size_t end = text.find("] "); end != std::string::npos) text = text.substr(end + 2);
   }

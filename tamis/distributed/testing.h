@@ -6,13 +6,16 @@
 #include <thread>
 #include <vector>
 
+#include "tamis/base/process.h"
 #include "tamis/base/testing.h"
 #include "tamis/distributed/process_group.h"
 
 namespace tamis::distributed::testing {
 
-/// Calls `work` in `size` threads, each with a process group of its own; rethrows the first error.
+/// Calls `work` in `size` threads, each with a process group of its own; rethrows the first error. Signals are handled as
+/// in the program, so that sending to a process that has left is an error and not SIGPIPE.
 inline void in_processes(int64_t size, const std::function<void(ProcessGroup&)>& work) {
+  protect_process();
   const tamis::testing::TemporaryDirectory directory;
   std::vector<std::exception_ptr> errors(size);
   std::vector<std::thread> threads;
