@@ -1,6 +1,7 @@
 """`tamis data generate`: the answers are found again from the prompts alone."""
 
 import json
+import math
 import os
 import re
 
@@ -103,6 +104,38 @@ def test_options_reach_the_instances(tamis, tmp_path):
     text = arguments_of("niah_single_2", tmp_path)[1:]
     (needle,) = instances(tamis, "needle", *text, "--length", 3000, "--count", 1)
     assert "caf\u00e9s were closed." in needle["prompt"] and "grass" not in needle["prompt"]
+
+
+MQAR = """
+[model]
+hidden_size = 16
+num_hidden_layers = 1
+num_attention_heads = 2
+
+[data.sources.recall]
+kind = "mqar"
+
+[train]
+steps = 3
+length = 64
+batch_size = 2
+precision = "float32"
+warmup_steps = 1
+log_every = 1
+validate_tokens = 128
+"""
+
+
+def test_mqar_trains_with_its_default_vocabulary(tamis, tmp_path):
+    (tmp_path / "recipe.toml").write_text(MQAR)
+    tamis.out("train", tmp_path / "recipe.toml", "--set", f"run.dir={tmp_path}/run")
+    assert json.loads((tmp_path / "run/checkpoints/step-3/config.json").read_text())["vocab_size"] == 8192
+    first = next(map(json.loads, (tmp_path / "run/log.jsonl").read_text().splitlines()))
+    assert first["type"] == "train" and abs(first["loss"] - math.log(8192)) < 1, first
+    (generated,) = instances(tamis, "mqar", "--count", 1)
+    assert generated["settings"]["vocab"] == 8192 and max(generated["ids"]) > 257, generated
+    evaluated = json.loads(tamis.out("eval", "mqar", tmp_path / "run", "--lengths", 64, "--instances", 2, "--json"))
+    assert evaluated["settings"]["vocab"] == 8192, evaluated
 
 
 def test_the_same_seed_writes_the_same_file(tamis, tmp_path):

@@ -214,6 +214,52 @@ def test_training_equals_the_package_and_itself(tamis, works):
         assert train(tamis, text).read_bytes() == first
 
 
+RECIPE = """
+[model]
+hidden_size = 16
+num_hidden_layers = 1
+num_attention_heads = 2
+
+[data]
+tokenizer = "{tokenizer}"
+
+[data.sources.text]
+kind = "text"
+files = "{text}"
+
+[train]
+steps = 2
+length = 32
+batch_size = 2
+warmup_steps = 1
+sample_prompt = "The"
+sample_tokens = 2
+"""
+
+
+def test_a_tokenizer_larger_than_the_vocabulary_is_one_line(tamis, works, tmp_path):
+    tokenizer = train(tamis, "".join(CORPUS))
+    recipe, run = tmp_path / "recipe.toml", tmp_path / "run"
+    recipe.write_text(RECIPE.format(tokenizer=tokenizer, text=tamis.directory / "corpus.txt"))
+
+    def trained(vocab_size):
+        return tamis("train", recipe, "--set", f"run.dir={run}", "--set", f"model.vocab_size={vocab_size}")
+
+    refusal = "model.vocab_size is 499, but the BPE tokenizer has 500 tokens; give at least as many"
+    expect_refused(trained(499), 2, refusal)
+    assert not run.exists()
+    done = trained(512)  # more than it needs
+    assert done.returncode == 0, done
+    # The same of a checkpoint whose tokenizer was replaced.
+    (checkpoint,) = (run / "checkpoints").iterdir()
+    larger = json.loads((checkpoint / "tokenizer.json").read_text())
+    for token in range(500, 513):
+        larger["added_tokens"].append({**larger["added_tokens"][0], "id": token, "content": f"<|{token}|>"})
+    (checkpoint / "tokenizer.json").write_text(json.dumps(larger))
+    (checkpoint / "trainer.json").unlink()
+    expect_refused(tamis("generate", checkpoint, "--prompt", "The"), 3, "the model has a vocabulary of 512, but its BPE tokenizer has 513 tokens")
+
+
 BPE = {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}
 HOSTILE = {
     "nothing": "",
