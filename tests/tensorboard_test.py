@@ -87,6 +87,14 @@ def expect_equal_to_the_log(run):
         found = events.Scalars(f"train/{key}")
         expected = [(record["step"], pytest.approx(record[key], rel=1e-6)) for record in log(run, "train")]
         assert [(event.step, event.value) for event in found] == expected, key
+    groups = log(run, "train")[0]["grad_norms"]
+    assert {"embed.weight", "layers.qkvg", "layers.s_w"} <= set(groups), groups
+    tags = {tag for tag in events.Tags()["scalars"] if tag.startswith("train/grad_norms/")}
+    assert tags == {f"train/grad_norms/{group}" for group in groups}
+    for group in groups:
+        found = [(event.step, event.value) for event in events.Scalars(f"train/grad_norms/{group}")]
+        records = [(record["step"], record["grad_norms"][group]) for record in log(run, "train")]
+        assert found == [(step, pytest.approx(norm, rel=1e-6)) for step, norm in records], group
     for source in ("digits", "copies"):
         found = events.Scalars(f"validation/{source}")
         records = [record for record in log(run, "validation") if record["source"] == source]
