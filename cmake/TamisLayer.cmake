@@ -48,7 +48,7 @@ endfunction()
 # Tests that take more than five seconds on two cores; `make test QUICK=1` leaves them out.
 set(TAMIS_SLOW_TESTS ops models bench_test busy_machine_test command_line_test context_parallel_test distributed_test
     input_output_test inference_commands_test inspect_test install_test parquet_test plan_test report_test resume_test robust_input_test
-    robust_process_test shared_evaluation_test start_test study_test)
+    robust_process_test shared_evaluation_test start_test study_test your_text_test)
 
 function(tamis_test name)  # tamis_test(name command...)
   add_test(NAME ${name} COMMAND ${ARGN})
