@@ -40,7 +40,18 @@ def tamis(program, tmp_path_factory):
 
 
 def wait_for_step(processes, run, step):
-    wait_until(lambda: (run / f"checkpoints/step-{step}").is_dir(), processes.all[0], f"step {step}")
+    """Until there is a checkpoint of this step or a later one: single checkpoints exist for a moment only."""
+    wait_until(lambda: any(saved >= step for saved in saved_steps(run)), processes.all[0], f"step {step}")
+
+
+def saved_steps(run):
+    return [int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*")]
+
+
+def is_logged(run, step):
+    """Whether all processes have done this step."""
+    log = run / "log.jsonl"
+    return log.exists() and f'"step":{step},' in log.read_text().replace(" ", "")
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
@@ -142,19 +153,19 @@ def test_srun_and_mpirun_set_variables_of_their_own(tamis, run, names):
         env = same_bits(**dict(zip(names, (str(rank), "2", str(rank), "2"), strict=True)))
         started.append(tamis.start(*arguments(run), *meeting, env=env))
     for process in started:
-        _, messages = process.communicate(timeout=120)
+        _, messages = process.communicate(timeout=300)
         assert process.returncode == 0, messages
     assert weights(run, STEPS) == weights(tamis.directory / "alone", STEPS)
 
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_the_others_end_when_a_process_is_killed(tamis, run, victim):
-    with start(tamis, 3, run, "train.steps=100000") as processes:
+    with start(tamis, 3, run, "train.steps=100000", timeout=120) as processes:
         wait_for_step(processes, run, 8)
         processes.all[victim].kill()
         before = time.monotonic()
         done = processes.wait()
-        assert time.monotonic() - before < 15
+        assert time.monotonic() - before < 60
     for rank, each in enumerate(done):
         if rank == victim:
             continue
@@ -163,16 +174,17 @@ def test_the_others_end_when_a_process_is_killed(tamis, run, victim):
 
 
 def test_the_others_end_when_a_process_is_stopped_for_too_long(tamis, run):
-    with start(tamis, 2, run, "train.steps=100000", timeout=2) as processes:
+    """The time-out is also that of the start, so it is not short."""
+    with start(tamis, 2, run, "train.steps=100000", timeout=10) as processes:
         wait_for_step(processes, run, 4)
         processes.all[1].send_signal(signal.SIGSTOP)
-        assert processes.all[0].wait(timeout=20) == LOST
+        assert processes.all[0].wait(timeout=120) == LOST
         processes.all[1].send_signal(signal.SIGCONT)
-        assert processes.all[1].wait(timeout=20) == LOST
+        assert processes.all[1].wait(timeout=120) == LOST
 
 
 def test_a_slow_process_is_waited_for(tamis, run):
-    with start(tamis, 2, run, "train.steps=40", "train.save_every=4") as processes:
+    with start(tamis, 2, run, "train.steps=150", "train.save_every=4") as processes:
         wait_for_step(processes, run, 4)
         processes.all[1].send_signal(signal.SIGSTOP)
         time.sleep(2)
@@ -182,13 +194,13 @@ def test_a_slow_process_is_waited_for(tamis, run):
 
 def test_killed_processes_end_in_the_same_bytes(tamis, run):
     """A random process is killed at a random moment, and all are started again, KILLS times (TAMIS_KILLS)."""
-    steps = 100 * KILLS
-    settings = (f"train.steps={steps}", "train.save_every=1", "train.keep=2", "train.sample_every=0", "train.validate_every=0")
+    steps = 300 * KILLS
+    settings = (f"train.steps={steps}", f"train.save_every={steps}", "train.sample_every=0", "train.validate_every=0")
     alone(tamis, run.parent / "reference", *settings)
     chance = random.Random(1)
     kills = 0
     while kills < KILLS:
-        with start(tamis, 2, run, *settings, timeout=4) as processes:
+        with start(tamis, 2, run, *settings, "train.save_every=1", "train.keep=2", timeout=10) as processes:
             time.sleep(chance.uniform(0.3, 1.5))
             victim = processes.all[chance.randrange(2)]
             assert victim.poll() is None, "the run ended before it was killed often enough"
@@ -196,7 +208,7 @@ def test_killed_processes_end_in_the_same_bytes(tamis, run):
             kills += 1
             done = processes.wait()
         assert all(each.returncode in (LOST, -signal.SIGKILL) for each in done), done
-    together(tamis, 2, run, *settings)
+    together(tamis, 2, run, *settings, seconds=1200)
     assert weights(run, steps) == weights(run.parent / "reference", steps)
     assert not left_over(run)
 
@@ -204,8 +216,7 @@ def test_killed_processes_end_in_the_same_bytes(tamis, run):
 @pytest.mark.parametrize("receiver", [0, 1])
 def test_a_signal_to_any_process_stops_all_after_a_save(tamis, run, receiver):
     with start(tamis, 2, run, "train.steps=100000", "train.save_every=100000") as processes:
-        wait_until(lambda: (run / "log.jsonl").exists(), processes.all[0], "log")
-        time.sleep(0.5)
+        wait_until(lambda: is_logged(run, 2), processes.all[0], "step 2")
         processes.all[receiver].send_signal(signal.SIGTERM)
         done = processes.wait()
     assert [each.returncode for each in done] == [128 + signal.SIGTERM] * 2, done
@@ -290,16 +301,13 @@ def test_ordered_sums_need_a_fitting_number_of_processes(tamis, run):
     refused(tamis, run, 2, text, size=3, settings=("train.accumulation=4",))
 
 
-@pytest.mark.parametrize("settings", [("train.save_every=100000",), ("train.validate_tokens=2000000",)])
+@pytest.mark.parametrize("settings", [("train.save_every=100000",), ("train.validate_tokens=100000",)])
 def test_a_process_that_dies_in_the_last_validation_or_save_ends_the_others(tamis, run, settings):
-    def last_step_is_logged():
-        return (run / "log.jsonl").exists() and '"step":200' in (run / "log.jsonl").read_text().replace(" ", "")
-
     settings = ("train.steps=200", "train.sample_every=0", "train.validate_every=0", *settings)
-    with start(tamis, 2, run, *settings, timeout=5) as processes:
-        wait_until(last_step_is_logged, processes.all[0], "last step")
+    with start(tamis, 2, run, *settings) as processes:
+        wait_until(lambda: is_logged(run, 200), processes.all[0], "last step")
         processes.all[1].kill()
-        first = processes.wait(40)[0]
+        first = processes.wait()[0]
     assert first.returncode == LOST or (run / "checkpoints/step-200").is_dir(), first
     together(tamis, 2, run, *settings)
 
@@ -327,7 +335,7 @@ def test_changed_data_are_refused(tamis, run, tmp_path):
         env = same_bits(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         started.append(elsewhere.start(*arguments(run), env=env))
     for process in started:
-        _, messages = process.communicate(timeout=60)
+        _, messages = process.communicate(timeout=300)
         assert process.returncode == 2 and "process 1 reads other data than process 0" in messages, messages
 
 
@@ -348,7 +356,7 @@ def test_a_port_in_use(tamis, run):
         other.bind(("0.0.0.0", 0))
         other.listen()
         env = same_bits(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(other.getsockname()[1]))
-        done = tamis(*arguments(run, timeout=5), env=env)
+        done = tamis(*arguments(run), env=env)
     expect_refused(done, LOST, "another program uses this port; choose another, with MASTER_PORT or --rendezvous")
 
 
@@ -374,8 +382,8 @@ def test_a_file_that_one_process_cannot_write(tamis, run):
         assert [each.returncode for each in processes.wait()] == [0, 0]
     before = checkpoint_files(run, 4)
     options = {1: {"preexec_fn": limited(resource.RLIMIT_FSIZE, 4096)}}
-    with start(tamis, 2, run, "train.steps=12", timeout=5, options=options) as processes:
-        done = processes.wait(60)
+    with start(tamis, 2, run, "train.steps=12", options=options) as processes:
+        done = processes.wait()
     assert [each.returncode for each in done] == [LOST, 30], done
     assert "File too large" in done[1].stderr, done
     assert checkpoint_files(run, 4) == before

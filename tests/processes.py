@@ -1,8 +1,10 @@
 """Starts a command in several processes, as torchrun does."""
 
+import contextlib
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -47,9 +49,16 @@ LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADD
 
 
 def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
+    """A random port that nobody listens on, below those that the kernel gives to connections: no other socket gets it
+    between this call and the start of the processes."""
+    first_ephemeral = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = range(1024, first_ephemeral) if first_ephemeral > 2048 else range(1024, 65536)
+    chance = random.SystemRandom()  # tests that run at the same time have other ports
+    while True:
+        port = chance.choice(ports)
+        with socket.socket() as listening, contextlib.suppress(OSError):
+            listening.bind(("0.0.0.0", port))  # every address, as c10d
+            return port
 
 
 class Processes:
@@ -85,7 +94,7 @@ class Processes:
                 process.kill()
             process.communicate()
 
-    def wait(self, seconds: float = 120) -> list[subprocess.CompletedProcess]:
+    def wait(self, seconds: float = 300) -> list[subprocess.CompletedProcess]:
         """How they ended; the messages are read one process after another."""
         deadline = time.monotonic() + seconds
         done = []
@@ -109,7 +118,7 @@ def left_over(run: pathlib.Path) -> list[str]:
     return [name for name in os.listdir(run / "checkpoints") if name.startswith(".unfinished-")]
 
 
-def arguments(run, *settings, timeout=20):
+def arguments(run, *settings, timeout=60):
     changes = [f"--set={setting}" for setting in (f"run.dir={run}", *settings)]
     return ["train", "recipe.toml", "--timeout", str(timeout), *changes]
 
@@ -119,7 +128,7 @@ def alone(tamis, run, *settings):
     assert done.returncode == 0, done
 
 
-def together(tamis, size, run, *settings, codes=None, also=None, seconds=120, **variables):
+def together(tamis, size, run, *settings, codes=None, also=None, seconds=300, **variables):
     """Trains with `size` processes; the messages of each."""
     with Processes(tamis, size, *arguments(run, *settings), also=also, **variables) as processes:
         done = processes.wait(seconds)
@@ -132,13 +141,13 @@ def losses(run):
     return [record["loss"] for record in records if "loss" in record]
 
 
-def start(tamis, size, run, *settings, timeout=20, **options):
+def start(tamis, size, run, *settings, timeout=60, **options):
     return Processes(tamis, size, *arguments(run, *settings, timeout=timeout), **options)
 
 
 def refused(tamis, run, code, *texts, size=2, settings=(), **options):
     with start(tamis, size, run, *settings, **options) as processes:
-        done = processes.wait(60)
+        done = processes.wait()
     for each in done:
         each.stdout = each.stdout or ""
         expect_refused(each, code, *texts)

@@ -56,11 +56,14 @@ def expect_refused(done: subprocess.CompletedProcess, code: int, *texts: str) ->
         assert text in done.stderr, done
 
 
-def wait_until(condition, process: subprocess.Popen, what: str, seconds: float = 60) -> None:
+def wait_until(condition, process: subprocess.Popen, what: str, seconds: float = 180) -> None:
     """Waits for `condition()` while the process runs."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, f"the process ended with {process.returncode} before there was {what}"
+    while True:
+        ended = process.poll() is not None  # before the condition, which it may have made true at its end
+        if condition():
+            return
+        assert not ended, f"the process ended with {process.returncode} before there was {what}"
         assert time.monotonic() < deadline, f"after {seconds} s there is no {what}"
         time.sleep(0.0002)  # a save takes a few milliseconds
 

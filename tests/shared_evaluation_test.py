@@ -26,7 +26,7 @@ def stored(run, task) -> dict:
 
 
 def together(tamis, size, *arguments, **options):
-    with Processes(tamis, size, *arguments, "--timeout", 20, **options) as processes:
+    with Processes(tamis, size, *arguments, "--timeout", 60, **options) as processes:
         done = processes.wait()
     for each in done:
         each.stdout = each.stdout or ""
@@ -112,5 +112,5 @@ def test_standard_input_cannot_be_shared(tamis, digits):
 def test_a_process_that_does_not_come(tamis, digits):
     with Processes(tamis, 2, "eval", "abc_digits", digits, *TASK, "--timeout", 3) as processes:
         processes.all[1].kill()
-        done = processes.all[0].communicate(timeout=60)
+        done = processes.all[0].communicate(timeout=300)
         assert processes.all[0].returncode == 21, done
