@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MIXERS = ROOT / "tamis/models/mixers"
@@ -64,3 +65,12 @@ def test_an_operator_of_a_mixer_is_known_to_its_module_alone():
             if operator in OPERATOR.findall(file.read_text()) and "tamis/ops/" not in file.as_posix()
         }
         assert outside - HAS_A_DEFINITION == known, f"{operator}: {outside}"
+
+
+def test_the_example_in_contributing_is_the_code():
+    """CONTRIBUTING.md shows the maker of Sieve attention and its line in the registry as they are."""
+    blocks = re.findall(r"^   ```cpp\n(.*?)^   ```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL | re.MULTILINE)
+    maker, line = [textwrap.dedent(block) for block in blocks]
+    assert maker in (MIXERS / "sieve.cc").read_text()
+    registry = (MIXERS / "mixers.cc").read_text()
+    assert " ".join(line.split()) in " ".join(registry.split())
