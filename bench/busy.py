@@ -26,7 +26,7 @@ SETTINGS = {  # name: (number of threads, variables); OMP_DYNAMIC=false is libgo
     "libgomp, OMP_WAIT_POLICY=passive": (0, {"OMP_WAIT_POLICY": "passive"}),
 }
 TIMEOUT_S = 900
-# Without a pause, and no longer than who started it lives.
+# Computes without a pause, until the process that started it has ended.
 COMPUTE = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(1 << 20): pass"
 
 

@@ -89,7 +89,7 @@ def save(drawn: Figure, path: pathlib.Path) -> None:
 
 def spread(places: list[float], gap: float) -> list[float]:
     """The places from 0 on nearest to these, in their order, that are at least `gap` apart."""
-    groups: list[list[float]] = []  # [sum of the first places that its members call for, count]
+    groups: list[list[float]] = []  # [sum of the first places that its numbers need, count]
     for at in sorted(places):
         groups.append([at, 1])
         while len(groups) > 1 and groups[-2][0] / groups[-2][1] + groups[-2][1] * gap > groups[-1][0] / groups[-1][1]:

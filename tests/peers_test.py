@@ -23,13 +23,13 @@ def settings(**changes):
     return process.Settings(**chosen)
 
 
-# Which rows stand beside each other, and their ratios.
+# Which rows are compared with each other, and their ratios.
 
 
-def test_peers_stand_beside_what_they_can_do():
+def test_peers_are_compared_with_what_they_can_do():
     tamis = Measure("ops", "forward, initial windows, 2% accepted", "float32", 4096)
-    assert Measure("ops", "forward", "float32", 4096).stands_beside(tamis)
-    assert Measure("ops", "forward, initial windows", "float32", 4096).stands_beside(tamis)
+    assert Measure("ops", "forward", "float32", 4096).is_compared_with(tamis)
+    assert Measure("ops", "forward, initial windows", "float32", 4096).is_compared_with(tamis)
     for other in (
         Measure("ops", "forward and backward", "float32", 4096),
         Measure("ops", "forward", "bfloat16", 4096),
@@ -38,7 +38,7 @@ def test_peers_stand_beside_what_they_can_do():
         Measure("head", "forward", "float32", 4096),
         Measure("ops", "forward, entmax", "float32", 4096),
     ):
-        assert not other.stands_beside(tamis), other
+        assert not other.is_compared_with(tamis), other
 
 
 def test_ratio_compares_speeds_whatever_the_tokens_of_a_call():
@@ -89,13 +89,13 @@ def test_tables_have_equally_many_columns():
 # Plans.
 
 
-def test_every_peer_of_a_full_run_stands_beside_tamis():
+def test_every_peer_of_a_full_run_is_compared_with_tamis():
     """But for what Tamis does not have."""
     jobs = plan.full()
     tamis = [measure for job in jobs if job.peer == plan.TAMIS for measure in job.measures]
     others = [job for job in jobs if job.peer not in (plan.TAMIS, plan.LLAMA) and job.kind != "peaks"]
     peers = [measure for job in others for measure in job.measures]
-    alone = {str(measure) for measure in peers if not any(measure.stands_beside(other) for other in tamis)}
+    alone = {str(measure) for measure in peers if not any(measure.is_compared_with(other) for other in tamis)}
     assert not alone, alone
 
 
@@ -173,7 +173,7 @@ def test_rows_of_google_benchmark_are_understood():
     assert all(measure.what.startswith("1 thread, ") for measure, _ in process.parsed(job, json.dumps({"benchmarks": benchmarks})))
 
 
-def test_rows_of_other_sizes_stand_beside_no_peer():
+def test_rows_of_other_sizes_are_compared_with_no_peer():
     for bench, batch, sizes, what in (
         ("forward", 1, {"psi": 8, "vocab": 512}, "Psi 8, text, initial windows"),
         ("decode", 1, {"psi": 16, "vocab": 50257}, "vocabulary 50,257, token, initial windows"),
@@ -183,15 +183,15 @@ def test_rows_of_other_sizes_stand_beside_no_peer():
         measure = process.tamis_measure(found, bench, sizes)
         assert measure == Measure(bench, what, "float32", 64), measure
         peer = Measure(bench, "text" if bench == "forward" else "token", "float32", 64)
-        assert not peer.stands_beside(measure)
+        assert not peer.is_compared_with(measure)
 
 
-def test_rows_of_another_number_of_threads_stand_beside_no_peer():
+def test_rows_of_another_number_of_threads_are_compared_with_no_peer():
     found = {"what": "training step", "dtype": "float32", "tokens": 64, "batch": 1, "threads": 1}
     sizes = {"psi": 16, "vocab": 512, "recompute": 0.5}
     measure = process.tamis_measure(found, "train", sizes, named_threads=True)
     assert measure.what == "1 thread, recompute 0.5, step, initial windows", measure
-    assert not Measure("train", "step", "float32", 64).stands_beside(measure)
+    assert not Measure("train", "step", "float32", 64).is_compared_with(measure)
 
 
 def test_rows_of_llama_bench_are_understood():

@@ -1,7 +1,7 @@
 """What is measured: jobs, each a fresh process that yields one row per measure.
 
 A peer's row is compared with a row of Tamis when section, dtype and tokens are the same and its `what` begins theirs:
-"forward" stands beside "forward, initial windows, 2% accepted", as softmax attention knows neither.
+"forward" is compared with "forward, initial windows, 2% accepted", as softmax attention has neither.
 """
 
 from dataclasses import asdict, dataclass
@@ -29,8 +29,8 @@ ATTENTIONS = {
     "stick_breaking": ("stick-breaking, dense", ", stick_breaking"),
     "mlstm": ("mLSTM in chunks", ", mlstm"),
 }
-SIEVE = "sieve 1.5"  # nobody else has it: it stands beside the package of entmax, which selects like it
-LONG_STICKS = "stick_breaking, logits -8"  # none ends before the text does: beside softmax attention over as many keys
+SIEVE = "sieve 1.5"  # no peer has it: compared with the package of entmax, which selects the same keys
+LONG_STICKS = "stick_breaking, logits -8"  # no stick is used up within the text: compared with softmax attention over as many keys
 ATTENTION_CASES = {  # of tamis_ops_bench, with what their rows are called
     "softmax": "softmax",
     "window": "window 256",
@@ -52,7 +52,7 @@ class Measure:
     dtype: str
     tokens: int  # length of the text, or depth of the context
 
-    def stands_beside(self, tamis: "Measure") -> bool:
+    def is_compared_with(self, tamis: "Measure") -> bool:
         mine, theirs = self.what.split(", "), tamis.what.split(", ")
         same = (self.section, self.dtype, self.tokens) == (tamis.section, tamis.dtype, tamis.tokens)
         return same and theirs[: len(mine)] == mine

@@ -169,7 +169,7 @@ def finished(arguments: list[str], variables: dict[str, str]) -> tuple[int, str,
 
 
 class OthersClock:
-    """How much of the machine somebody else used while a process of ours ran."""
+    """How much of the machine other processes used while one of ours ran."""
 
     def __init__(self) -> None:
         self.start, self.busy, self.ours = time.monotonic(), busy_seconds(), children_seconds()
@@ -243,7 +243,7 @@ def other_sizes(row: dict, bench: str, options: dict) -> str:
 
 
 def tamis_measure(row: dict, bench: str, options: dict, named_threads: bool = False) -> Measure:
-    """`named_threads`: the job asks for a number of its own, which keeps its rows apart from all others."""
+    """`named_threads`: the job sets its own number of threads, which keeps its rows apart from all others."""
     if named_threads:
         measure = tamis_measure(row, bench, options)
         return replace(measure, what=f"{row['threads']} thread{'s' * (row['threads'] > 1)}, {measure.what}")
@@ -257,7 +257,7 @@ SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 def parsed_operators(benchmarks: list[dict], threads: int | None) -> Iterator[tuple[Measure, dict]]:
     """Of Google Benchmark's JSON: every case with its repetitions. Names are SECTION/PASSES/DTYPE/TOKENS/..., labels
-    are what the rows are called. `threads`: the job asks for a number of its own, which keeps its rows apart."""
+    are what the rows are called. `threads`: the number that the job sets itself, which keeps its rows apart."""
     cases: dict[str, list[dict]] = {}
     for each in benchmarks:
         if each["run_type"] == "iteration":

@@ -54,7 +54,7 @@ def pairs(rows: list[dict]) -> list[tuple[dict, list[dict]]]:
     peers = [row for row in good if row["peer"] != TAMIS]
     found = []
     for tamis in (row for row in good if row["peer"] == TAMIS):
-        beside = [row for row in peers if Measure.of(row).stands_beside(Measure.of(tamis))]
+        beside = [row for row in peers if Measure.of(row).is_compared_with(Measure.of(tamis))]
         found.append((tamis, sorted(beside, key=lambda row: -row["tokens_per_second"])))
     return sorted(found, key=lambda pair: order(pair[0]))
 

@@ -62,7 +62,7 @@ def python(wheel, tmp_path_factory) -> Path:
 
 
 def clean(**environment) -> dict[str, str]:
-    """An environment that knows nothing of the source tree."""
+    """An environment without any path into the source tree."""
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "TAMIS_OPS_LIBRARY")}
     return {**kept, **environment}
 

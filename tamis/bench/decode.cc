@@ -132,7 +132,7 @@ Report run(const DecodeBench& bench, std::FILE* messages) {
         session.show(fmt::format("{}, {} threads: contexts", dtype_name(dtype), threads));
         std::vector<Case> cases = cases_of(
             bench, reader, {.what = reader.windows() + " windows", .dtype = dtype, .threads = threads, .error = error});
-        session.show(fmt::format("{}, {} threads: all depths by turns", dtype_name(dtype), threads));
+        session.show(fmt::format("{}, {} threads: all depths, interleaved", dtype_name(dtype), threads));
         measure_decoding(bench, std::move(cases), report.rows);
       }
     });
