@@ -1,10 +1,28 @@
 #!/usr/bin/env bash
 # aarch64.sh configure | build | test: cross-compiling for 64-bit Arm, and its tests under qemu-user.
 # `configure` fetches Debian's arm64 libraries and LibTorch's aarch64 wheel (1.2 GB on disk) into build/aarch64 and runs
-# CMake. `test` runs the built tests on an emulated processor with NEON alone, and on one that has SVE, too.
+# CMake. With QUICK=1 only what does not use LibTorch is built, so CMake gets that of .venv in its place. `test` runs the built tests on an emulated processor with NEON alone, and on one that has SVE, too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=build/aarch64 sysroot=build/aarch64/sysroot wheels=build/aarch64/wheels
+
+# Runs a download, and once more if it fails: mirrors have bad moments.
+twice() {
+  "$@" && return
+  echo "tamis: once more" >&2
+  "$@"
+}
+fetch_sysroot() {
+  rm -rf "$sysroot"
+  mmdebstrap --quiet --architectures=arm64 --variant=extract --include="$packages" "$suite" "$sysroot"
+}
+fetch_libtorch() {
+  rm -rf "$wheels"
+  # shellcheck disable=SC2046
+  .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --target "$wheels" \
+    --platform manylinux2014_aarch64 $(printf -- '--platform manylinux_2_%s_aarch64 ' {17..28}) \
+    -r requirements/libtorch.txt
+}
 
 # What LibTorch reads of the processor and qemu-user takes from this machine instead.
 fake_system() {
@@ -23,22 +41,21 @@ case ${1:-} in
   configure)
     mkdir -p "$folder"
     if [ ! -e "$sysroot/.complete" ]; then
-      rm -rf "$sysroot"
       echo "tamis: fetching Debian's arm64 libraries into $sysroot"
       # shellcheck source=/dev/null
       suite=$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME" || echo bookworm)
       packages=libc6-dev,libhwy-dev,libcli11-dev,libfmt-dev,nlohmann-json3-dev,libtomlplusplus-dev,libssl-dev
       packages+=,libgtest-dev,libgmock-dev,libpng-dev,zlib1g-dev,libzstd-dev,libxxhash-dev,libgomp1,libstdc++6
-      mmdebstrap --quiet --architectures=arm64 --variant=extract --include="$packages" "$suite" "$sysroot"
+      twice fetch_sysroot
       touch "$sysroot/.complete"
     fi
+    if [ -n "${QUICK:-}" ]; then
+      TAMIS_TORCH=${TAMIS_TORCH:-$(echo "$PWD"/.venv/lib/python3*/site-packages/torch)} scripts/configure.sh aarch64
+      exit
+    fi
     if ! cmp -s requirements/libtorch.txt "$wheels/.installed"; then
-      rm -rf "$wheels"
       echo "tamis: installing LibTorch for aarch64 into $wheels"
-      # shellcheck disable=SC2046
-      .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --target "$wheels" \
-        --platform manylinux2014_aarch64 $(printf -- '--platform manylinux_2_%s_aarch64 ' {17..28}) \
-        -r requirements/libtorch.txt
+      twice fetch_libtorch
       cp requirements/libtorch.txt "$wheels/.installed"
     fi
     TAMIS_TORCH=$PWD/$wheels/torch scripts/configure.sh aarch64
