@@ -1,7 +1,8 @@
 # The target tamis_torch: LibTorch's headers and libraries.
 #
-# A CPU build links libtorch_cpu and libc10 by name, because the TorchConfig.cmake of the PyPI wheel requires a CUDA
-# toolkit. With a CUDA toolkit (nvcc on the PATH) and libtorch_cuda in the directory, the CUDA libraries are linked too.
+# The libraries are linked by name, because the TorchConfig.cmake of the PyPI wheel requires a CUDA toolkit. Those for
+# CUDA are linked if TAMIS_TORCH names a LibTorch that has them and what they need; no source needs nvcc. The wheel in
+# .venv has them too, but not what they need (scripts/setup.sh), and programs for the CPU start faster without.
 
 set(torch_root "${TAMIS_TORCH}")
 if(NOT torch_root)
@@ -35,15 +36,21 @@ endif()
 # The wheel's CUDA stubs are in other packages, which libtorch_cpu finds at run time.
 target_link_options(tamis_torch INTERFACE -Wl,--allow-shlib-undefined)
 
-find_program(TAMIS_NVCC nvcc)
-if(TAMIS_NVCC AND EXISTS "${torch_root}/lib/libtorch_cuda.so")
-  message(STATUS "LibTorch with CUDA: ${torch_root}")
-  target_link_libraries(tamis_torch INTERFACE -Wl,--no-as-needed ${torch_root}/lib/libtorch_cuda.so
-                                              ${torch_root}/lib/libc10_cuda.so ${torch_root}/lib/libtorch.so
-                                              -Wl,--as-needed)
-else()
-  message(STATUS "LibTorch, CPU only: ${torch_root}")
+set(torch_cuda ${torch_root}/lib/libtorch_cuda.so)
+set(torch_kind "CPU only")
+if(TAMIS_TORCH AND EXISTS ${torch_cuda} AND NOT CMAKE_CROSSCOMPILING AND NOT TAMIS_PACKAGE
+   AND NOT SKBUILD)
+  execute_process(COMMAND ldd ${torch_cuda} OUTPUT_VARIABLE torch_needs RESULT_VARIABLE torch_failed ERROR_QUIET)
+  string(REGEX MATCHALL "[^ \t\n]+ => not found" torch_missing "${torch_needs}")
+  if(torch_failed OR torch_missing)
+    set(torch_kind "CPU only, because libtorch_cuda.so needs what is not there: ${torch_missing}")
+  else()
+    set(torch_kind "with CUDA")
+    target_link_libraries(tamis_torch INTERFACE -Wl,--no-as-needed ${torch_cuda} ${torch_root}/lib/libc10_cuda.so
+                                                ${torch_root}/lib/libtorch.so -Wl,--as-needed)
+  endif()
 endif()
+message(STATUS "LibTorch, ${torch_kind}: ${torch_root}")
 
 # Messages and assertions name files without the directories of the machine that compiled them.
 add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}=. -fmacro-prefix-map=${torch_root}=torch)
