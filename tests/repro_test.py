@@ -3,6 +3,9 @@
 import json
 import pathlib
 import re
+import shutil
+import subprocess
+import sys
 
 import pytest
 from program import Program, environment, expect_refused, small_disk
@@ -21,7 +24,7 @@ def shelf(tmp_path, program):
     work = tmp_path / "work"
     work.mkdir()
     run = Program(program, work)
-    return lambda *arguments, **options: run("repro", *arguments, env=environment(TAMIS_STUDIES=str(studies)), **options)
+    return lambda *arguments, **options: run("repro", *arguments, env=environment(TAMIS_STUDIES=str(studies), TAMIS_PYTHON=sys.executable), **options)
 
 
 def test_list_of_studies(shelf, tmp_path):
@@ -77,6 +80,84 @@ def test_book(shelf, tmp_path):
     assert "| [b-trim](b-trim.md) | b-trim | | no claim |" in index, index
     assert "tanh_norm" in (book / "a-norm/results.csv").read_text() and (book / "other.md").read_text() == "kept"
     assert "Command: tamis repro a-norm" in (book / "a-norm.md").read_text()
+
+
+def rewrite(path, *changes):
+    text = path.read_text()
+    for before, after in changes:
+        assert before in text, before
+        text = text.replace(before, after)
+    path.write_text(text)
+
+
+def test_a_page_without_runs_follows_what_its_recipe_shows(shelf, tmp_path):
+    assert shelf("a-norm").returncode == 0 and shelf("--book", "book").returncode == 0
+    shutil.rmtree(tmp_path / "work/runs")
+    page, recipe = tmp_path / "work/book/a-norm.md", tmp_path / "studies/a-norm.toml"
+    first = page.read_text()
+    (tmp_path / "work/book/a-norm.md").unlink()
+    assert shelf("--book", "book").stdout == "book: 1 studies written\n"
+    assert page.read_text() == first, "the stored results give the same page"
+    rewrite(recipe, ("at_most = 1", "at_most = 0.5"), ("stays below one", "stays below a half"))
+    with open(recipe, "a") as file:
+        file.write('[[tables]]\nmetric = "tanh_norm"\nrows = "norm"\nchance = 0.25\n')
+        file.write('[[figures]]\nid = "curve"\nmetric = "tanh_norm"\nx = "norm"\nchance = 0.25\n')
+    assert shelf("--book", "book").returncode == 0
+    text = page.read_text()
+    assert re.search(r"\| The norm stays below a half \|.*\| undecided|does not hold \|", text), text
+    assert re.search(r"The claims were changed on .*, when 1 results existed: changed claim-1\.", text), text
+    assert "| chance | 0.250 |" in text and "](a-norm/curve.svg)" in text, text
+    assert ">chance 0.25</text>" in (tmp_path / "work/book/a-norm/curve.svg").read_text()
+    assert not (tmp_path / "work/book/a-norm/curve.pdf").exists()
+    index = (tmp_path / "work/book/README.md").read_text()
+    assert "below a half" in index and "recipe changed since" not in index, index
+    assert shelf("--book", "book").returncode == 0
+    assert page.read_text() == text, "nothing is noted twice"
+
+
+def test_results_of_a_recipe_that_measured_something_else_are_marked(shelf, tmp_path):
+    assert shelf("a-norm").returncode == 0 and shelf("--book", "book").returncode == 0
+    page, recipe = tmp_path / "work/book/a-norm.md", tmp_path / "studies/a-norm.toml"
+    before = page.read_text()
+
+    def changed():
+        return json.loads(shelf("--list", "--json").stdout)["studies"][0]["recipe_changed"]
+
+    assert changed() is False
+    rewrite(recipe, ("norm = [0, 1, 2]", "norm = [0, 1, 3]"), ("stays below one", "stays small"))
+    assert changed() is True
+    assert "recipe changed since" in shelf("--list").stdout
+    shutil.rmtree(tmp_path / "work/runs")
+    assert shelf("--book", "book").returncode == 0
+    assert page.read_text() == before, "claims are not judged by results of other measurements"
+    assert ", recipe changed since |" in (tmp_path / "work/book/README.md").read_text()
+
+
+def test_books_are_joined_from_given_texts(tmp_path):
+    script = ROOT / "scripts/books.sh"
+    for name, text in (("a", "first\n"), ("b", "second\n"), ("c", "x" * 40000)):
+        (tmp_path / f"{name}.txt").write_text(text)
+
+    def books(*arguments):
+        return subprocess.run([script, *arguments], cwd=tmp_path, capture_output=True, text=True)
+
+    assert books(tmp_path).returncode == 0
+    assert (tmp_path / "books.txt").read_text() == "first\nsecond\n"
+    assert (tmp_path / "heldout.txt").read_text() == "x" * 32768
+    again = books("c.txt", "a.txt")
+    assert again.returncode == 2 and again.stderr == "books.sh: books.txt exists; remove it first\n", again
+    (tmp_path / "books.txt").unlink()
+    (tmp_path / "heldout.txt").unlink()
+    assert books("b.txt", "a.txt", "c.txt").returncode == 0
+    assert (tmp_path / "books.txt").read_text() == "second\nfirst\n"
+    for arguments in ((), ("a.txt",), ("a.txt", "nowhere.txt")):
+        refused = books(*arguments)
+        assert refused.returncode == 2 and refused.stderr.count("\n") == 1, refused
+
+
+def test_a_study_without_its_texts_names_the_command(tamis):
+    refused = tamis("repro", "000-fig6", env=environment(TAMIS_STUDIES=str(ROOT / "recipes/studies")))
+    expect_refused(refused, 3, "books.txt: cannot open", "scripts/books.sh FOLDER")
 
 
 def test_a_full_disk_under_a_book(shelf, tmp_path):

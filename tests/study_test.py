@@ -78,6 +78,19 @@ def test_results_and_tables(tamis, whole):
     assert tamis("eval", "copy", run / "rope/lr-0.01_seed-1", "--lengths", 32, "--instances", 2).returncode == 0
 
 
+def test_windows_and_widths_during_training(tamis):
+    text = BASE.replace('model_type = "transformer"\n', "").replace("[1, 2, 3]", "[1]").replace("log_every = 1", "log_every = 3")
+    text = re.sub(r"\[choose\].*?\n\n", "", text, flags=re.DOTALL).replace('model = {pattern = "w", window = 8}', "train = {lr = 0.1}")
+    study(tamis, "heads", text)
+    for metric, low, high in (("window_curve", 1, 300), ("acceptance_curve", 0, 1)):
+        found = rows(tamis, "heads", metric=metric, variant="window")
+        assert [(row["step"], row["head"]) for row in found] == [
+            (step, head) for step in (3, 6) for head in ("smallest", "median", "largest")
+        ], found
+        values = [row["value"] for row in found]
+        assert all(low < value < high for value in values) and values[:3] == sorted(values[:3]) != values[3:], values
+
+
 def test_claims_have_verdicts(tamis, whole):
     claims = {claim["id"]: claim for claim in summary(tamis, "whole")["claims"]}
     assert [claims[name]["verdict"] for name in ("size", "solved", "few")] == ["holds", "does not hold", "undecided"]
@@ -104,6 +117,43 @@ def test_figures_are_drawn(tamis, whole):
         assert len(list(image.iter("{http://www.w3.org/2000/svg}path"))) > 5, name
         assert (figures / f"{name}.pdf").read_bytes().startswith(b"%PDF"), name
         assert f"(figures/{name}.svg)" in whole.stdout, name
+
+
+def test_chance_and_histograms_are_drawn(tamis):
+    text = FUNCTION + """
+[[figures]]
+id = "line"
+metric = "tanh_norm"
+x = "norm"
+chance = 0.25
+
+[[figures]]
+id = "panels"
+metric = "tanh_norm"
+x = "norm"
+panels = "variant"
+chance = {all = 0.75}
+
+[[figures]]
+id = "map"
+kind = "heatmap"
+metric = "tanh_norm"
+x = "norm"
+y = "variant"
+chance = 0.5
+
+[[figures]]
+id = "shares"
+kind = "histogram"
+metric = "tanh_norm"
+"""
+    done = study(tamis, "chance", text)
+    figures = directory(tamis, "chance") / "figures"
+    assert summary(tamis, "chance")["drawn"] == ["line", "panels", "map", "shares"], done.stderr
+    for name, words in (("line", "chance 0.25"), ("panels", "chance 0.75"), ("map", "tanh norm (dashed: chance 0.5)"), ("shares", "share")):
+        assert f">{words}</text>" in (figures / f"{name}.svg").read_text(), name
+    assert "chance" not in (figures / "shares.svg").read_text()
+    assert ">chance 0.25</text>" in (directory(tamis, "chance") / "report.html").read_text()
 
 
 def test_a_figure_that_has_no_rows_any_more_is_removed(tamis):

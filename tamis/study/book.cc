@@ -13,25 +13,13 @@
 #include "tamis/base/terminal.h"
 #include "tamis/study/options.h"
 #include "tamis/study/page.h"
+#include "tamis/study/stored.h"
 #include "tamis/train/toml.h"
 
 namespace tamis::study {
 namespace {
 
 using nlohmann::json;
-
-/// What list_studies() and the pages read of study.json.
-const std::vector<std::string> kKeys = {"title",   "paper",  "question", "command", "tier",        "claims",
-                                        "figures", "tables", "drawn",    "points",  "has_model",   "claim_changes",
-                                        "machine", "done",   "jobs",     "seconds", "assumptions", "failed",
-                                        "version", "commit", "time",     "verdict"};
-
-/// study.json without the rows; null when the study has not run, or when the file is damaged or of another version
-/// that wrote other keys.
-json stored_study(const std::filesystem::path& directory) {
-  const json study = try_read_object(directory / "study.json").value_or(json::object());
-  return std::ranges::all_of(kKeys, [&](const std::string& key) { return study.contains(key); }) ? study : json();
-}
 
 /// The newer of what is stored under runs/ and in the book.
 json newest(const std::string& id, const std::string& tier) {
@@ -40,6 +28,10 @@ json newest(const std::string& id, const std::string& tier) {
   json book = stored_study(std::filesystem::path("docs/results") / name);
   if (run.is_null() || book.is_null()) return run.is_null() ? book : run;
   return text_at(run, "time") < text_at(book, "time") ? book : run;
+}
+
+bool is_outdated(const json& study, const std::filesystem::path& recipe) {
+  return change_since(study, recipe) == RecipeChange::kMeasured;
 }
 
 std::vector<std::filesystem::path> recipes() {
@@ -65,6 +57,7 @@ json shown_rows(const json& study, const json& rows) {
   return kept;
 }
 
+/// A study under runs/ becomes a page.
 void write_page(const json& study, const std::filesystem::path& run, const std::filesystem::path& directory) {
   const std::string name = run.filename().string();
   const json rows = shown_rows(study, parse_json(read_file(run / "results.json"), (run / "results.json").string()));
@@ -79,7 +72,18 @@ void write_page(const json& study, const std::filesystem::path& run, const std::
   write_file_atomic(directory / (name + ".md"), to_markdown(study, table, name));
 }
 
-std::string index_of(const std::filesystem::path& directory) {
+/// Writes a page again whose study is no longer under runs/, as today's recipe shows it.
+void write_again(const json& study, const std::filesystem::path& recipe, const std::filesystem::path& directory,
+                 const std::string& name) {
+  const Rows rows = from_csv(read_file(directory / name / "results.csv"));
+  const StudyRecipe loaded = load_study(recipe, {}, text_at(study, "tier"), train::RecipeUse::kPlan);
+  const json now = shown_by(loaded, study, rows, directory / name, stderr);
+  write_file_atomic(directory / name / "study.json", json_text(now, 1));
+  write_file_atomic(directory / (name + ".md"), to_markdown(now, rows, name));
+}
+
+/// `outdated` names the studies whose recipe has changed since they were run.
+std::string index_of(const std::filesystem::path& directory, const std::set<std::string>& outdated) {
   std::vector<json> studies;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     if (!entry.is_directory()) continue;
@@ -96,13 +100,15 @@ std::string index_of(const std::filesystem::path& directory) {
       "repro "
       "--book docs/results`.\n\n| study | claim | the paper | verdict | version |\n|---|---|---|---|---|\n";
   for (const json& study : studies) {
+    const std::string version =
+        text_at(study, "commit") + (outdated.contains(text_at(study, "name")) ? ", recipe changed since" : "");
     for (const json& claim : study["claims"]) {
       text += fmt::format("| [{0}]({0}.md) | {1} | {2} | {3} | {4} |\n", text_at(study, "name"), text_at(claim, "text"),
-                          text_at(claim, "paper"), text_at(claim, "verdict"), text_at(study, "commit"));
+                          text_at(claim, "paper"), text_at(claim, "verdict"), version);
     }
     if (study["claims"].empty()) {
       text += fmt::format("| [{0}]({0}.md) | {1} | | no claim | {2} |\n", text_at(study, "name"),
-                          text_at(study, "title"), text_at(study, "commit"));
+                          text_at(study, "title"), version);
     }
   }
   return text;
@@ -151,7 +157,8 @@ json list_studies() {
                          {"title", text_at(about, "title")},
                          {"tier", tier},
                          {"seconds", seconds},
-                         {"verdict", study.is_object() ? study.value("verdict", json()) : json()}});
+                         {"verdict", study.is_object() ? study.value("verdict", json()) : json()},
+                         {"recipe_changed", study.is_object() ? json(is_outdated(study, file)) : json()}});
     }
   }
   return {{"studies", std::move(studies)}};
@@ -160,9 +167,10 @@ json list_studies() {
 std::string to_table(const json& studies) {
   std::string text = fmt::format("{:<28} {:<6} {:>8}  {:<14} {}\n", "id", "tier", "time", "verdict", "title");
   for (const json& study : studies["studies"]) {
-    text += fmt::format("{:<28} {:<6} {:>8}  {:<14} {}\n", text_at(study, "id"), text_at(study, "tier"),
+    text += fmt::format("{:<28} {:<6} {:>8}  {:<14} {}{}\n", text_at(study, "id"), text_at(study, "tier"),
                         study["seconds"].is_number() ? format_duration(study["seconds"]) : "-",
-                        study["verdict"].is_string() ? text_at(study, "verdict") : "-", text_at(study, "title"));
+                        study["verdict"].is_string() ? text_at(study, "verdict") : "-", text_at(study, "title"),
+                        study["recipe_changed"] == true ? " (recipe changed since)" : "");
   }
   return text;
 }
@@ -170,18 +178,31 @@ std::string to_table(const json& studies) {
 int64_t write_book(const std::filesystem::path& directory) {
   make_directories(directory);
   int64_t written = 0;
+  std::set<std::string> outdated;
   for (const std::filesystem::path& file : recipes()) {
+    const json changes = train::read_toml(file).values.value("tiers", json::object());
     for (const std::string& tier : tiers()) {
-      const std::string id = file.stem().string(), name = tier == tiers().front() ? id : id + "-" + tier;
+      const bool first = tier == tiers().front();
+      if (!first && !changes.contains(tier)) continue;
+      const std::string name = file.stem().string() + (first ? "" : "-" + tier);
       const std::filesystem::path run = std::filesystem::path("runs") / name;
-      const json study = stored_study(run);
-      if (study.is_null()) continue;
-      if (study["done"] != study["jobs"]) continue;  // an interrupted study is no result
-      write_page(study, run, directory);
+      json study = stored_study(run);
+      const bool has_run = study.is_object() && study["done"] == study["jobs"];  // an interrupted study is no result
+      if (has_run) {
+        write_page(study, run, directory);
+      } else {
+        study = stored_study(directory / name);
+        if (study.is_null()) continue;
+      }
+      if (is_outdated(study, file)) {
+        outdated.insert(name);
+      } else if (!has_run) {
+        write_again(study, file, directory, name);
+      }
       ++written;
     }
   }
-  write_file_atomic(directory / "README.md", index_of(directory));
+  write_file_atomic(directory / "README.md", index_of(directory, outdated));
   return written;
 }
 

@@ -15,7 +15,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int kResamples = 10000;
-constexpr size_t kLeastSeeds = 3;
 
 /// An observation of one seed.
 struct Observation {
@@ -150,13 +149,39 @@ double statistic_of(const Claim& claim, const Group& of, const Group& than) {
   return mean_of_seeds(of);
 }
 
-/// The group with as many seeds, drawn with replacement.
-Group resample(const Group& group, std::mt19937_64& random) {
-  Group drawn;
+/// As many indices of the group's seeds as it has, drawn with replacement.
+std::vector<size_t> draw_seeds(const Group& group, std::mt19937_64& random) {
+  std::vector<size_t> drawn(group.size());
+  for (size_t& index : drawn) index = random() % group.size();
+  return drawn;
+}
+
+/// The group of the seeds with these indices.
+Group take_seeds(const Group& group, const std::vector<size_t>& drawn) {
   std::vector<const std::vector<Observation>*> seeds;
   for (const auto& [seed, observations] : group) seeds.push_back(&observations);
-  for (size_t i = 0; i < seeds.size(); ++i) drawn[i] = *seeds[random() % seeds.size()];
-  return drawn;
+  Group taken;
+  for (size_t i = 0; i < drawn.size(); ++i) taken[i] = *seeds[drawn[i]];
+  return taken;
+}
+
+/// The statistic of each resample that has a finite one.
+std::vector<double> resampled(const Claim& claim, const Group& of, const Group& than) {
+  std::mt19937_64 random(1);
+  std::vector<double> values;
+  for (int i = 0; i < kResamples; ++i) {
+    const std::vector<size_t> first = draw_seeds(of, random);
+    const std::vector<size_t> second = claim.paired ? first : draw_seeds(than, random);
+    const double value = statistic_of(claim, take_seeds(of, first), take_seeds(than, second));
+    if (std::isfinite(value)) values.push_back(value);
+  }
+  return values;
+}
+
+std::vector<json> seeds_of(const Group& group) {
+  std::vector<json> seeds;
+  for (const auto& [seed, observations] : group) seeds.push_back(seed);
+  return seeds;
 }
 
 std::pair<double, double> percentiles(std::vector<double> values) {
@@ -186,6 +211,21 @@ std::vector<std::string> claim_statistics() {
   return {"value", "difference", "ratio", "slope", "gap", "r_squared"};
 }
 
+std::vector<std::string> claim_changes(const json& before, const json& now) {
+  std::vector<std::string> changes;
+  for (const auto& [id, claim] : now.items()) {
+    if (!before.contains(id)) {
+      changes.push_back("added " + id);
+    } else if (before[id] != claim) {
+      changes.push_back("changed " + id);
+    }
+  }
+  for (const auto& [id, claim] : before.items()) {
+    if (!now.contains(id)) changes.push_back("removed " + id);
+  }
+  return changes;
+}
+
 std::pair<double, double> bootstrap_interval(std::span<const double> values) {
   std::mt19937_64 random(1);
   std::vector<double> means;
@@ -201,7 +241,7 @@ json judge(const Claim& claim, const Rows& rows) {
   json result = {
       {"id", claim.id},         {"text", claim.text}, {"paper", claim.paper},  {"statistic", claim.statistic},
       {"metric", claim.metric}, {"value", json()},    {"interval_95", json()}, {"seeds", 0},
-      {"verdict", "undecided"}, {"reason", ""}};
+      {"verdict", "undecided"}, {"reason", ""},       {"paired", claim.paired}};
   result["at_least"] = claim.at_least ? json(*claim.at_least) : json();
   result["at_most"] = claim.at_most ? json(*claim.at_most) : json();
   const auto undecided = [&](const std::string& reason) {
@@ -212,6 +252,10 @@ json judge(const Claim& claim, const Rows& rows) {
   const Selected than = claim.than.empty() ? Selected{} : select(claim, rows, best_where(claim, rows, claim.than));
   if (of.group.empty() || (than.group.empty() && !claim.than.empty())) return undecided("results are missing");
   if (!of.finite || !than.finite) return undecided("some values are not finite");
+  if (claim.paired && seeds_of(of.group) != seeds_of(than.group)) {
+    return undecided(fmt::format("paired, but the groups have the seeds {} and {}", json(seeds_of(of.group)).dump(),
+                                 json(seeds_of(than.group)).dump()));
+  }
   const double value = statistic_of(claim, of.group, than.group);
   if (!std::isfinite(value)) return undecided("the statistic is not finite");
   result["value"] = value;
@@ -224,12 +268,7 @@ json judge(const Claim& claim, const Rows& rows) {
   result["seeds"] = seeds;
   if (seeds < kLeastSeeds)
     return undecided(fmt::format("{} of the {} seeds that an interval needs", seeds, kLeastSeeds));
-  std::mt19937_64 random(1);
-  std::vector<double> drawn;
-  for (int i = 0; i < kResamples; ++i) {
-    drawn.push_back(statistic_of(claim, resample(of.group, random), resample(than.group, random)));
-  }
-  std::erase_if(drawn, [](double each) { return !std::isfinite(each); });
+  std::vector<double> drawn = resampled(claim, of.group, than.group);
   if (drawn.empty()) return undecided("the statistic has no interval");
   const auto [low, high] = percentiles(std::move(drawn));
   result["interval_95"] = {low, high};

@@ -10,12 +10,16 @@
 
 namespace tamis::study {
 
+/// Fewer seeds give no interval.
+inline constexpr size_t kLeastSeeds = 3;
+
 /// What the results say about a claim:
 ///
 ///   id, text, paper, statistic, at_least, at_most
 ///   value        the statistic; null when rows are missing or not finite
 ///   interval_95  [low, high] of a percentile bootstrap over seeds; null with fewer than three seeds
 ///   seeds        number of seeds, 0 for values that have none
+///   paired       whether both groups get the same resampled seeds
 ///   verdict      "holds" or "does not hold" if the whole interval does, else "undecided"; with a reason
 ///
 /// Statistics, over rows with the metric and the columns `of` (first group) and `than` (second). A seed's value is the
@@ -30,7 +34,14 @@ namespace tamis::study {
 ///   r_squared   of the line metric = a + b ln x
 ///
 /// `x` is a column, or a metric of the same point and seed. Values without a seed are exact: no interval is needed.
+///
+/// Runs of one seed have the same data in the same order, so their losses rise and fall together. A claim that is
+/// `paired` draws the same seeds for both groups, which leaves what they have in common out of the interval. Both
+/// groups need the same seeds; else the claim is undecided.
 nlohmann::json judge(const Claim& claim, const Rows& rows);
+
+/// What distinguishes two sets of claims as their recipes state them, by id: {"changed a", "added b", "removed c"}.
+std::vector<std::string> claim_changes(const nlohmann::json& before, const nlohmann::json& now);
 
 /// The interval of the mean of `values` by 10,000 resamples of a fixed random sequence.
 std::pair<double, double> bootstrap_interval(std::span<const double> values);

@@ -157,6 +157,40 @@ TEST(Judge, HoldsOnlyIfTheWholeIntervalDoes) {
   EXPECT_EQ(judge(claim, rows)["verdict"], "does not hold");
 }
 
+TEST(Judge, PairsBySeedLeaveOutWhatBothGroupsHaveInCommon) {
+  Rows rows;
+  for (const int64_t seed : {1, 2, 3, 4}) {
+    const auto common = static_cast<double>(seed);  // the seeds differ by more than the groups do
+    rows.push_back(claim_row("a", common + 0.1 + 0.01 * common, seed));
+    rows.push_back(claim_row("b", common, seed));
+  }
+  Claim claim = claim_on("difference");
+  const json apart = judge(claim, rows);
+  EXPECT_EQ(apart["verdict"], "undecided");
+  claim.paired = true;
+  const json paired = judge(claim, rows);
+  EXPECT_EQ(paired["verdict"], "holds");
+  EXPECT_DOUBLE_EQ(paired["value"], apart["value"]);
+  EXPECT_GT(paired["interval_95"][0], 0.11 - 1e-9);
+  EXPECT_LT(paired["interval_95"][1], 0.14 + 1e-9);
+  EXPECT_EQ(paired["seeds"], 4);
+  EXPECT_EQ(paired["paired"], true);
+}
+
+TEST(Judge, PairsNeedTheSameSeeds) {
+  Claim claim = claim_on("difference");
+  claim.paired = true;
+  Rows rows;
+  for (const int64_t seed : {1, 2, 3}) {
+    rows.push_back(claim_row("a", 2, seed));
+    rows.push_back(claim_row("b", 1, seed + 1));
+  }
+  const json judged = judge(claim, rows);
+  EXPECT_EQ(judged["verdict"], "undecided");
+  EXPECT_EQ(judged["reason"], "paired, but the groups have the seeds [1,2,3] and [2,3,4]");
+  EXPECT_EQ(judge(claim, {claim_row("a", 2), claim_row("b", 1, 1)})["verdict"], "undecided");
+}
+
 TEST(Judge, IsUndecidedWithoutResults) {
   const json judged = judge(claim_on("difference"), {claim_row("a", 1)});
   EXPECT_EQ(judged["verdict"], "undecided");

@@ -21,6 +21,7 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
                      "figure.constrained_layout.use": True})
 KEPT_DATES = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 MARKERS = "osD^vP*X"
+BINS = 24  # of a histogram
 
 
 def matches(row, where):
@@ -188,11 +189,55 @@ def draw_heatmap(axis, figure, rows):
     return image
 
 
+def draw_histogram(axis, figure, named, rows):
+    """Shares of each series in bins that all panels have in common."""
+    values = [row["value"] for row in rows]
+    low, high = min(values), max(values)
+    log = figure["x_scale"] == "log"
+    if log:
+        low, high = math.log(low), math.log(high)
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    edges = [low + (high - low) * i / BINS for i in range(BINS + 1)]
+    edges = [math.exp(edge) for edge in edges] if log else edges
+    edges[0], edges[-1] = min(edges[0], min(values)), max(edges[-1], max(values))  # rounding
+    for index, name, own in named:
+        found = [row["value"] for row in own]
+        axis.hist(found, edges, weights=[1 / len(found)] * len(found), histtype="stepfilled", alpha=0.25,
+                  color=f"C{index % 10}")
+        axis.hist(found, edges, weights=[1 / len(found)] * len(found), histtype="step", label=name,
+                  color=f"C{index % 10}", lw=1.4)
+    axis.set_xscale(figure["x_scale"])
+
+
+def chance_of(figure, panel):
+    """A number, or None."""
+    chance = figure.get("chance")
+    return chance.get(label(panel)) if isinstance(chance, dict) else chance
+
+
+def draw_chance(axis, chance):
+    axis.axhline(chance, color="0.35", lw=1, ls="--")
+    axis.text(1.01, chance, f"chance {chance:.3g}", transform=axis.get_yaxis_transform(), va="center", fontsize=7,
+              color="0.35")  # beside the panel, where no line is
+
+
+def draw_scale(canvas, image, axes, figure):
+    """The scale of a heatmap."""
+    name, chance = figure["metric"].replace("_", " "), figure.get("chance")
+    known = isinstance(chance, (int, float))
+    bar = canvas.colorbar(image, ax=axes, label=f"{name} (dashed: chance {chance:.3g})" if known else name)
+    if known:
+        bar.ax.axhline(chance, color="0.8", lw=1, ls="--")
+
+
 def draw(figure, all_rows, directory):
     """Why there is nothing to draw, or None."""
     rows = [dict(row) for row in all_rows
             if row["metric"] == figure["metric"] and row["value"] is not None and matches(row, figure["where"])]
-    if not any(figure["x"] in row for row in rows):
+    if figure["kind"] == "histogram":
+        rows = [{**row, figure["x"]: row["value"]} for row in rows]
+    elif not any(figure["x"] in row for row in rows):
         rows = with_metric(rows, all_rows, figure["x"])
     rows = [row for row in rows if figure["x"] in row]
     if figure["x_scale"] == "log":
@@ -201,6 +246,8 @@ def draw(figure, all_rows, directory):
         return "it has no rows"
     groups = [g for g in [figure["panels"], figure["x"], figure["y"], *figure["series"]] if g]
     rows = best_rows(figure, rows, groups)
+    if figure["kind"] == "histogram":
+        figure = {**figure, "y_label": figure["y_label"] or "share"}
     panels = values_of(rows, figure["panels"]) if figure["panels"] else [None]
     columns = min(len(panels), 3)
     lines = math.ceil(len(panels) / columns)
@@ -223,19 +270,23 @@ def draw(figure, all_rows, directory):
                     named.append((series.index(key), series_name(figure, key), own))
             if figure["kind"] == "bars":
                 draw_bars(axis, figure, [(name, own) for _, name, own in named])
+            elif figure["kind"] == "histogram":
+                draw_histogram(axis, figure, named, rows)
             else:
                 for index, name, own in named:
                     draw_series(axis, figure, own, index, name)
                 axis.set_xscale(figure["x_scale"])
         if figure["kind"] != "heatmap":
             axis.set_yscale(figure["y_scale"])
+            if (chance := chance_of(figure, panel)) is not None and figure["kind"] != "histogram":
+                draw_chance(axis, chance)
         if figure["panels"]:
             axis.set_title(f"{figure['panels']} {label(panel)}", fontsize=9)
         axis.set_xlabel(figure["x_label"] or figure["x"].replace("_", " "))
         heat = figure["kind"] == "heatmap"
         axis.set_ylabel(figure["y_label"] or (figure["y"] if heat else figure["metric"]).replace("_", " "))
     if image is not None:
-        canvas.colorbar(image, ax=axes[:len(panels)], label=figure["metric"].replace("_", " "))
+        draw_scale(canvas, image, axes[:len(panels)], figure)
     elif len(series) > 1 or figure["fit"] != "none":
         axes[0].legend(fontsize=8)
     if figure["title"]:

@@ -24,6 +24,7 @@ using nlohmann::json;
 struct Key {
   json value;
   std::vector<std::string> choices = {};
+  bool optional = false;  // left out if it is not given, and checked by the caller
 };
 using Keys = std::map<std::string, Key>;
 
@@ -40,11 +41,17 @@ json complete(const json& from, const Keys& keys, const std::string& kind) {
   std::vector<std::string> known;
   for (const auto& [key, unused] : keys) known.push_back(key);
   json result;
-  for (const auto& [key, each] : keys) result[key] = each.value;
+  for (const auto& [key, each] : keys) {
+    if (!each.optional) result[key] = each.value;
+  }
   for (const auto& [key, given] : from.items()) {
     const auto found = keys.find(key);
     if (found == keys.end()) throw Error(ExitCode::kUsage, unknown_name("key of " + kind, key, known));
     const json& like = found->second.value;
+    if (found->second.optional) {
+      result[key] = given;
+      continue;
+    }
     const json value = like.is_array() && given.is_string() ? json::array({given}) : given;
     if (!fits(value, like)) fail(ExitCode::kUsage, "{} must be a {}, but is {}", key, like.type_name(), shown(given));
     const auto& choices = found->second.choices;
@@ -55,6 +62,19 @@ json complete(const json& from, const Keys& keys, const std::string& kind) {
   }
   if (result["metric"].get<std::string>().empty()) fail(ExitCode::kUsage, "expected metric = \"...\"");
   return result;
+}
+
+/// `chance`: a number, or one for each value of the column that `by` names.
+void check_chance(const json& checked, const std::string& by) {
+  if (!checked.contains("chance")) return;
+  const json& chance = checked["chance"];
+  if (chance.is_number()) return;
+  const bool numbers =
+      chance.is_object() && std::ranges::all_of(chance, [](const json& each) { return each.is_number(); });
+  if (!numbers || checked[by] == "") {
+    fail(ExitCode::kUsage, "chance must be a number, or with {} a table with a number for each value, but is {}", by,
+         shown(chance));
+  }
 }
 
 std::string python() {
@@ -101,7 +121,7 @@ json complete_figure(const json& figure, size_t index) {
                              {"title", {""}},
                              {"metric", {""}},
                              {"where", {json::object()}},
-                             {"kind", {"lines", {"lines", "scatter", "bars", "heatmap"}}},
+                             {"kind", {"lines", {"lines", "scatter", "bars", "heatmap", "histogram"}}},
                              {"x", {""}},
                              {"y", {""}},
                              {"series", {json::array({"variant"})}},
@@ -113,13 +133,20 @@ json complete_figure(const json& figure, size_t index) {
                              {"best_over", {""}},
                              {"best", {"highest", {"highest", "lowest"}}},
                              {"smooth", {1}},
+                             {"chance", {json(), {}, /*optional=*/true}},
                              {"x_label", {""}},
                              {"y_label", {""}}};
   Keys keys = kKeys;
   keys["id"].value = fmt::format("figure-{}", index + 1);
   json result = complete(figure, keys, "[[figures]]");
+  if (result["kind"] == "histogram") {
+    if (result["x"] == "") result["x"] = result["metric"];
+    if (result["x"] != result["metric"]) fail(ExitCode::kUsage, "a histogram has no x but its metric");
+    if (result["y_scale"] != "linear") fail(ExitCode::kUsage, "a histogram has a linear y_scale");
+  }
   if (result["x"] == "") fail(ExitCode::kUsage, "expected x = \"...\", a column");
   if (result["kind"] == "heatmap" && result["y"] == "") fail(ExitCode::kUsage, "a heatmap needs y = \"...\", a column");
+  check_chance(result, "panels");
   if (!(result["smooth"] >= 1)) fail(ExitCode::kUsage, "smooth must be at least 1, but is {}", shown(result["smooth"]));
   return result;
 }
@@ -133,8 +160,10 @@ json complete_table(const json& table, size_t index) {
                      {"best_over", {""}},
                      {"best", {"highest", {"highest", "lowest"}}},
                      {"scale", {1.0}},
+                     {"chance", {json(), {}, /*optional=*/true}},
                      {"digits", {3}}};
   json result = complete(table, keys, "[[tables]]");
+  check_chance(result, "columns");
   const json& digits = result["digits"];
   if (!digits.is_number_integer() || digits < 0 || digits > 17) {
     fail(ExitCode::kUsage, "digits must be an integer in 0..17, but is {}", shown(digits));

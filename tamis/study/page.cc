@@ -4,20 +4,23 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "tamis/base/files.h"
 #include "tamis/base/json.h"
 #include "tamis/base/terminal.h"
 #include "tamis/report/web_files.h"
+#include "tamis/study/page_table.h"
 
 namespace tamis::study {
 namespace {
 
 using nlohmann::json;
 using Cells = std::vector<std::vector<std::string>>;  // the first row is the head
+using Bold = std::set<std::pair<size_t, size_t>>;     // row and column
 
 /// Renders the parts of a page as Markdown or HTML.
 class Writer {
@@ -26,7 +29,8 @@ class Writer {
   virtual void heading(int level, const std::string& text) = 0;
   virtual void paragraph(const std::string& text) = 0;
   virtual void list(const std::vector<std::string>& items) = 0;
-  virtual void table(const Cells& cells) = 0;
+  virtual void table(const Cells& cells, const Bold& bold) = 0;
+  void table(const Cells& cells) { table(cells, {}); }
   virtual void figure(const std::string& id, const std::string& title) = 0;
   virtual void code(const std::string& text) = 0;
 };
@@ -44,9 +48,12 @@ class Markdown : public Writer {
     for (const std::string& item : items) text += "- " + item + "\n";
     text += "\n";
   }
-  void table(const Cells& cells) override {
+  void table(const Cells& cells, const Bold& bold) override {
     for (size_t r = 0; r < cells.size(); ++r) {
-      for (const std::string& cell : cells[r]) text += "| " + escaped(cell) + " ";
+      for (size_t c = 0; c < cells[r].size(); ++c) {
+        const char* mark = bold.contains({r, c}) ? "**" : "";
+        text += "| " + (mark + escaped(cells[r][c])) + mark + " ";
+      }
       text += "|\n";
       if (r > 0) continue;
       for (size_t c = 0; c < cells[r].size(); ++c) text += "|---";
@@ -93,15 +100,17 @@ class Html : public Writer {
     for (const std::string& item : items) text += "<li>" + escaped(item) + "</li>\n";
     text += "</ul>\n";
   }
-  void table(const Cells& cells) override {
+  void table(const Cells& cells, const Bold& bold) override {
     text += "<div class=\"wide\"><table>\n";
     for (size_t r = 0; r < cells.size(); ++r) {
       text += "<tr>";
-      for (const std::string& cell : cells[r]) {
+      for (size_t c = 0; c < cells[r].size(); ++c) {
+        const std::string& cell = cells[r][c];
         const bool verdict = cell == "holds" || cell == "does not hold" || cell == "undecided";
         const std::string attribute =
             verdict ? fmt::format(" class=\"{}\"", cell == "does not hold" ? "fails" : cell) : "";
-        text += fmt::format("<{0}{1}>{2}</{0}>", r == 0 ? "th" : "td", attribute, escaped(cell));
+        const std::string shown = bold.contains({r, c}) ? "<b>" + escaped(cell) + "</b>" : escaped(cell);
+        text += fmt::format("<{0}{1}>{2}</{0}>", r == 0 ? "th" : "td", attribute, shown);
       }
       text += "</tr>\n";
     }
@@ -121,24 +130,18 @@ class Html : public Writer {
   std::filesystem::path figures_;
 };
 
-std::string number(const json& value) {
-  if (!value.is_number()) return value.is_null() ? "-" : plain_text(value);
-  const double number = value;
-  if (number == std::floor(number) && std::abs(number) < 1e15) return fmt::format("{}", static_cast<int64_t>(number));
-  return fmt::format("{:.4g}", number);
-}
-
 std::string margin(const json& claim) {
   std::vector<std::string> parts;
-  if (claim["at_least"].is_number()) parts.push_back("at least " + number(claim["at_least"]));
-  if (claim["at_most"].is_number()) parts.push_back("at most " + number(claim["at_most"]));
+  if (claim["at_least"].is_number()) parts.push_back("at least " + number_text(claim["at_least"]));
+  if (claim["at_most"].is_number()) parts.push_back("at most " + number_text(claim["at_most"]));
+  if (claim.value("paired", false)) parts.emplace_back("paired by seed");
   return fmt::format("{} {}", claim["statistic"].get<std::string>(), fmt::join(parts, ", "));
 }
 
 std::string measured(const json& claim) {
-  std::string text = number(claim["value"]);
+  std::string text = number_text(claim["value"]);
   const json& interval = claim["interval_95"];
-  if (interval.is_array()) text += fmt::format(" [{}, {}]", number(interval[0]), number(interval[1]));
+  if (interval.is_array()) text += fmt::format(" [{}, {}]", number_text(interval[0]), number_text(interval[1]));
   if (!claim["reason"].get<std::string>().empty()) text += fmt::format(" ({})", claim["reason"].get<std::string>());
   return text;
 }
@@ -157,75 +160,12 @@ void write_claims(Writer& out, const json& study) {
   }
 }
 
-/// Mean and standard deviation over seeds of the mean of each seed.
-std::string cell_of(const RowList& rows, double scale, int digits) {
-  const std::map<json, double> means = seed_means(rows);
-  if (means.empty()) return "-";
-  double mean = 0, squares = 0;
-  const auto n = static_cast<double>(means.size());
-  for (const auto& [seed, each] : means) mean += scale * each / n;
-  for (const auto& [seed, each] : means) squares += std::pow(scale * each - mean, 2);
-  std::string text = fmt::format("{:.{}f}", mean, digits);
-  if (means.size() > 1) text += fmt::format(" ± {:.{}f}", std::sqrt(squares / (n - 1)), digits);
-  return text;
-}
-
-/// Values of a column among the rows, in the order of the table.
-std::vector<json> distinct(const RowList& rows, const std::string& column) {
-  std::vector<json> values;
-  bool numbers = true;
-  for (const json* row : rows) {
-    const json value = row->value(column, json());
-    numbers = numbers && value.is_number();
-    if (std::ranges::find(values, value) == values.end()) values.push_back(value);
-  }
-  if (numbers) std::ranges::sort(values);
-  return values;
-}
-
-void write_table(Writer& out, const json& table, const Rows& all) {
-  RowList rows;
-  for (const json& row : all) {
-    if (row["metric"] == table["metric"] && matches(row, table["where"])) rows.push_back(&row);
-  }
-  if (rows.empty()) return;
-  const std::string column = table["columns"], best_over = table["best_over"];
-  const std::vector<json> columns = column.empty() ? std::vector<json>{json()} : distinct(rows, column);
-  std::vector<std::string> heads = table["rows"].get<std::vector<std::string>>();
-  std::vector<json> keys;  // lists of the row columns' values
-  for (const json* row : rows) {
-    json key = json::array();
-    for (const std::string& head : heads) key.push_back(row->value(head, json()));
-    if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
-  }
-  Cells cells = {heads};
-  for (const json& value : columns) cells[0].push_back(column.empty() ? table["metric"] : json(number(value)));
-  for (const json& key : keys) {
-    std::vector<std::string> line;
-    for (const json& value : key) line.push_back(number(value));
-    for (const json& value : columns) {
-      RowList here;
-      for (const json* row : rows) {
-        bool same = column.empty() || row->value(column, json()) == value;
-        for (size_t h = 0; h < heads.size(); ++h) same = same && row->value(heads[h], json()) == key[h];
-        if (same) here.push_back(row);
-      }
-      std::optional<json> best;
-      if (!best_over.empty()) best = best_value(here, best_over, table["best"] == "highest");
-      if (best) std::erase_if(here, [&](const json* row) { return row->value(best_over, json()) != *best; });
-      std::string cell = cell_of(here, table["scale"], table["digits"]);
-      if (best) cell += fmt::format(" ({})", number(*best));
-      line.push_back(cell);
-    }
-    cells.push_back(line);
-  }
+void write_table(Writer& out, const json& table, const Rows& rows) {
+  const std::optional<PageTable> shown = page_table(table, rows);
+  if (!shown) return;
   out.heading(3, table["title"]);
-  std::vector<std::string> notes = {
-      fmt::format("{}{}", table["metric"].get<std::string>(), column.empty() ? "" : ", by " + column)};
-  if (!best_over.empty()) notes.push_back(fmt::format("in brackets the best {}", best_over));
-  if (table["scale"] != 1.0) notes.push_back(fmt::format("times {}", number(table["scale"])));
-  out.paragraph(fmt::format("{}.", fmt::join(notes, "; ")));
-  out.table(cells);
+  out.paragraph(fmt::format("{}.", fmt::join(shown->notes, "; ")));
+  out.table(shown->cells, shown->bold);
 }
 
 /// `AMD EPYC (avx512_bf16)`
@@ -239,7 +179,8 @@ void write_runs(Writer& out, const json& study) {
   Cells cells = {{"model", "parameters", "without embedding", "tokens", "chosen", "runs", "time"}};
   const json none = json::array();
   for (const json& point : study["has_model"] ? study["points"] : none) {
-    cells.push_back({point["name"], number(point["parameters"]), number(point["parameters_without_embedding"]),
+    cells.push_back({point["name"], number_text(point["parameters"]),
+                     number_text(point["parameters_without_embedding"]),
                      point["tokens"].is_number() ? format_count(point["tokens"]) : "-", point["chosen"],
                      point["status"], format_duration(point["seconds"])});
   }
@@ -248,7 +189,7 @@ void write_runs(Writer& out, const json& study) {
   out.paragraph(fmt::format("{} of {} jobs are done, {} in all. {}, {} cores, Tamis {} ({}), {}.",
                             study["done"].get<int64_t>(), study["jobs"].get<int64_t>(),
                             format_duration(study["seconds"]), processor_of(machine),
-                            number(machine.value("cores", json())), study["version"].get<std::string>(),
+                            number_text(machine.value("cores", json())), study["version"].get<std::string>(),
                             study["commit"].get<std::string>(), study["time"].get<std::string>()));
 }
 

@@ -152,6 +152,54 @@ TEST(StudyPage, ATableMayShowTheBestOfAColumn) {
   EXPECT_THAT(page_with({{"best_over", "rope_factor"}, {"best", "lowest"}}, rows), HasSubstr("| a | 0.10 (1) |\n"));
 }
 
+/// Three seeds around a score.
+Rows seeds_around(const std::string& variant, double score, double spread) {
+  return {score_row(variant, 1, score - spread), score_row(variant, 2, score), score_row(variant, 3, score + spread)};
+}
+
+Rows both(Rows rows, const Rows& more) {
+  rows.insert(rows.end(), more.begin(), more.end());
+  return rows;
+}
+
+TEST(StudyPage, PrintsTheBestVariantBoldIfItDiffersBeyondUncertainty) {
+  const Rows apart = both(seeds_around("a", 0.8, 0.05), seeds_around("b", 0.6, 0.05));
+  EXPECT_THAT(page_with(json::object(), apart), HasSubstr("| a | **0.80 ± 0.05** |\n| b | 0.60 ± 0.05 |\n"));
+  EXPECT_THAT(page_with(json::object(), apart), HasSubstr("in bold the best variant"));
+  EXPECT_THAT(page_with(json::object(), both(seeds_around("a", 0.8, 0.15), seeds_around("b", 0.6, 0.05))),
+              Not(HasSubstr("**")));
+  EXPECT_THAT(page_with(json::object(), {score_row("a", 1, 0.9), score_row("b", 1, 0.1)}), Not(HasSubstr("**")));
+  EXPECT_THAT(page_with(json::object(), both(seeds_around("a", 0.8, 0), seeds_around("b", 0.8, 0))),
+              Not(HasSubstr("**")));
+}
+
+TEST(StudyPage, TheLowestLossIsTheBest) {
+  Rows rows = both(seeds_around("a", 0.8, 0.05), seeds_around("b", 0.6, 0.05));
+  for (json& row : rows) row["metric"] = "validation_loss";
+  EXPECT_THAT(page_with({{"metric", "validation_loss"}}, rows), HasSubstr("| b | **0.60 ± 0.05** |"));
+  for (json& row : rows) row["metric"] = "window";  // neither is better
+  EXPECT_THAT(page_with({{"metric", "window"}}, rows), Not(HasSubstr("**")));
+}
+
+TEST(StudyPage, OnlyVariantsAreComparedForBoldType) {
+  Rows rows = both(seeds_around("a", 0.8, 0.05), seeds_around("b", 0.6, 0.05));
+  for (const json& row : seeds_around("a", 0.99, 0)) {
+    rows.push_back(row);
+    rows.back()["length"] = 64;
+  }
+  const std::string text = page_with({{"rows", {"length", "variant"}}}, rows);
+  EXPECT_THAT(text, HasSubstr("| 32 | a | **0.80 ± 0.05** |"));
+  EXPECT_THAT(text, HasSubstr("| 64 | a | 0.99 ± 0.00 |"));  // alone at this length
+}
+
+TEST(StudyPage, MarksChanceInATable) {
+  const Rows rows = {score_row("a", 1, 0.1, 32), score_row("a", 1, 0.2, 128)};
+  EXPECT_THAT(page_with({{"chance", 0.031}, {"scale", 100}, {"digits", 1}}, rows), HasSubstr("| chance | 3.1 |\n"));
+  const std::string text = page_with({{"columns", "length"}, {"chance", {{"32", 0.5}}}}, rows);
+  EXPECT_THAT(text, HasSubstr("| chance | 0.50 | - |\n"));
+  EXPECT_THAT(page_with(json::object(), rows), Not(HasSubstr("chance")));
+}
+
 TEST(StudyPage, LeavesOutTablesWithoutRowsAndMarksMissingValues) {
   EXPECT_THAT(page_with(json::object(), {}), Not(HasSubstr("### Scores")));
   json row = score_row("a", 1, 0);

@@ -40,7 +40,6 @@ void apply_tier(TomlDocument& document, const std::string& tier) {
 }
 
 /// Reads [study].
-
 class StudyReader : RecipeReader {
  public:
   using RecipeReader::RecipeReader;
@@ -73,6 +72,7 @@ class StudyReader : RecipeReader {
     reader("question", recipe_.question);
     reader("paper", recipe_.paper);
     reader("assumptions", recipe_.assumptions);
+    reader("prepare", recipe_.prepare);
     reader("train", recipe_.train);
     reader("seconds", seconds, Allowed{.least = 0});
     reader("dir", dir);
@@ -97,6 +97,11 @@ std::string plain_text(const json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
+json values_of_tier(TomlDocument document, const std::string& tier) {
+  apply_tier(document, tier);
+  return document.values;
+}
+
 StudyRecipe load_study(const std::filesystem::path& file, std::span<const std::string> overrides,
                        const std::string& tier, train::RecipeUse use) {
   if (file == "-")
@@ -111,8 +116,13 @@ StudyRecipe load_study(const std::filesystem::path& file, std::span<const std::s
   apply_tier(document, tier);
   StudyRecipe recipe;
   StudyReader(document, use, recipe).read();
-  read_points(document, use, recipe);
-  read_measurements(document, use, recipe);
+  try {
+    read_points(document, use, recipe);
+    read_measurements(document, use, recipe);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kInput || recipe.prepare.empty()) throw;
+    throw Error(error.code(), fmt::format("{}; make the texts of this study with: {}", error.what(), recipe.prepare));
+  }
   recipe.toml = std::move(toml);
   if (tier != tiers().front() && recipe.dir == std::filesystem::path("runs") / recipe.id) {
     recipe.dir = std::filesystem::path("runs") / (recipe.id + "-" + tier);

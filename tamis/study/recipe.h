@@ -13,6 +13,7 @@
 #include "tamis/models/model.h"
 #include "tamis/study/match.h"
 #include "tamis/train/recipe.h"
+#include "tamis/train/toml.h"
 
 namespace tamis::study {
 
@@ -74,6 +75,7 @@ struct Claim {
   std::string statistic;                           // one of claim_statistics()
   nlohmann::json of = nlohmann::json::object();    // rows of the first group
   nlohmann::json than = nlohmann::json::object();  // rows of the second group
+  bool paired = false;                             // seeds are resampled together in both groups
   std::string x;                                   // slope, gap, r_squared: the column or metric of the abscissa
   std::string best_over;                           // a column: the best of its values counts
   std::string best = "highest";                    // or "lowest"
@@ -101,6 +103,7 @@ struct StudyRecipe {
   bool model = true;                     // false: there is no [model]; only functions are evaluated
   std::filesystem::path dir;             // of the report; default: runs/<id>
   std::filesystem::path runs;            // of the training runs, which studies may share; default: dir
+  std::string prepare;                   // the command that makes the texts of the recipe
   std::vector<int64_t> seeds = {1};
   std::optional<Choose> choose;
   EqualRule equal;
@@ -120,6 +123,9 @@ std::vector<std::string> claim_statistics();
 /// opened.
 StudyRecipe load_study(const std::filesystem::path& file, std::span<const std::string> overrides = {},
                        const std::string& tier = "cpu", train::RecipeUse use = train::RecipeUse::kRun);
+
+/// The values of a recipe of this tier, as they stand there. Throws ExitCode::kUsage for tiers that do not exist.
+nlohmann::json values_of_tier(train::TomlDocument document, const std::string& tier);
 
 /// `value` for names and directories: a string without quotes, a number as in JSON.
 std::string plain_text(const nlohmann::json& value);

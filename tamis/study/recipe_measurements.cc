@@ -184,6 +184,7 @@ class MeasurementsReader : RecipeReader {
     reader("x", claim.x);
     reader("best_over", claim.best_over);
     reader("best", claim.best, Allowed{.choices = {"highest", "lowest"}});
+    reader("paired", claim.paired);
     reader("above", above);
     reader("at_least", least);
     reader("at_most", most);
@@ -213,10 +214,29 @@ class MeasurementsReader : RecipeReader {
     if (two == claim.than.empty()) {
       refuse(path, fmt::format("{}: the statistic {} {} `than`", path, claim.statistic, two ? "needs" : "has no"));
     }
+    if (claim.paired) check_pairs(claim, path + ".paired");
     const bool fit = claim.statistic == "slope" || claim.statistic == "gap" || claim.statistic == "r_squared";
     if (fit == claim.x.empty()) {
       refuse(path, fmt::format("{}: the statistic {} {} `x`", path, claim.statistic, fit ? "needs" : "has no"));
     }
+  }
+
+  /// Runs of one seed are compared with each other, so both groups need the same seeds.
+  void check_pairs(const Claim& claim, const std::string& path) const {
+    if (claim.than.empty())
+      refuse(path, fmt::format("{}: the statistic {} has no second group", path, claim.statistic));
+    const auto seeds = [&](const json& where) {
+      std::vector<int64_t> found;
+      for (const int64_t seed : recipe_.seeds) {
+        if (matches({{"seed", seed}}, where.contains("seed") ? json{{"seed", where["seed"]}} : json::object()))
+          found.push_back(seed);
+      }
+      return found;
+    };
+    const std::vector<int64_t> of = seeds(claim.of), than = seeds(claim.than);
+    if (of == than) return;
+    refuse(path, fmt::format("{}: `of` has the seeds {}, but `than` has {}; pairs need the same", path, json(of).dump(),
+                             json(than).dump()));
   }
 
   void check_metric(const std::string& metric, const std::string& path) const {

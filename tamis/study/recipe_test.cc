@@ -334,6 +334,13 @@ TEST(StudyRecipe, RefusesBadClaims) {
       {claim + "metric = \"tanh_norm\"\nat_most = 1\nthan = {norm = 1}\n", "the statistic value has no `than`"},
       {claim + "metric = \"tanh_norm\"\nat_most = 1\nstatistic = \"slope\"\n", "the statistic slope needs `x`"},
       {claim + "metric = \"tanh_norm\"\nat_most = 1\nx = \"norm\"\n", "the statistic value has no `x`"},
+      {claim + "metric = \"tanh_norm\"\nat_most = 1\npaired = true\n",
+       "small.toml:12: claims.0.paired: the statistic value has no second group"},
+      {claim + "metric = \"tanh_norm\"\nat_most = 1\npaired = 1\n", "claims.0.paired must be true or false"},
+      {kTwoVariants + "[[claims]]\ntext = \"t\"\nmetric = \"validation_loss\"\nat_most = 1\nstatistic = "
+                      "\"difference\"\npaired = true\nof = {variant = \"rope\"}\nthan = {variant = \"window\", seed "
+                      "= 2}\n",
+       "claims.0.paired: `of` has the seeds \\[1,2\\], but `than` has \\[2\\]"},
       {claim + "id = \"a\"\nmetric = \"tanh_norm\"\nat_most = 1\n[[claims]]\ntext = \"t\"\nid = \"a\"\nmetric = "
                "\"tanh_norm\"\nat_most = 1\n",
        "small.toml:13: claims.1.id: \"a\" is used twice|small.toml:15: claims.1.id: \"a\" is used twice"},
@@ -356,6 +363,10 @@ TEST(StudyRecipe, RefusesBadFiguresAndTables) {
        "small.toml:15: figures.1.id: \"a\" is used twice"},
       {figure + "x = \"norm\"\nxscale = \"log\"\n",
        "unknown key of \\[\\[figures\\]\\] \"xscale\"; did you mean \"x_scale\""},
+      {figure + "x = \"norm\"\nchance = \"half\"\n", "chance must be a number"},
+      {figure + "x = \"norm\"\nchance = {a = 0.5}\n", "with panels a table with a number for each value"},
+      {table + "metric = \"tanh_norm\"\ncolumns = \"norm\"\nchance = {a = \"half\"}\n", "chance must be a number"},
+      {figure + "x = \"norm\"\nkind = \"histogram\"\n", "a histogram has no x but its metric"},
       {kFunction + "[[figures]]\nx = \"norm\"\n", "figures.0: expected metric"},
       {kFunction + "[[figures]]\nmetric = \"tanhnorm\"\nx = \"norm\"\n", "unknown metric \"tanhnorm\""},
       {table + "metric = \"tanhnorm\"\n", "small.toml:9: unknown metric \"tanhnorm\""},
@@ -378,6 +389,17 @@ TEST(StudyRecipe, ATextToMeasureIsOpenedBeforeAnythingRunsButNotForAPlan) {
   EXPECT_EQ(code, ExitCode::kInput);
   EXPECT_THAT(text, HasSubstr("nowhere.txt"));
   EXPECT_EQ(load_study(file, {}, "cpu", train::RecipeUse::kPlan).evaluations.size(), 1);
+}
+
+TEST(StudyRecipe, AMissingTextComesWithTheCommandThatMakesIt) {
+  const tamis::testing::TemporaryDirectory temporary;
+  const std::string loss = "\n[[evaluations]]\nkind = \"loss\"\nfile = \"nowhere.txt\"\nlengths = [8]\n";
+  const std::string text = replaced(kTwoVariants, "seeds = [1, 2]", "seeds = [1]\nprepare = \"scripts/books.sh\"");
+  const auto file = temporary.write("small.toml", text + loss);
+  const auto [code, message] = tamis::testing::error_of([&] { load_study(file); });
+  EXPECT_EQ(code, ExitCode::kInput);
+  EXPECT_THAT(message, HasSubstr("nowhere.txt: cannot open"));
+  EXPECT_THAT(message, HasSubstr("make the texts of this study with: scripts/books.sh"));
 }
 
 TEST(StudyRecipe, EveryTierOfEveryShippedOneIsRead) {

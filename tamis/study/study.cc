@@ -306,13 +306,7 @@ class Study {
         kept = {{"claims", json::object()}, {"changes", json::array()}};
         what.push_back("claims.json was missing or damaged");
       }
-      for (const auto& [id, claim] : now.items()) {
-        if (!kept["claims"].contains(id)) what.push_back("added " + id);
-        if (kept["claims"].contains(id) && kept["claims"][id] != claim) what.push_back("changed " + id);
-      }
-      for (const auto& [id, claim] : kept["claims"].items()) {
-        if (!now.contains(id)) what.push_back("removed " + id);
-      }
+      std::ranges::copy(claim_changes(kept["claims"], now), std::back_inserter(what));
       kept["changes"].push_back({{"time", train::utc_now()},
                                  {"results", results},
                                  {"what", fmt::format("{}", fmt::join(what, ", "))},

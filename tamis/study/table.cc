@@ -25,11 +25,47 @@ std::vector<std::string> metrics_of(const Evaluation& evaluation) {
   return function_metrics(evaluation.name);
 }
 
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+/// A number or a truth value that is not quoted, else null.
+json plain_value(const std::string& text) {
+  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return value.is_number() || value.is_boolean() ? value : json();
+}
+
+std::string csv_field(const json& value) {
+  const std::string text = plain_text(value);
+  const bool ambiguous = value.is_string() && (text.empty() || !plain_value(text).is_null());
+  if (!ambiguous && text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + "\"";
+}
+
+/// A field of a line of CSV.
+struct Field {
+  std::string text;
+  bool quoted = false;
+};
+
+/// Reads the fields of the next line and moves `at` behind it.
+std::vector<Field> csv_line(const std::string& csv, size_t& at) {
+  std::vector<Field> fields(1);
+  for (bool inside = false; at < csv.size(); ++at) {
+    const char c = csv[at];
+    if (c == '"') {
+      const bool doubled = inside && at + 1 < csv.size() && csv[at + 1] == '"';
+      if (doubled) fields.back().text += csv[++at];
+      if (!doubled) inside = !inside;
+      fields.back().quoted = true;
+    } else if (!inside && c == ',') {
+      fields.emplace_back();
+    } else if (!inside && c == '\n') {
+      ++at;
+      break;
+    } else {
+      fields.back().text += c;
+    }
+  }
+  return fields;
 }
 
 }  // namespace
@@ -90,6 +126,18 @@ std::vector<std::string> metrics(const StudyRecipe& recipe) {
 }
 
 std::string to_csv(const Rows& rows) {
+std::optional<bool> higher_is_better(const std::string& metric) {
+  static const std::set<std::string> kHigher = {"score", "exact_match", "needle_score", "needle_score_best_head",
+                                                "tokens_per_second"};
+  static const std::set<std::string> kLower = {"validation_loss",  "source_loss",     "loss_at",        "text_loss_at",
+                                               "training_loss",    "search_loss",     "nats_per_token", "nats_per_byte",
+                                               "perplexity",       "loss_spikes",     "read_seconds",   "token_seconds",
+                                               "training_seconds", "validation_curve"};
+  if (kHigher.contains(metric)) return true;
+  if (kLower.contains(metric)) return false;
+  return std::nullopt;
+}
+
   std::set<std::string> columns;
   for (const json& row : rows) {
     for (const auto& [key, value] : row.items()) columns.insert(key);
@@ -110,10 +158,28 @@ std::string to_csv(const Rows& rows) {
   for (const json& row : rows) {
     add_line([&](const std::string& column) {
       const auto found = row.find(column);
-      return found == row.end() || found->is_null() ? std::string() : csv_field(plain_text(*found));
+      return found == row.end() || found->is_null() ? std::string() : csv_field(*found);
     });
   }
   return csv;
 }
 
 }  // namespace tamis::study
+Rows from_csv(const std::string& text) {
+  size_t at = 0;
+  const std::vector<Field> columns = csv_line(text, at);
+  Rows rows;
+  while (at < text.size()) {
+    const std::vector<Field> fields = csv_line(text, at);
+    json row = {{"value", json()}};
+    for (size_t c = 0; c < std::min(columns.size(), fields.size()); ++c) {
+      const Field& field = fields[c];
+      if (field.text.empty() && !field.quoted) continue;
+      const json plain = field.quoted || columns[c].text == "variant" ? json() : plain_value(field.text);
+      row[columns[c].text] = plain.is_null() ? json(field.text) : plain;
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+

@@ -30,7 +30,14 @@ std::optional<nlohmann::json> best_value(const RowList& rows, const std::string&
 /// The names of all metrics that the study measures.
 std::vector<std::string> metrics(const StudyRecipe& recipe);
 
+/// Whether higher or lower values of a metric are better; none where neither is.
+std::optional<bool> higher_is_better(const std::string& metric);
+
 /// The table as CSV with a header: metric, value, then all columns by name; empty where a column does not apply.
+/// Texts that look like numbers or truth values are quoted.
 std::string to_csv(const Rows& rows);
+
+/// The rows of such a text.
+Rows from_csv(const std::string& text);
 
 }  // namespace tamis::study

@@ -50,6 +50,28 @@ TEST(ToCsv, KeepsEveryDigit) {
   EXPECT_EQ(to_csv({{{"metric", "m"}, {"value", 0.1 + 0.2}}}), "metric,value\nm,0.30000000000000004\n");
 }
 
+TEST(FromCsv, GivesTheRowsBack) {
+  const Rows rows = {
+      {{"metric", "m"}, {"value", 0.1 + 0.2}, {"variant", "4"}, {"seed", 3}, {"text", "a,\"b\"\n"}, {"on", true}},
+      {{"metric", "m"}, {"value", json()}, {"variant", "b"}, {"size", "16"}, {"text", ""}}};
+  EXPECT_EQ(from_csv(to_csv(rows)), rows);
+  EXPECT_TRUE(from_csv(to_csv({})).empty());
+}
+
+TEST(FromCsv, ReadsPlainNumbersAndWords) {
+  const Rows rows = from_csv("metric,value,length,on,size,variant\nm,1.5,512,true,XS,7\nm,,,,,a\n");
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0],
+            json({{"metric", "m"}, {"value", 1.5}, {"length", 512}, {"on", true}, {"size", "XS"}, {"variant", "7"}}));
+  EXPECT_EQ(rows[1], json({{"metric", "m"}, {"value", json()}, {"variant", "a"}}));
+}
+
+TEST(HigherIsBetter, KnowsLossesAndScores) {
+  EXPECT_EQ(higher_is_better("score"), true);
+  EXPECT_EQ(higher_is_better("validation_loss"), false);
+  EXPECT_FALSE(higher_is_better("window").has_value());
+}
+
 TEST(Metrics, AreThoseOfTheTrainingAndOfEveryEvaluation) {
   StudyRecipe recipe;
   recipe.evaluations = {{.kind = "task", .task = {}}, {.kind = "costs", .task = {}}, {.kind = "loss", .task = {}}};

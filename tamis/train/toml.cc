@@ -126,10 +126,14 @@ std::string TomlDocument::position(std::string path) const {
 }
 
 TomlDocument read_toml(const std::filesystem::path& file) {
+  return parse_toml(read_input(file), input_name(file));
+}
+
+TomlDocument parse_toml(const std::string& text, const std::string& name) {
   TomlDocument document;
-  document.name = input_name(file);
+  document.name = name;
   try {
-    document.values = to_json(parse(read_input(file), document.name), "", document);
+    document.values = to_json(parse(text, name), "", document);
   } catch (const toml::parse_error& error) {
     fail(ExitCode::kUsage, "{}:{}: {}", document.name, error.source().begin.line, error.description());
   }

@@ -22,6 +22,9 @@ struct TomlDocument {
 /// file:line when it is not TOML.
 TomlDocument read_toml(const std::filesystem::path& file);
 
+/// Of a text that `name` names in messages. Throws as read_toml() does.
+TomlDocument parse_toml(const std::string& text, const std::string& name);
+
 /// Applies an override such as `train.lr=0.0625`. The right side is a TOML value or else a string, so that paths and
 /// names need no quotes. Throws ExitCode::kUsage.
 void override_value(TomlDocument& document, const std::string& assignment);
