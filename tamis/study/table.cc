@@ -125,7 +125,6 @@ std::vector<std::string> metrics(const StudyRecipe& recipe) {
   return names;
 }
 
-std::string to_csv(const Rows& rows) {
 std::optional<bool> higher_is_better(const std::string& metric) {
   static const std::set<std::string> kHigher = {"score", "exact_match", "needle_score", "needle_score_best_head",
                                                 "tokens_per_second"};
@@ -138,6 +137,7 @@ std::optional<bool> higher_is_better(const std::string& metric) {
   return std::nullopt;
 }
 
+std::string to_csv(const Rows& rows) {
   std::set<std::string> columns;
   for (const json& row : rows) {
     for (const auto& [key, value] : row.items()) columns.insert(key);
@@ -164,7 +164,6 @@ std::optional<bool> higher_is_better(const std::string& metric) {
   return csv;
 }
 
-}  // namespace tamis::study
 Rows from_csv(const std::string& text) {
   size_t at = 0;
   const std::vector<Field> columns = csv_line(text, at);
@@ -183,3 +182,4 @@ Rows from_csv(const std::string& text) {
   return rows;
 }
 
+}  // namespace tamis::study
