@@ -4,6 +4,8 @@ import json
 import os
 import pathlib
 import random
+import subprocess
+import sys
 
 import pytest
 from program import expect_refused
@@ -11,6 +13,7 @@ from program import expect_refused
 tokenizers = pytest.importorskip("tokenizers")
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers  # noqa: E402
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 MISSING = "apt-get install cargo-web"
 LLAMA_3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
@@ -258,6 +261,18 @@ def test_a_tokenizer_larger_than_the_vocabulary_is_one_line(tamis, works, tmp_pa
     (checkpoint / "tokenizer.json").write_text(json.dumps(larger))
     (checkpoint / "trainer.json").unlink()
     expect_refused(tamis("generate", checkpoint, "--prompt", "The"), 3, "the model has a vocabulary of 512, but its BPE tokenizer has 513 tokens")
+
+
+def test_the_comparison_of_speeds_finds_equal_ids(tamis, works, tmp_path):
+    """bench/prepare.py: ids of `tamis data prepare` and of the package, over a few documents."""
+    (tmp_path / "text.txt").write_text("\n\n".join(CORPUS + [t for name, t in TEXTS.items() if name != "special"]))
+    command = [sys.executable, ROOT / "bench/prepare.py", tamis.path, tmp_path / "text.txt", "--vocab", "500"]
+    options = ["--megabytes", "0.2", "--turns", "2", "--threads", "2", "--out", tmp_path / "results"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "| encode_batch_fast | " in done.stdout, done
+    result = json.loads(next((tmp_path / "results").iterdir()).read_text())
+    assert [row["program"] for row in result["rows"]] == ["tamis", "encode_batch", "encode_batch_fast"]
+    assert result["tokens"] > 50_000 and result["rows"][0]["tamis_over_it"] == 1, result
 
 
 BPE = {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}
