@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "tamis/base/random.h"
 #include "tamis/base/testing.h"
 #include "tamis/train/testing.h"
 
@@ -74,6 +77,65 @@ TEST(Trainer, TheLastStepNarrowsHeadsByTheMargin) {
   const auto before = plain.model->tiles(), after = narrowed.model->tiles();
   const auto s_r = [](double r) { return std::log(r / (1 - r)); };
   for (size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(s_r(before[i].accept) - s_r(after[i].accept), 0.5, 1e-5);
+}
+
+/// Two documents in every sequence; all targets are in the second one.
+class TwoDocuments : public data::Source {
+ public:
+  /// `first`: what the first document says. `told`: whether the model is told that they are two.
+  TwoDocuments(uint64_t first, bool told) : first_(first), told_(told) {}
+  std::string name() const override { return "two documents"; }
+  data::Example example(uint64_t index, int64_t length) const override {
+    const int64_t begin = length / 3;  // of the second document
+    Random first({first_, index}), second({index});
+    data::Example example;
+    for (int64_t t = 0; t < length; ++t) {
+      example.tokens.push_back(static_cast<int64_t>((t < begin ? first : second).below(257)));
+      example.targets.push_back(t < begin ? data::kIgnore : static_cast<int64_t>(second.below(257)));
+      if (told_) example.document.push_back(t < begin ? 0 : 1);
+    }
+    return example;
+  }
+
+ private:
+  uint64_t first_;
+  bool told_;
+};
+
+/// The bits of a step: its loss, and moments that are its gradients times a constant.
+struct StepBits {
+  double loss;
+  std::vector<at::Tensor> moments;
+
+  bool operator==(const StepBits& other) const {
+    return loss == other.loss &&
+           std::ranges::equal(moments, other.moments,
+                              [](const at::Tensor& a, const at::Tensor& b) { return a.equal(b); });
+  }
+};
+
+TEST(Trainer, ADocumentNeitherSeesNorTrainsOnTheOneBeforeIt) {
+  tamis::testing::TemporaryDirectory directory;
+  const auto tiny = directory.write("tiny.toml", testing::kTinyRecipe);
+  for (const char* pattern : {"s", "a", "w", "e", "b", "v", "m"}) {
+    for (const char* setting : {"train.precision=float32", "train.precision=bfloat16", "train.recompute=1"}) {
+      SCOPED_TRACE(std::string(pattern) + ", " + setting);
+      const Recipe recipe = load_recipe(
+          tiny, std::vector<std::string>{std::string("model.pattern=") + pattern, "model.model_type=transformer",
+                                         "model.window=40", "train.accumulation=2", setting});
+      const auto step = [&](uint64_t first, bool told) {
+        const auto model = models::make_model(recipe.model, recipe.train.seed);
+        const TwoDocuments source(first, told);
+        Trainer trainer(recipe, *model, source);
+        const double loss = trainer.step(0).loss;
+        const auto moments = trainer.optimizer().first_moments();
+        return StepBits{loss, {moments.begin(), moments.end()}};
+      };
+      EXPECT_EQ(step(1, true), step(2, true));
+      const StepBits one = step(1, false), other = step(2, false);
+      EXPECT_NE(one.loss, other.loss) << "one document: its tokens see what comes before them";
+    }
+  }
 }
 
 TEST(Trainer, RecomputationGivesTheSameStep) {
