@@ -161,6 +161,50 @@ TEST_F(Checkpoint, SaysWhatIsWrongWithTheConfiguration) {
   EXPECT_THAT(with(huge.dump()), HasSubstr("embed.weight is [37, 24] but config.json makes it [2147483648, 1048576]"));
 }
 
+TEST_F(Checkpoint, MayHaveTheKeysOfHuggingFacesTools) {
+  const auto model = make_model(testing::small_stack(), 3);
+  const auto directory = save(*model);
+  const json written = json::parse(read_file(directory / "config.json"));
+  EXPECT_EQ(written["architectures"], json::array({"TransformerForCausalLM"}));
+  EXPECT_EQ(written["torch_dtype"], "float32");
+  const auto with = [&](const json& change) {
+    json config = written;
+    config.update(change);
+    write_file_atomic(directory / "config.json", config.dump());
+    std::string text = load_refusal(directory);
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+    return text;
+  };
+  const json all = {{"architectures", {"LlamaForCausalLM"}},
+                    {"torch_dtype", "bfloat16"},
+                    {"transformers_version", "5.23.0"},
+                    {"use_cache", true},
+                    {"tie_word_embeddings", true},
+                    {"attention_bias", false},
+                    {"head_dim", 6},
+                    {"eos_token_id", {1, 2}}};
+  EXPECT_EQ(with(all), "accepted");
+  EXPECT_EQ(load_model(directory)->config(), model->config());
+
+  EXPECT_THAT(with({{"attention_bias", true}}),
+              HasSubstr("\"attention_bias\" must be false: Tamis's layers have no such biases, but is true"));
+  EXPECT_THAT(with({{"head_dim", 8}}), HasSubstr("\"head_dim\" must be 6, \"hidden_size\" / \"num_attention_heads\","));
+  EXPECT_THAT(with({{"tie_word_embeddings", false}}), HasSubstr("model.safetensors has no tensor \"head.weight\""));
+  EXPECT_THAT(with({{"torch_dtype", "int8"}}), HasSubstr("\"torch_dtype\" must be \"float32\", \"float16\" or"));
+  EXPECT_THAT(with({{"eos_token_id", 37}}), HasSubstr("\"eos_token_id\" must be a token id below \"vocab_size\" 37"));
+  EXPECT_THAT(with({{"tie_word_embedings", true}}),
+              HasSubstr("unknown model key \"tie_word_embedings\"; did you mean \"tie_word_embeddings\"?"));
+}
+
+TEST_F(Checkpoint, HoldsAHeadOfItsOwnOnlyIfItsConfigurationSaysSo) {
+  const auto directory = save(*make_model(testing::small_stack({{"tie_word_embeddings", false}}), 3));
+  EXPECT_EQ(load_refusal(directory), "accepted");
+  json config = json::parse(read_file(directory / "config.json"));
+  config["tie_word_embeddings"] = true;
+  write_file_atomic(directory / "config.json", config.dump());
+  EXPECT_THAT(load_refusal(directory), HasSubstr("model.safetensors holds \"head.weight\", which a model of"));
+}
+
 TEST_F(Checkpoint, ChangesThatNeedOtherTensorsAreRefused) {
   const auto directory = save(*make_model(complete_config({{"model_type", "transformer"},
                                                            {"vocab_size", 37},
