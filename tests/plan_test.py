@@ -104,6 +104,13 @@ def test_the_published_models_need_neither_texts_nor_tokenizer(tamis, recipe, se
     assert planned["parameters"] == parameters and not planned["measured"], planned
 
 
+def test_a_corpus_that_is_not_opened_is_taken_to_be_validated(tamis):
+    settings = ("train.batch_tokens=1073741824", "model.vocab_size=4096", "data.tokenizer=nowhere/tokenizer.json")
+    corpus = ("data.sources.text.path=nowhere", "data.sources.text.validation_fraction=0")
+    planned = plan(tamis, ROOT / "recipes/text.toml", *(f"--set={setting}" for setting in (*settings, *corpus)))
+    assert not planned["measured"] and planned["seconds"] > planned["seconds_in_steps"], planned
+
+
 def test_the_table_says_the_same(tamis):
     (tamis.directory / "recipe.toml").write_text(RECIPE.format(model="multiscreen", tokens=512, accumulation=1))
     done = tamis("plan", "recipe.toml")

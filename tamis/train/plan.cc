@@ -39,14 +39,15 @@ int64_t times(int64_t steps, int64_t every) {
   return every == 0 ? 1 : (steps + every - 1) / every;
 }
 
+/// Tokens of one validation. A corpus is taken to have documents held out, because it is not opened.
 int64_t tokens_of_validation(const Recipe& recipe) {
   const TrainRecipe& train = recipe.train;
   if (train.validate_tokens == 0) return 0;
   const int64_t examples = std::max<int64_t>(train.validate_tokens / train.length, 1);
   int64_t tokens = 0;
   for (const SourceRecipe& source : recipe.data.sources) {
-    const bool held_out = source.is_task() || source.validation_fraction > 0 || !source.validation_files.empty() ||
-                          !source.validation_path.empty();
+    const bool held_out = source.is_task() || source.kind == "corpus" || source.validation_fraction > 0 ||
+                          !source.validation_files.empty();
     if (held_out) tokens += examples * train.length;
   }
   return tokens;
