@@ -253,22 +253,12 @@ void keep_stored_defaults(Recipe& recipe, const json& stored) {
 }
 
 std::string first_difference(const json& before, const json& now) {
-  static const std::vector<std::string> kIgnored = {"/run/dir",
-                                                    "/train/threads",
-                                                    "/train/context_parallel",
-                                                    "/train/shard",
-                                                    "/train/reduction",
-                                                    "/train/save_every",
-                                                    "/train/keep",
-                                                    "/train/keep_every",
-                                                    "/train/log_every",
-                                                    "/train/tensorboard",
-                                                    "/train/validate_every",
-                                                    "/train/validate_tokens",
-                                                    "/train/sample_every",
-                                                    "/train/sample_prompt",
-                                                    "/train/sample_tokens",
-                                                    "/train/sample_temperature"};
+  static const std::vector<std::string> kIgnored = {
+      "/train/threads",        "/train/context_parallel", "/train/shard",
+      "/train/reduction",      "/train/save_every",       "/train/keep",
+      "/train/keep_every",     "/train/log_every",        "/train/tensorboard",
+      "/train/validate_every", "/train/validate_tokens",  "/train/sample_every",
+      "/train/sample_prompt",  "/train/sample_tokens",    "/train/sample_temperature"};
   static const json kDefaults = to_json(Recipe()).flatten();  // for keys that an earlier version did not have
   json old_recipe = before;  // an earlier version may have written settings that no layer uses
   if (old_recipe.contains("model")) old_recipe["model"] = models::complete_stored_config(old_recipe["model"]);
@@ -287,7 +277,7 @@ std::string first_difference(const json& before, const json& now) {
     const json was = old_values.value(path, json());
     const json is = new_values.value(path, json());
     if (was == is || std::find(kIgnored.begin(), kIgnored.end(), path) != kIgnored.end()) continue;
-    if (path == "/train/steps" && !steps_matter) continue;
+    if (path.starts_with("/run/") || (path == "/train/steps" && !steps_matter)) continue;
     if (path.starts_with("/train/") && was.is_null() && is == kDefaults.value(path, json())) continue;
     if (path.starts_with("/data/sources/") && was.is_null() && is_new_default(path, is)) continue;
     std::string key = path.substr(1);

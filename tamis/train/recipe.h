@@ -98,7 +98,8 @@ struct TrainRecipe {
 
 /// [run]
 struct RunRecipe {
-  std::string dir;  // run directory; empty: runs/<name of the recipe file>
+  std::string dir;                            // run directory; empty: runs/<name of the recipe file>
+  std::vector<std::string> assumptions = {};  // what the paper leaves open, and what differs from it; for the report
 };
 
 /// A complete training run. Runs of equal recipes on equal machines give the same bits.

@@ -126,6 +126,7 @@ void visit_fields(TrainRecipe& train, Visitor&& visit) {
 template <typename Visitor>
 void visit_fields(RunRecipe& run, Visitor&& visit) {
   visit("dir", run.dir, Allowed{});
+  visit("assumptions", run.assumptions, Allowed{});
 }
 
 }  // namespace tamis::train

@@ -191,6 +191,8 @@ TEST(Recipe, IgnoresDifferencesWithoutEffect) {
   EXPECT_EQ(first_difference(plain, plain), "");
   EXPECT_EQ(first_difference(plain, with("train.save_every=1")), "");
   EXPECT_EQ(first_difference(plain, with("run.dir=elsewhere")), "");
+  EXPECT_EQ(first_difference(plain, with("run.assumptions=[\"the rate\", \"the texts\"]")), "");
+  EXPECT_EQ(with("run.assumptions=[\"the rate\"]")["run"]["assumptions"], nlohmann::json({"the rate"}));
   EXPECT_EQ(first_difference(plain, with("train.steps=60")), "");
   EXPECT_EQ(first_difference(with("train.schedule=cosine"), with("train.schedule=cosine")), "");
   EXPECT_EQ(first_difference(plain, with("train.lr=0.5")), "train.lr was 0.03, is 0.5");
