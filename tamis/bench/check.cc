@@ -8,6 +8,7 @@
 #include "tamis/base/error.h"
 #include "tamis/bench/model_inputs.h"
 #include "tamis/ops/screening/screening.h"
+#include "tamis/ops/window.h"
 
 namespace tamis::bench {
 namespace {
@@ -87,7 +88,7 @@ Tensor exact_hidden(const models::Model& model, const Tensor& tokens_BT, bool ex
     const std::string layer = "layers." + std::to_string(l) + ".";
     const auto parts = at::linear(x_BTD, w.at(layer + "qkvg")).split_with_sizes(widths, -1);
     const auto by_head = [H](const Tensor& part) { return part.unflatten(-1, {H, -1}); };
-    const Tensor s_w = w.at(layer + "s_w"), infinite = s_w.exp() + 1 > config.max_position_embeddings;
+    const Tensor s_w = w.at(layer + "s_w"), infinite = ops::window_tokens(s_w) > config.max_position_embeddings;
     const Tensor u_BTHV = ops::reference::screening(
         by_head(parts[0]), by_head(parts[1]), by_head(parts[2]),
         expand_windows ? at::where(infinite, window_scalars("infinite", H).to(at::kDouble), s_w) : s_w,

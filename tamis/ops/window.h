@@ -11,15 +11,23 @@
 
 namespace tamis::ops {
 
-/// w = exp(s_w) + 1: a query sees keys less than w tokens before it. s_w may be infinite.
-inline double window_tokens(double s_w) {
-  return std::exp(s_w) + 1;
+/// w = exp(s_w) + 1: a query sees keys less than w tokens before it. s_w may be infinite. Of a number or, elementwise
+/// and differentiably, of a tensor.
+template <typename Number>
+Number window_tokens(const Number& s_w) {
+  using std::exp;
+  return exp(s_w) + 1;
 }
 
 /// r = sigmoid(s_r), in [0, 1]: similarities up to 1 - r are rejected. 1 - r without cancellation is
 /// acceptance_width(-s_r).
 inline double acceptance_width(double s_r) {
   return 1 / (1 + std::exp(-s_r));
+}
+
+/// 1 / r; at most 1e30, so that it stays finite in float32.
+inline double inverse_acceptance_width(double s_r) {
+  return std::min(1 + std::exp(-s_r), 1e30);
 }
 
 /// Window expansion at inference (SWE): a window of more than `expand_beyond` tokens becomes infinite.

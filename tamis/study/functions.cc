@@ -9,13 +9,13 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <numbers>
 #include <set>
 
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
 #include "tamis/ops/entmax_attention/entmax_attention.h"
 #include "tamis/ops/screening/screening.h"
+#include "tamis/ops/screening/screening_functions.h"
 #include "tamis/ops/sieve_attention/sieve_attention.h"
 #include "tamis/ops/softmax_attention/softmax_attention.h"
 #include "tamis/ops/stick_breaking_attention/stick_breaking_attention.h"
@@ -49,7 +49,7 @@ int64_t whole(double value) {
 void trim(const Settings& settings, const AddRow& add) {
   for (const double r : settings.at("r")) {
     for (const double s : settings.at("similarity")) {
-      add("trim", std::pow(std::max(1 - (1 - s) / r, 0.0), 2), {{"r", r}, {"similarity", s}});
+      add("trim", ops::trim(s, r), {{"r", r}, {"similarity", s}});
     }
   }
 }
@@ -57,8 +57,7 @@ void trim(const Settings& settings, const AddRow& add) {
 void softmask(const Settings& settings, const AddRow& add) {
   for (const double w : settings.at("w")) {
     for (const double distance : settings.at("distance")) {
-      const double mask = distance < w ? (std::cos(std::numbers::pi * distance / w) + 1) / 2 : 0;
-      add("softmask", mask, {{"w", w}, {"distance", distance}});
+      add("softmask", ops::softmask(distance, w), {{"w", w}, {"distance", distance}});
     }
   }
 }
@@ -66,14 +65,13 @@ void softmask(const Settings& settings, const AddRow& add) {
 void mipe(const Settings& settings, const AddRow& add) {
   for (const double threshold : settings.at("threshold")) {
     for (const double w : settings.at("w")) {
-      const double phi = w < threshold ? (std::cos(std::numbers::pi * w / threshold) + 1) / 2 : 0;
-      add("mipe_phi", phi, {{"w", w}, {"threshold", threshold}});
+      add("mipe_phi", ops::mipe_phi(w, threshold), {{"w", w}, {"threshold", threshold}});
     }
   }
 }
 
 void tanh_norm(const Settings& settings, const AddRow& add) {
-  for (const double norm : settings.at("norm")) add("tanh_norm", std::tanh(norm), {{"norm", norm}});
+  for (const double norm : settings.at("norm")) add("tanh_norm", ops::tanh_norm(norm), {{"norm", norm}});
 }
 
 /// The keys' weights for one query, by the operators: the weight of the keys marked 1 in `target_n` and of the others.

@@ -4,22 +4,24 @@
 
 #include <numbers>
 
+#include "tamis/ops/screening/screening_functions.h"
+#include "tamis/ops/window.h"
+
 namespace tamis::models {
 
 using at::Tensor;
 
 Tensor mipe_wrapped(const Tensor& x_BTHK, const Tensor& s_w_H, int64_t first, const MipeWrap& options) {
-  constexpr double kPi = std::numbers::pi;
   const int64_t last = first + x_BTHK.size(1);
   if (last <= options.boundary) return x_BTHK;
   const auto doubles = at::TensorOptions(x_BTHK.device()).dtype(at::kDouble);
-  const Tensor w_H = s_w_H.to(doubles).exp() + 1;
+  const Tensor w_H = ops::window_tokens(s_w_H.to(doubles));
   Tensor rotates_H = w_H < options.mipe_threshold;
   if (options.expand_beyond) rotates_H = rotates_H.logical_and(w_H <= *options.expand_beyond);
-  const Tensor phi_H = at::where(rotates_H, (at::cos(kPi * w_H / options.mipe_threshold) + 1) / 2, 0.0);
+  const Tensor phi_H = at::where(rotates_H, ops::mipe_phi_below_threshold(w_H, options.mipe_threshold), 0.0);
   const Tensor i_T1 = at::arange(first, last, doubles).unsqueeze(1);
   const Tensor turns_TH = at::where(i_T1 >= options.boundary, at::floor(i_T1 / w_H.detach()), 0.0);
-  const Tensor angle_TH = -kPi * phi_H * turns_TH;
+  const Tensor angle_TH = -std::numbers::pi * phi_H * turns_TH;
 
   const auto dtype = x_BTHK.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const Tensor cosine = angle_TH.cos().to(dtype), sine = angle_TH.sin().to(dtype);

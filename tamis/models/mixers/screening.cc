@@ -74,6 +74,8 @@ class ScreeningMixer final : public Mixer {
     return result;
   }
 
+  std::vector<Tensor> buffers() const override { return config_.fixed_r ? std::vector{s_r_} : std::vector<Tensor>(); }
+
   /// Appendix D: deviations by the width of each projection's output.
   void initialise(Initialiser& initialiser) const override {
     const double key = 0.1 / std::sqrt(static_cast<double>(config_.key_dim));
@@ -209,7 +211,7 @@ class ScreeningMixer final : public Mixer {
     return map;
   }
 
-  std::vector<double> windows() const override { return of_heads(s_w_, ops::window_tokens); }
+  std::vector<double> windows() const override { return of_heads(s_w_, ops::window_tokens<double>); }
   std::vector<double> acceptance_widths() const override { return of_heads(s_r_, ops::acceptance_width); }
 
  private:
@@ -320,7 +322,8 @@ class ScreeningMixer final : public Mixer {
     observe("screening", u_BTHV);
   }
 
-  static std::vector<double> of_heads(const Tensor& scalars, double (*function)(double)) {
+  template <typename Function>
+  static std::vector<double> of_heads(const Tensor& scalars, const Function& function) {
     const Tensor values = scalars.detach().to(at::kCPU, at::kDouble).contiguous();
     std::vector<double> result;
     for (int64_t h = 0; h < values.numel(); ++h) result.push_back(function(values.const_data_ptr<double>()[h]));

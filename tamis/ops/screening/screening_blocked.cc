@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tamis/ops/blocked.h"
+#include "tamis/ops/screening/screening_functions.h"
 #include "tamis/ops/window.h"
 
 namespace tamis::ops {
@@ -28,19 +29,17 @@ struct HeadNumbers {
   double inverse_w;             // 1/w, 0 where expanded
   double inverse_r;             // 1/r
   double one_minus_r;           //
-  double angle_step = 0;        // of MiPE per token, pi phi(w) / w            (6), (7)
+  double angle_step = 0;        // of MiPE per token                           (6), (7)
   double angle_step_slope = 0;  // d angle_step / d s_w
 
   HeadNumbers(double s_w, double s_r, const ScreeningOptions& options)
       : window(expanded_window(window_tokens(s_w), options.expand_beyond)),
         inverse_w(std::isinf(window) ? 0 : 1 / window),
-        inverse_r(std::min(1 + std::exp(-s_r), 1e30)),
+        inverse_r(inverse_acceptance_width(s_r)),
         one_minus_r(acceptance_width(-s_r)) {
-    if (options.position != "mipe" || !(window < options.mipe_threshold)) return;
-    const double x = kPi * window / options.mipe_threshold;
-    const double phi = (std::cos(x) + 1) / 2, phi_slope = -std::sin(x) / 2 * kPi / options.mipe_threshold;
-    angle_step = kPi * phi * inverse_w;
-    angle_step_slope = kPi * (phi_slope - phi * inverse_w) * inverse_w * (window - 1);  // dw/ds_w = w - 1
+    if (options.position != "mipe") return;
+    angle_step = mipe_step(window, options.mipe_threshold);
+    angle_step_slope = mipe_step_slope(window, options.mipe_threshold);
   }
 
   /// Softmask is 1 for every key before the query.

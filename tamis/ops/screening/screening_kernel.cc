@@ -1,4 +1,4 @@
-// The forward pass, and the tables that both passes read.
+// The forward pass.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tamis/ops/screening/screening_kernel.cc"
@@ -57,8 +57,6 @@ void ForwardDouble(const ScreeningPass<double>& pass) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include <numbers>
-
 namespace tamis::kernels {
 
 HWY_EXPORT(ForwardFloat);
@@ -73,23 +71,6 @@ template <>
 void screening_forward(const ScreeningPass<double>& pass) {
   HWY_DYNAMIC_DISPATCH(ForwardDouble)(pass);
 }
-
-template <typename Real>
-void fill_softmask(double width, int64_t span, Real* softmask, Real* slope) {
-  const int64_t size = span + 2 * kMaskPadding;
-  std::fill(softmask, softmask + size, Real{0});
-  if (slope != nullptr) std::fill(slope, slope + size, Real{0});
-  for (int64_t distance = 0; distance < span; ++distance) {
-    // With x = pi d / w: m = (cos x + 1) / 2 and dm/ds_w = x sin(x) / 2 (1 - 1/w), as dw/ds_w = w - 1.    (10)
-    const double x = std::numbers::pi * static_cast<double>(distance) / width;
-    const int64_t at = kMaskPadding + span - 1 - distance;
-    softmask[at] = static_cast<Real>((std::cos(x) + 1) / 2);
-    if (slope != nullptr) slope[at] = static_cast<Real>(x * std::sin(x) / 2 * (1 - 1 / width));
-  }
-}
-
-template void fill_softmask(double, int64_t, float*, float*);
-template void fill_softmask(double, int64_t, double*, double*);
 
 }  // namespace tamis::kernels
 #endif

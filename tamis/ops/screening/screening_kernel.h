@@ -36,10 +36,6 @@ struct ScreeningHead {
   const Real* softmask_slope = nullptr;  // dm / ds_w likewise, null: 0; for the backward pass
 };
 
-/// Fills the two tables of `head` (each span + 2 kMaskPadding numbers); slope may be null.
-template <typename Real>
-void fill_softmask(double width, int64_t span, Real* softmask, Real* slope);
-
 /// The newest keys of a head, of unit length and rotated, and their values, of unit length. Position j is in slot
 /// j mod capacity. A value is loaded when a query first accepts its key, or with the key if store_all_values is set.
 template <typename Real>
