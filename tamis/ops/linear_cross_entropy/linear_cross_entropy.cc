@@ -21,6 +21,23 @@
 #include "tamis/ops/registration.h"
 
 namespace tamis::ops {
+
+template <>
+struct SchemaOptions<LinearCrossEntropyOptions> {
+  using Options = LinearCrossEntropyOptions;
+  static constexpr std::tuple kFields{&Options::reduction, &Options::ignore_index, &Options::soft_cap};
+};
+
+template <>
+struct SchemaOptions<HeadPassOptions> {
+  using Options = HeadPassOptions;
+  // The types are named because the first three are members of the base.
+  static constexpr std::tuple<std::string Options::*, int64_t Options::*, std::optional<double> Options::*,
+                              bool Options::*, bool Options::*>
+      kFields{&Options::reduction, &Options::ignore_index, &Options::soft_cap, &Options::x_gradient,
+              &Options::weight_gradient};
+};
+
 namespace {
 
 using at::Tensor;
@@ -29,12 +46,10 @@ using torch::autograd::variable_list;
 
 using Gradients = std::tuple<Tensor, Tensor>;                 // of x and weight; empty [0] if not requested
 using LossAndGradients = std::tuple<Tensor, Tensor, Tensor>;  // loss, then the same
-using SoftCap = std::optional<double>;
 
 // ---- checks
 
-void check(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction,
-           const SoftCap& soft_cap) {
+void check(const LinearCrossEntropyOptions& options, const Tensor& x, const Tensor& weight, const Tensor& target) {
   TORCH_CHECK_VALUE(x.dim() >= 1, "linear_cross_entropy: x must have the shape [..., D], but is a scalar");
   TORCH_CHECK_VALUE(at::isFloatingType(x.scalar_type()), "linear_cross_entropy: x must be floating point, but is ",
                     x.scalar_type());
@@ -52,22 +67,28 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& target, c10::str
                     target.scalar_type());
   TORCH_CHECK_VALUE(target.device() == x.device(), "linear_cross_entropy: target must be on the device of x, ",
                     x.device(), ", but is on ", target.device());
+  const std::string& reduction = options.reduction;
   TORCH_CHECK_VALUE(reduction == "mean" || reduction == "sum" || reduction == "none",
                     "linear_cross_entropy: reduction must be \"mean\", \"sum\" or \"none\", but is \"", reduction,
                     "\"");
-  TORCH_CHECK_VALUE(!soft_cap || (*soft_cap > 0 && std::isfinite(*soft_cap)),
-                    "linear_cross_entropy: soft_cap must be a number above 0, but is ", *soft_cap);
+  const double soft_cap = options.soft_cap.value_or(1);
+  TORCH_CHECK_VALUE(soft_cap > 0 && std::isfinite(soft_cap),
+                    "linear_cross_entropy: soft_cap must be a number above 0, but is ", soft_cap);
 }
 
 /// The forward pass computes gradients of a single number only.
-void check_reduces(c10::string_view reduction) {
-  TORCH_CHECK_VALUE(reduction != "none",
+void check_reduces(const LinearCrossEntropyOptions& options) {
+  TORCH_CHECK_VALUE(options.reduction != "none",
                     "linear_cross_entropy: gradients are formed in the forward pass for the "
                     "reductions \"mean\" and \"sum\" only, but it is \"none\"");
 }
 
-void check_gradient(const Tensor& grad, const Tensor& target, c10::string_view reduction) {
-  const c10::SymIntArrayRef expected = reduction == "none" ? target.sym_sizes() : c10::SymIntArrayRef();
+c10::SymIntArrayRef loss_shape(const LinearCrossEntropyOptions& options, const Tensor& target) {
+  return options.reduction == "none" ? target.sym_sizes() : c10::SymIntArrayRef();
+}
+
+void check_gradient(const LinearCrossEntropyOptions& options, const Tensor& grad, const Tensor& target) {
+  const c10::SymIntArrayRef expected = loss_shape(options, target);
   TORCH_CHECK_VALUE(grad.sym_sizes() == expected,
                     "linear_cross_entropy_backward: grad must have the shape of the loss, ", expected, ", but has ",
                     grad.sym_sizes());
@@ -79,42 +100,47 @@ at::ScalarType loss_dtype(const Tensor& x) {
 
 // ---- shapes and dtypes only
 
-Tensor loss_meta(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction, int64_t,
-                 const SoftCap& soft_cap) {
-  check(x, weight, target, reduction, soft_cap);
-  const c10::SymIntArrayRef shape = reduction == "none" ? target.sym_sizes() : c10::SymIntArrayRef();
-  return at::empty_symint(shape, x.options().dtype(loss_dtype(x)));
+Tensor loss_meta(const LinearCrossEntropyOptions& options, const Tensor& x, const Tensor& weight,
+                 const Tensor& target) {
+  check(options, x, weight, target);
+  return at::empty_symint(loss_shape(options, target), x.options().dtype(loss_dtype(x)));
 }
 
-Tensor gradient_meta(const Tensor& input, bool wanted) {
-  return wanted ? at::empty_symint(input.sym_sizes(), input.options()) : at::empty({0}, input.options());
+Gradients gradients_meta(const HeadPassOptions& options, const Tensor& x, const Tensor& weight) {
+  const auto gradient = [](const Tensor& input, bool wanted) {
+    return wanted ? empty_contiguous_like(input) : at::empty({0}, input.options());
+  };
+  return {gradient(x, options.x_gradient), gradient(weight, options.weight_gradient)};
 }
 
-LossAndGradients loss_with_gradients_meta(const Tensor& x, const Tensor& weight, const Tensor& target,
-                                          c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap,
-                                          bool x_gradient, bool weight_gradient) {
-  check_reduces(reduction);
-  return {loss_meta(x, weight, target, reduction, ignore_index, soft_cap), gradient_meta(x, x_gradient),
-          gradient_meta(weight, weight_gradient)};
+LossAndGradients loss_with_gradients_meta(const HeadPassOptions& options, const Tensor& x, const Tensor& weight,
+                                          const Tensor& target) {
+  check_reduces(options);
+  return std::tuple_cat(std::tuple(loss_meta(options, x, weight, target)), gradients_meta(options, x, weight));
 }
 
-Gradients backward_meta(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& target,
-                        c10::string_view reduction, int64_t, const SoftCap& soft_cap, bool x_gradient,
-                        bool weight_gradient) {
-  check(x, weight, target, reduction, soft_cap);
-  check_gradient(grad, target, reduction);
-  return {gradient_meta(x, x_gradient), gradient_meta(weight, weight_gradient)};
+Gradients backward_meta(const HeadPassOptions& options, const Tensor& grad, const Tensor& x, const Tensor& weight,
+                        const Tensor& target) {
+  check(options, x, weight, target);
+  check_gradient(options, grad, target);
+  return gradients_meta(options, x, weight);
 }
 
 // ---- any device and dtype
 
-HeadPass head_pass(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t ignore_index,
-                   const SoftCap& soft_cap) {
+HeadPass head_pass(const HeadPassOptions& options, const Tensor& x, const Tensor& weight, const Tensor& target,
+                   const Tensor& loss_gradient_T = {}) {
   return {.x_TD = x.reshape({-1, x.size(-1)}),
           .weight_ND = weight,
           .target_T = target.reshape({-1}),
-          .ignore_index = ignore_index,
-          .soft_cap = soft_cap};
+          .loss_gradient_T = loss_gradient_T,
+          .options = options};
+}
+
+/// The pass that computes losses alone.
+HeadPass loss_pass(const LinearCrossEntropyOptions& options, const Tensor& x, const Tensor& weight,
+                   const Tensor& target) {
+  return head_pass({options, /*x_gradient=*/false, /*weight_gradient=*/false}, x, weight, target);
 }
 
 Gradients shaped(const HeadPassResult& result, const Tensor& x, const Tensor& weight) {
@@ -123,137 +149,104 @@ Gradients shaped(const HeadPassResult& result, const Tensor& x, const Tensor& we
 }
 
 /// The weight of each token's loss in the result, without reading a value from the device.
-Tensor token_shares(const Tensor& target, c10::string_view reduction, int64_t ignore_index, at::ScalarType dtype) {
+Tensor token_shares(const LinearCrossEntropyOptions& options, const Tensor& target, at::ScalarType dtype) {
   const Tensor one = at::ones({}, target.options().dtype(dtype));
-  const Tensor share = reduction == "mean" ? one / (target != ignore_index).sum().clamp_min(1) : one;
+  const Tensor share = options.reduction == "mean" ? one / (target != options.ignore_index).sum().clamp_min(1) : one;
   return share.expand({target.numel()});
 }
 
-Tensor reduced_anywhere(const Tensor& loss_T, const Tensor& target, c10::string_view reduction, int64_t ignore_index) {
-  if (reduction == "none") return loss_T.view(target.sizes());
-  return (loss_T * token_shares(target, reduction, ignore_index, loss_T.scalar_type())).sum();
+Tensor reduced_anywhere(const LinearCrossEntropyOptions& options, const Tensor& loss_T, const Tensor& target) {
+  if (options.reduction == "none") return loss_T.view(target.sizes());
+  return (loss_T * token_shares(options, target, loss_T.scalar_type())).sum();
 }
 
-Tensor loss_anywhere(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction,
-                     int64_t ignore_index, const SoftCap& soft_cap) {
-  check(x, weight, target, reduction, soft_cap);
-  const HeadPassResult result = linear_cross_entropy_blocked(head_pass(x, weight, target, ignore_index, soft_cap));
-  return reduced_anywhere(result.loss_T, target, reduction, ignore_index);
+Tensor loss_anywhere(const LinearCrossEntropyOptions& options, const Tensor& x, const Tensor& weight,
+                     const Tensor& target) {
+  check(options, x, weight, target);
+  const HeadPassResult result = linear_cross_entropy_blocked(loss_pass(options, x, weight, target));
+  return reduced_anywhere(options, result.loss_T, target);
 }
 
-LossAndGradients loss_with_gradients_anywhere(const Tensor& x, const Tensor& weight, const Tensor& target,
-                                              c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap,
-                                              bool x_gradient, bool weight_gradient) {
-  check(x, weight, target, reduction, soft_cap);
-  check_reduces(reduction);
-  HeadPass pass = head_pass(x, weight, target, ignore_index, soft_cap);
-  pass.loss_gradient_T = token_shares(target, reduction, ignore_index, loss_dtype(x));
-  pass.x_gradient = x_gradient;
-  pass.weight_gradient = weight_gradient;
-  const HeadPassResult result = linear_cross_entropy_blocked(pass);
+LossAndGradients loss_with_gradients_anywhere(const HeadPassOptions& options, const Tensor& x, const Tensor& weight,
+                                              const Tensor& target) {
+  check(options, x, weight, target);
+  check_reduces(options);
+  const Tensor shares_T = token_shares(options, target, loss_dtype(x));
+  const HeadPassResult result = linear_cross_entropy_blocked(head_pass(options, x, weight, target, shares_T));
   auto [dx, dweight] = shaped(result, x, weight);
-  return {reduced_anywhere(result.loss_T, target, reduction, ignore_index), dx, dweight};
+  return {reduced_anywhere(options, result.loss_T, target), dx, dweight};
 }
 
-Gradients backward_anywhere(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& target,
-                            c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap, bool x_gradient,
-                            bool weight_gradient) {
-  check(x, weight, target, reduction, soft_cap);
-  check_gradient(grad, target, reduction);
-  HeadPass pass = head_pass(x, weight, target, ignore_index, soft_cap);
-  pass.loss_gradient_T = grad.to(loss_dtype(x)).expand(target.sizes()).reshape({-1}) *
-                         token_shares(target, reduction, ignore_index, loss_dtype(x));
-  pass.x_gradient = x_gradient;
-  pass.weight_gradient = weight_gradient;
-  return shaped(linear_cross_entropy_blocked(pass), x, weight);
+Gradients backward_anywhere(const HeadPassOptions& options, const Tensor& grad, const Tensor& x, const Tensor& weight,
+                            const Tensor& target) {
+  check(options, x, weight, target);
+  check_gradient(options, grad, target);
+  const Tensor gradient_T =
+      grad.to(loss_dtype(x)).expand(target.sizes()).reshape({-1}) * token_shares(options, target, loss_dtype(x));
+  return shaped(linear_cross_entropy_blocked(head_pass(options, x, weight, target, gradient_T)), x, weight);
 }
 
-// ---- CPU: the fused pass, for the dtypes it knows
+// ---- CPU: the fused pass, for the dtypes that it supports
 
 bool fused(const Tensor& x) {
   return x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble || x.scalar_type() == at::kBFloat16;
 }
 
 /// The weight of a token's loss in the result: 1, or 1 / (number of counted tokens) for the mean.
-double token_share(const Tensor& target, c10::string_view reduction, int64_t ignore_index) {
-  if (reduction != "mean") return 1;
+double token_share(const LinearCrossEntropyOptions& options, const Tensor& target) {
+  if (options.reduction != "mean") return 1;
   const Tensor flat = target.contiguous();
   const int64_t* words = flat.data_ptr<int64_t>();
-  const int64_t ignored = std::count(words, words + flat.numel(), ignore_index);
+  const int64_t ignored = std::count(words, words + flat.numel(), options.ignore_index);
   return 1.0 / static_cast<double>(std::max<int64_t>(flat.numel() - ignored, 1));
 }
 
-Tensor reduced(const Tensor& loss_T, const Tensor& x, const Tensor& target, c10::string_view reduction,
-               int64_t ignore_index) {
+Tensor reduced(const LinearCrossEntropyOptions& options, const Tensor& loss_T, const Tensor& x, const Tensor& target) {
   const auto dtype = loss_dtype(x);
-  if (reduction == "none") return loss_T.to(dtype).view(target.sizes());
+  if (options.reduction == "none") return loss_T.to(dtype).view(target.sizes());
   double sum = 0;  // in order, whatever the number of threads
   for (int64_t t = 0; t < loss_T.numel(); ++t) sum += loss_T.data_ptr<double>()[t];
-  return at::scalar_tensor(sum * token_share(target, reduction, ignore_index), x.options().dtype(dtype));
+  return at::scalar_tensor(sum * token_share(options, target), x.options().dtype(dtype));
 }
 
-Tensor loss_on_cpu(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction,
-                   int64_t ignore_index, const SoftCap& soft_cap) {
-  if (!fused(x)) return loss_anywhere(x, weight, target, reduction, ignore_index, soft_cap);
-  check(x, weight, target, reduction, soft_cap);
-  const HeadPassResult result = run_head_pass(head_pass(x, weight, target, ignore_index, soft_cap));
-  return reduced(result.loss_T, x, target, reduction, ignore_index);
+Tensor loss_on_cpu(const LinearCrossEntropyOptions& options, const Tensor& x, const Tensor& weight,
+                   const Tensor& target) {
+  if (!fused(x)) return loss_anywhere(options, x, weight, target);
+  check(options, x, weight, target);
+  const HeadPassResult result = run_head_pass(loss_pass(options, x, weight, target));
+  return reduced(options, result.loss_T, x, target);
 }
 
-LossAndGradients loss_with_gradients_on_cpu(const Tensor& x, const Tensor& weight, const Tensor& target,
-                                            c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap,
-                                            bool x_gradient, bool weight_gradient) {
-  if (!fused(x)) {
-    return loss_with_gradients_anywhere(x, weight, target, reduction, ignore_index, soft_cap, x_gradient,
-                                        weight_gradient);
-  }
-  check(x, weight, target, reduction, soft_cap);
-  check_reduces(reduction);
-  HeadPass pass = head_pass(x, weight, target, ignore_index, soft_cap);
-  pass.loss_gradient_T = at::full({target.numel()}, token_share(target, reduction, ignore_index), at::kDouble);
-  pass.x_gradient = x_gradient;
-  pass.weight_gradient = weight_gradient;
-  const HeadPassResult result = run_head_pass(pass);
+LossAndGradients loss_with_gradients_on_cpu(const HeadPassOptions& options, const Tensor& x, const Tensor& weight,
+                                            const Tensor& target) {
+  if (!fused(x)) return loss_with_gradients_anywhere(options, x, weight, target);
+  check(options, x, weight, target);
+  check_reduces(options);
+  const Tensor shares_T = at::full({target.numel()}, token_share(options, target), at::kDouble);
+  const HeadPassResult result = run_head_pass(head_pass(options, x, weight, target, shares_T));
   auto [dx, dweight] = shaped(result, x, weight);
-  return {reduced(result.loss_T, x, target, reduction, ignore_index), dx, dweight};
+  return {reduced(options, result.loss_T, x, target), dx, dweight};
 }
 
-Gradients backward_on_cpu(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& target,
-                          c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap, bool x_gradient,
-                          bool weight_gradient) {
-  if (!fused(x)) {
-    return backward_anywhere(grad, x, weight, target, reduction, ignore_index, soft_cap, x_gradient, weight_gradient);
-  }
-  check(x, weight, target, reduction, soft_cap);
-  check_gradient(grad, target, reduction);
-  HeadPass pass = head_pass(x, weight, target, ignore_index, soft_cap);
-  pass.loss_gradient_T = grad.to(at::kDouble).expand(target.sizes()).reshape({-1}).contiguous() *
-                         token_share(target, reduction, ignore_index);
-  pass.x_gradient = x_gradient;
-  pass.weight_gradient = weight_gradient;
-  return shaped(run_head_pass(pass), x, weight);
+Gradients backward_on_cpu(const HeadPassOptions& options, const Tensor& grad, const Tensor& x, const Tensor& weight,
+                          const Tensor& target) {
+  if (!fused(x)) return backward_anywhere(options, grad, x, weight, target);
+  check(options, x, weight, target);
+  check_gradient(options, grad, target);
+  const Tensor gradient_T =
+      grad.to(at::kDouble).expand(target.sizes()).reshape({-1}).contiguous() * token_share(options, target);
+  return shaped(run_head_pass(head_pass(options, x, weight, target, gradient_T)), x, weight);
 }
 
 // ---- the derivative
 
-Tensor call_loss(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction,
-                 int64_t ignore_index, const SoftCap& soft_cap) {
-  static const auto op = find_operator<decltype(loss_meta)>("tamis::linear_cross_entropy");
-  return op.call(x, weight, target, reduction, ignore_index, soft_cap);
+Tensor call_loss(const LinearCrossEntropyOptions& options, const Tensor& x, const Tensor& weight,
+                 const Tensor& target) {
+  return call_operator<&loss_meta>("tamis::linear_cross_entropy", options, x, weight, target);
 }
 
-LossAndGradients call_loss_with_gradients(const Tensor& x, const Tensor& weight, const Tensor& target,
-                                          c10::string_view reduction, int64_t ignore_index, const SoftCap& soft_cap) {
-  static const auto op =
-      find_operator<decltype(loss_with_gradients_meta)>("tamis::_linear_cross_entropy_with_gradients");
-  return op.call(x, weight, target, reduction, ignore_index, soft_cap, x.requires_grad(), weight.requires_grad());
-}
-
-Gradients call_backward(const Tensor& grad, const variable_list& in, c10::string_view reduction, int64_t ignore_index,
-                        const SoftCap& soft_cap) {
-  static const auto op = find_operator<decltype(backward_meta)>("tamis::linear_cross_entropy_backward");
-  return op.call(grad, in[0], in[1], in[2], reduction, ignore_index, soft_cap, in[0].requires_grad(),
-                 in[1].requires_grad());
+HeadPassOptions with_gradients(const LinearCrossEntropyOptions& options, const Tensor& x, const Tensor& weight) {
+  return {options, x.requires_grad(), weight.requires_grad()};
 }
 
 /// An empty tensor stands for a gradient that is not needed.
@@ -264,9 +257,10 @@ Tensor if_wanted(const Tensor& gradient, bool wanted) {
 /// Reductions "mean" and "sum": the forward pass computes the gradients, the backward pass scales them.
 struct ReducedLoss : torch::autograd::Function<ReducedLoss> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, const Tensor& target,
-                        std::string reduction, int64_t ignore_index, SoftCap soft_cap) {
+                        const LinearCrossEntropyOptions& options) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    auto [loss, dx, dweight] = call_loss_with_gradients(x, weight, target, reduction, ignore_index, soft_cap);
+    auto [loss, dx, dweight] = call_operator<&loss_with_gradients_meta>(
+        "tamis::_linear_cross_entropy_with_gradients", with_gradients(options, x, weight), x, weight, target);
     ctx->save_for_backward({if_wanted(dx, x.requires_grad()), if_wanted(dweight, weight.requires_grad())});
     return loss;
   }
@@ -281,7 +275,7 @@ struct ReducedLoss : torch::autograd::Function<ReducedLoss> {
       return keep ? gradient * grads[0] : gradient.mul_(grads[0]);
     };
     const variable_list unscaled = ctx->get_saved_variables();
-    return {scaled(unscaled[0]), scaled(unscaled[1]), {}, {}, {}, {}};
+    return {scaled(unscaled[0]), scaled(unscaled[1]), {}, {}};
   }
 };
 
@@ -289,38 +283,36 @@ struct ReducedLoss : torch::autograd::Function<ReducedLoss> {
 /// again.
 struct TokenLosses : torch::autograd::Function<TokenLosses> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, const Tensor& target,
-                        std::string reduction, int64_t ignore_index, SoftCap soft_cap) {
+                        const LinearCrossEntropyOptions& options) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    ctx->save_for_backward({x, weight, target});
-    ctx->saved_data["ignore_index"] = ignore_index;
-    ctx->saved_data["soft_cap"] = soft_cap;
-    return call_loss(x, weight, target, reduction, ignore_index, soft_cap);
+    save_for_backward(ctx, options, {x, weight, target});
+    return call_loss(options, x, weight, target);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list in = ctx->get_saved_variables();
-    auto [dx, dweight] = call_backward(grads[0], in, "none", ctx->saved_data["ignore_index"].toInt(),
-                                       ctx->saved_data["soft_cap"].toOptional<double>());
-    return {if_wanted(dx, in[0].requires_grad()), if_wanted(dweight, in[1].requires_grad()), {}, {}, {}, {}};
+    const HeadPassOptions options = with_gradients(saved_options<LinearCrossEntropyOptions>(ctx, in), in[0], in[1]);
+    auto [dx, dweight] =
+        call_operator<&backward_meta>("tamis::linear_cross_entropy_backward", options, grads[0], in[0], in[1], in[2]);
+    return {if_wanted(dx, options.x_gradient), if_wanted(dweight, options.weight_gradient), {}, {}};
   }
 };
 
-Tensor loss_autograd(const Tensor& x, const Tensor& weight, const Tensor& target, c10::string_view reduction,
-                     int64_t ignore_index, const SoftCap& soft_cap) {
+Tensor loss_autograd(const LinearCrossEntropyOptions& options, const Tensor& x, const Tensor& weight,
+                     const Tensor& target) {
   if (!at::GradMode::is_enabled() || !(x.requires_grad() || weight.requires_grad())) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return call_loss(x, weight, target, reduction, ignore_index, soft_cap);
+    return call_loss(options, x, weight, target);
   }
-  const std::string kind(reduction);
-  return kind == "none" ? TokenLosses::apply(x, weight, target, kind, ignore_index, soft_cap)
-                        : ReducedLoss::apply(x, weight, target, kind, ignore_index, soft_cap);
+  return options.reduction == "none" ? TokenLosses::apply(x, weight, target, options)
+                                     : ReducedLoss::apply(x, weight, target, options);
 }
 
 }  // namespace
 
 Tensor linear_cross_entropy(const Tensor& x_TD, const Tensor& weight_ND, const Tensor& target_T,
                             const LinearCrossEntropyOptions& options) {
-  return call_loss(x_TD, weight_ND, target_T, options.reduction, options.ignore_index, options.soft_cap);
+  return call_loss(options, x_TD, weight_ND, target_T);
 }
 
 TORCH_LIBRARY_FRAGMENT(tamis, m) {
@@ -338,25 +330,25 @@ TORCH_LIBRARY_FRAGMENT(tamis, m) {
 }
 
 TORCH_LIBRARY_IMPL(tamis, CPU, m) {
-  m.impl("linear_cross_entropy", &loss_on_cpu);
-  m.impl("_linear_cross_entropy_with_gradients", &loss_with_gradients_on_cpu);
-  m.impl("linear_cross_entropy_backward", &backward_on_cpu);
+  m.impl("linear_cross_entropy", schema_form<&loss_on_cpu>);
+  m.impl("_linear_cross_entropy_with_gradients", schema_form<&loss_with_gradients_on_cpu>);
+  m.impl("linear_cross_entropy_backward", schema_form<&backward_on_cpu>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Meta, m) {
-  m.impl("linear_cross_entropy", &loss_meta);
-  m.impl("_linear_cross_entropy_with_gradients", &loss_with_gradients_meta);
-  m.impl("linear_cross_entropy_backward", &backward_meta);
+  m.impl("linear_cross_entropy", schema_form<&loss_meta>);
+  m.impl("_linear_cross_entropy_with_gradients", schema_form<&loss_with_gradients_meta>);
+  m.impl("linear_cross_entropy_backward", schema_form<&backward_meta>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeExplicitAutograd, m) {
-  m.impl("linear_cross_entropy", &loss_anywhere);
-  m.impl("_linear_cross_entropy_with_gradients", &loss_with_gradients_anywhere);
-  m.impl("linear_cross_entropy_backward", &backward_anywhere);
+  m.impl("linear_cross_entropy", schema_form<&loss_anywhere>);
+  m.impl("_linear_cross_entropy_with_gradients", schema_form<&loss_with_gradients_anywhere>);
+  m.impl("linear_cross_entropy_backward", schema_form<&backward_anywhere>);
 }
 
 TORCH_LIBRARY_IMPL(tamis, Autograd, m) {
-  m.impl("linear_cross_entropy", &loss_autograd);
+  m.impl("linear_cross_entropy", schema_form<&loss_autograd>);
   m.impl("_linear_cross_entropy_with_gradients", torch::autograd::autogradNotImplementedFallback());
   m.impl("linear_cross_entropy_backward", torch::autograd::autogradNotImplementedFallback());
 }

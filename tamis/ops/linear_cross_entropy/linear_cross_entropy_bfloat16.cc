@@ -99,18 +99,19 @@ class BFloat16Head {
         width_(pass.weight_ND.size(1)),
         gradients_(pass.loss_gradient_T.defined()),
         blocks_(pass.weight_ND.size(0), std::min(kBFloat16BlockBytes / (2 * width_), kMaxWords)),
-        capacity_(rows_of_tile(tokens.size(), blocks_, width_, pass.weight_gradient)),
+        capacity_(rows_of_tile(tokens.size(), blocks_, width_, pass.options.weight_gradient)),
         tiles_{{.rows = {pass, tokens, blocks_, capacity_}}, {.rows = {pass, tokens, blocks_, capacity_}}} {
     if (gradients_) exp_NR_ = numbers(blocks_.vocabulary * capacity_);
-    if (pass.x_gradient) partial_GDR_ = floats(blocks_.groups * width_ * capacity_);
+    if (pass.options.x_gradient) partial_GDR_ = floats(blocks_.groups * width_ * capacity_);
   }
 
   HeadPassResult run() {
     result_.loss_T = at::zeros({pass_.x_TD.size(0)}, pass_.x_TD.options().dtype(at::kDouble));
-    if (pass_.x_gradient) result_.x_TD = at::zeros(pass_.x_TD.sizes(), pass_.x_TD.options());
-    if (pass_.weight_gradient) result_.weight_ND = at::empty(pass_.weight_ND.sizes(), pass_.weight_ND.options());
-    if (pass_.weight_gradient && tokens_.size() == 0) result_.weight_ND.zero_();
-    if (pass_.weight_gradient && tokens_.size() > capacity_) {
+    if (pass_.options.x_gradient) result_.x_TD = at::zeros(pass_.x_TD.sizes(), pass_.x_TD.options());
+    if (pass_.options.weight_gradient)
+      result_.weight_ND = at::empty(pass_.weight_ND.sizes(), pass_.weight_ND.options());
+    if (pass_.options.weight_gradient && tokens_.size() == 0) result_.weight_ND.zero_();
+    if (pass_.options.weight_gradient && tokens_.size() > capacity_) {
       lower_ND_ = at::empty(pass_.weight_ND.sizes(), pass_.weight_ND.options().dtype(at::kByte));
     }
     Tile* done = nullptr;  // its logits are known
@@ -142,7 +143,7 @@ class BFloat16Head {
     const Tensor x_RD = at::zeros({tile.padded, width_}, pass_.x_TD.options());
     x_RD.narrow(0, 0, tile.rows.rows()).copy_(pass_.x_TD.index_select(0, tile.rows.token_R()));
     tile.pairs_of_x_DR = pairs(x_RD.t());
-    if (pass_.weight_gradient) tile.pairs_of_x_RD = pairs(x_RD);
+    if (pass_.options.weight_gradient) tile.pairs_of_x_RD = pairs(x_RD);
   }
 
   /// The gradients of the tile `done`, if any, and the logits of the tile `next`, if any: a block of W is read once for
@@ -157,7 +158,7 @@ class BFloat16Head {
       }
       at::native::cpublas::brgemm_release();
     });
-    if (done != nullptr && pass_.x_gradient) {
+    if (done != nullptr && pass_.options.x_gradient) {
       result_.x_TD.index_copy_(0, done->rows.token_R(), x_gradient(*done));
     }
   }
@@ -169,8 +170,8 @@ class BFloat16Head {
     if (done == nullptr) return scratch;
     scratch.p_CR = numbers(words * done->padded);
     scratch.pairs_of_p_CR = numbers(words * done->padded);
-    if (pass_.x_gradient) scratch.weight_DC = numbers(width_ * words);
-    if (pass_.weight_gradient) scratch.sum_CD = floats(words * width_);
+    if (pass_.options.x_gradient) scratch.weight_DC = numbers(width_ * words);
+    if (pass_.options.weight_gradient) scratch.sum_CD = floats(words * width_);
     return scratch;
   }
 
@@ -186,8 +187,8 @@ class BFloat16Head {
 
   void differentiate(Tile& tile, int64_t group, int64_t block, const Tensor& weight_CD, const Scratch& scratch) {
     softmax_gradient(tile, block, scratch.p_CR.data_ptr<BFloat16>(), scratch.pairs_of_p_CR.data_ptr<BFloat16>());
-    if (pass_.weight_gradient) add_to_weight_gradient(tile, block, scratch);
-    if (!pass_.x_gradient) return;
+    if (pass_.options.weight_gradient) add_to_weight_gradient(tile, block, scratch);
+    if (!pass_.options.x_gradient) return;
     kernels::transpose(bits(weight_CD), blocks_.size(block), width_, padded_words(block), bits(scratch.weight_DC));
     const bool add = block != blocks_.first_block(group);
     const Product product{.m = width_, .n = tile.padded, .k = padded_words(block), .add = add};

@@ -40,7 +40,7 @@ Tensors blocked_head_inputs(const BlockedHeadShape& s, uint64_t seed, at::Scalar
           (testing::random_normal({s.N, s.D}, seed + 1) * scale).to(dtype)};
 }
 
-/// Every fifth is ignored.
+/// Every fifth target is ignored.
 at::Tensor blocked_head_targets(const BlockedHeadShape& s) {
   const at::Tensor index = at::arange(s.T, at::kLong);
   return at::where(index % 5 == 4, -100, index * 7919 % s.N);
@@ -49,14 +49,15 @@ at::Tensor blocked_head_targets(const BlockedHeadShape& s) {
 /// The loss of every token.
 testing::Function blocked_head(const at::Tensor& target, const std::optional<double>& soft_cap) {
   const auto pass = [=](const Tensors& in) {
-    return HeadPass{.x_TD = in[0], .weight_ND = in[1], .target_T = target, .soft_cap = soft_cap};
+    const LinearCrossEntropyOptions options = {.reduction = "none", .soft_cap = soft_cap};
+    return HeadPass{.x_TD = in[0], .weight_ND = in[1], .target_T = target, .loss_gradient_T = {}, .options = {options}};
   };
   return testing::differentiable({
       .forward = [=](const Tensors& in) -> Tensors { return {linear_cross_entropy_blocked(pass(in)).loss_T}; },
       .backward = [=](const Tensors& grad, const Tensors& in) -> Tensors {
         HeadPass with_gradients = pass(in);
         with_gradients.loss_gradient_T = grad[0];
-        with_gradients.x_gradient = with_gradients.weight_gradient = true;
+        with_gradients.options.x_gradient = with_gradients.options.weight_gradient = true;
         const HeadPassResult result = linear_cross_entropy_blocked(with_gradients);
         return {result.x_TD, result.weight_ND};
       },
@@ -103,7 +104,7 @@ TEST(LinearCrossEntropyBlocked, MemoryDoesNotHoldTheLogits) {
   };
   const int64_t at_500 = peak(500), at_2000 = peak(2000);
   EXPECT_LE(at_2000, 1.1 * static_cast<double>(at_500));
-  EXPECT_LT(at_2000, 2000 * int64_t{50257});  // one byte a logit would be more
+  EXPECT_LT(at_2000, 2000 * int64_t{50257});  // less than one byte per logit
 }
 
 }  // namespace

@@ -79,14 +79,14 @@ class Head {
         rows_(pass, tokens, blocks_, tiling_.rows) {
     const auto real = pass.x_TD.options().dtype(real_);
     if (gradients_) logits_ = at::empty({tiling_.rows * vocabulary_}, real);
-    if (pass.x_gradient) partial_GRD_ = at::empty({blocks_.groups, tiling_.rows, width_}, real);
+    if (pass.options.x_gradient) partial_GRD_ = at::empty({blocks_.groups, tiling_.rows, width_}, real);
   }
 
   HeadPassResult run() {
     HeadPassResult result;
     result.loss_T = at::zeros({pass_.x_TD.size(0)}, pass_.x_TD.options().dtype(at::kDouble));
-    if (pass_.x_gradient) result.x_TD = at::zeros(pass_.x_TD.sizes(), pass_.x_TD.options());
-    if (pass_.weight_gradient) {
+    if (pass_.options.x_gradient) result.x_TD = at::zeros(pass_.x_TD.sizes(), pass_.x_TD.options());
+    if (pass_.options.weight_gradient) {
       // Summed over tiles in the precision of the GEMMs, rounded to storage once.
       weight_gradient_ND_ = tokens_.size() == 0
                                 ? at::zeros({vocabulary_, width_}, pass_.weight_ND.options())
@@ -99,11 +99,11 @@ class Head {
       rows_.finish(result.loss_T);
       if (!gradients_) continue;
       parallel_gemms(blocks_.groups, [this](int64_t group) { differentiate_group(group); });
-      if (pass_.x_gradient) {
+      if (pass_.options.x_gradient) {
         result.x_TD.index_copy_(0, rows_.token_R(), sum_of_groups().to(pass_.x_TD.scalar_type()));
       }
     }
-    if (pass_.weight_gradient) result.weight_ND = weight_gradient_ND_.to(pass_.weight_ND.scalar_type());
+    if (pass_.options.weight_gradient) result.weight_ND = weight_gradient_ND_.to(pass_.weight_ND.scalar_type());
     return result;
   }
 
@@ -127,7 +127,7 @@ class Head {
     for (int64_t block = blocks_.first_block(group); block < blocks_.first_block(group + 1); ++block) {
       Tensor z = gradients_ ? logits(block) : dense(scratch, 0, block);
       linear_into(z, Into::kReplace, x_RD_, weight(block));
-      if (pass_.soft_cap) kernels::soft_cap(raw(z), cap());
+      if (pass_.options.soft_cap) kernels::soft_cap(raw(z), cap());
       kernels::softmax_statistics(raw(z), rows_.maximum_R_of(block), rows_.sum_R_of(block));
       const Real* data = z.data_ptr<Real>();
       rows_.for_targets(
@@ -135,15 +135,15 @@ class Head {
     }
   }
 
-  Real cap() const { return static_cast<Real>(*pass_.soft_cap); }
+  Real cap() const { return static_cast<Real>(*pass_.options.soft_cap); }
   /// d z / d y of a logit z = c tanh(y / c).
-  Real slope(Real z) const { return pass_.soft_cap ? (cap() - z) * (cap() + z) / (cap() * cap()) : Real{1}; }
+  Real slope(Real z) const { return pass_.options.soft_cap ? (cap() - z) * (cap() + z) / (cap() * cap()) : Real{1}; }
 
   void differentiate_group(int64_t group) {
     const int64_t first = blocks_.first_block(group);
     for (int64_t block = first; block < blocks_.first_block(group + 1); ++block) {
       const Tensor p = logits(block);
-      if (pass_.soft_cap) {
+      if (pass_.options.soft_cap) {
         kernels::scaled_softmax_of_capped(raw(p), rows_.maximum_R.data(), rows_.scale_R.data(), cap());
       } else {
         kernels::scaled_softmax(raw(p), rows_.maximum_R.data(), rows_.scale_R.data());
@@ -152,11 +152,11 @@ class Head {
       rows_.for_targets(block, [&](int64_t r, int64_t word) {
         data[r * blocks_.size(block) + word] -= rows_.gradient_R[r] * slope(rows_.target_logit_R[r]);
       });
-      if (pass_.weight_gradient) {
+      if (pass_.options.weight_gradient) {
         linear_weight_gradient_into(words_of(weight_gradient_ND_, block),
                                     rows_.first_tile() ? Into::kReplace : Into::kAdd, p, x_RD_);
       }
-      if (pass_.x_gradient)
+      if (pass_.options.x_gradient)
         linear_input_gradient_into(partial_RD(group), block == first ? Into::kReplace : Into::kAdd, p, weight(block));
     }
   }
@@ -187,9 +187,10 @@ CountedTokens counted_tokens(const HeadPass& pass) {
   std::vector<int64_t> token, target;
   for (int64_t t = 0; t < target_T.numel(); ++t) {
     const int64_t word = target_T.data_ptr<int64_t>()[t];
-    if (word == pass.ignore_index) continue;
+    if (word == pass.options.ignore_index) continue;
     TORCH_CHECK_INDEX(word >= 0 && word < vocabulary, "linear_cross_entropy: target ", t, " must be in [0, ",
-                      vocabulary, "), the rows of weight, or ignore_index ", pass.ignore_index, ", but is ", word);
+                      vocabulary, "), the rows of weight, or ignore_index ", pass.options.ignore_index, ", but is ",
+                      word);
     token.push_back(t);
     target.push_back(word);
   }
@@ -201,7 +202,8 @@ CountedTokens counted_tokens(const HeadPass& pass) {
 HeadPassResult run_head_pass(const HeadPass& pass) {
   const CountedTokens tokens = counted_tokens(pass);
   if (pass.x_TD.scalar_type() == at::kDouble) return Head<double>(pass, tokens).run();
-  if (pass.x_TD.scalar_type() == at::kBFloat16 && !pass.soft_cap && has_bfloat16_products(pass.weight_ND.size(1))) {
+  if (pass.x_TD.scalar_type() == at::kBFloat16 && !pass.options.soft_cap &&
+      has_bfloat16_products(pass.weight_ND.size(1))) {
     return run_bfloat16_head(pass, tokens);
   }
   return Head<float>(pass, tokens).run();

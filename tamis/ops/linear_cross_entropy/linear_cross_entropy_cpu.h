@@ -2,21 +2,22 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
-#include <optional>
+#include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
 
 namespace tamis::ops {
 
+struct HeadPassOptions : LinearCrossEntropyOptions {
+  bool x_gradient = false;  // which gradients a pass computes
+  bool weight_gradient = false;
+};
+
 /// One pass of the vocabulary head over all tokens, tile by tile. Checked arguments; below autograd.
 struct HeadPass {
-  at::Tensor x_TD;              // any strides
-  at::Tensor weight_ND;         // the dtype of x: float32, float64 or bfloat16
-  at::Tensor target_T;          // int64
-  int64_t ignore_index = -100;  // tokens with this target are not read: loss and gradient 0
-  std::optional<double> soft_cap;
+  at::Tensor x_TD;             // any strides
+  at::Tensor weight_ND;        // the dtype of x: float32, float64 or bfloat16
+  at::Tensor target_T;         // int64; tokens with the target options.ignore_index are not read: loss and gradient 0
   at::Tensor loss_gradient_T;  // float64: gradient of each token's loss; undefined: losses only
-  bool x_gradient = false;
-  bool weight_gradient = false;
+  HeadPassOptions options;
 };
 
 struct HeadPassResult {
