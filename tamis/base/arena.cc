@@ -60,7 +60,6 @@ void* Arena::allocate(size_t bytes) {
     top_ = offset + size;
   }
   allocated_[offset] = size;
-  live_ += size;
   return base_ + offset;
 }
 
@@ -71,7 +70,6 @@ void Arena::release(void* block) {
   const auto found = allocated_.find(offset);
   size_t size = found->second;
   allocated_.erase(found);
-  live_ -= size;
   Free next = free_.lower_bound(offset);
   if (next != free_.begin()) {
     if (const Free before = std::prev(next); before->first + before->second == offset) {
@@ -85,18 +83,6 @@ void Arena::release(void* block) {
     remove_free(next);
   }
   add_free(offset, size);
-}
-
-size_t Arena::live() const {
-  const std::lock_guard lock(mutex_);
-  return live_;
-}
-
-size_t Arena::cached() const {
-  const std::lock_guard lock(mutex_);
-  size_t sum = 0;
-  for (const auto& [offset, size] : free_) sum += size;
-  return sum;
 }
 
 size_t Arena::trim() {

@@ -34,9 +34,7 @@ class Arena {
   /// True when this arena allocated `block`.
   bool owns(const void* block) const { return block >= base_ && block < base_ + address_space_; }
 
-  size_t live() const;    // bytes in allocated blocks
-  size_t cached() const;  // bytes in released blocks, kept for reuse
-  /// Returns the cached bytes to the system, and their number to the caller.
+  /// Returns the memory of released blocks to the system, and the number of their bytes to the caller.
   size_t trim();
 
  private:
@@ -45,11 +43,10 @@ class Arena {
   Free add_free(Offset offset, size_t size);
   void remove_free(Free block);
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::byte* base_ = nullptr;
   size_t address_space_ = 0;
-  size_t top_ = 0;  // end of the highest block that was ever allocated
-  size_t live_ = 0;
+  size_t top_ = 0;                                // end of the highest block that was ever allocated
   std::map<Offset, size_t> free_;                 // sizes of the free blocks below top_
   std::set<std::pair<size_t, Offset>> by_size_;   // the same blocks, ordered by size
   std::unordered_map<Offset, size_t> allocated_;  // sizes

@@ -33,7 +33,7 @@ void release(void* block) {
 class ArenaAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    if (bytes > machine_memory) throw std::bad_alloc();  // the kernel would promise it and then end the process
+    if (bytes > machine_memory) throw std::bad_alloc();  // the kernel would overcommit and later kill the process
     void* block = bytes < kLarge ? c10::alloc_cpu(bytes) : arena->allocate(bytes);
     if (block == nullptr && bytes > 0) throw std::bad_alloc();
     return {block, block, &release, c10::Device(c10::DeviceType::CPU)};
@@ -68,10 +68,6 @@ void keep_tensor_memory() {
   static ArenaAllocator allocator;
   c10::SetCPUAllocator(&allocator, /*priority=*/1);
   set_memory_trim([] { arena->trim(); });
-}
-
-int64_t cached_tensor_bytes() {
-  return arena == nullptr ? 0 : static_cast<int64_t>(arena->cached());
 }
 
 int64_t page_faults() {

@@ -7,12 +7,10 @@ namespace tamis::nn {
 
 /// From now on tensors of 64 KiB or more in this process's main memory come from one Arena (tamis/base/arena.h), which
 /// keeps released memory for reuse, and malloc keeps what libraries release: a steady loop has no page faults.
+/// require_memory returns what is kept to the system before it fails.
 /// For programs, in main, before the first tensor; a library must leave its host's memory alone. Does nothing in
 /// builds with a sanitizer, which watches the blocks of malloc, and where address space is limited (RLIMIT_AS).
 void keep_tensor_memory();
-
-/// Bytes of released tensors that are kept for reuse; require_memory returns them to the system before it fails.
-int64_t cached_tensor_bytes();
 
 /// Page faults of the process so far. A steady step adds none.
 int64_t page_faults();

@@ -22,12 +22,15 @@ TEST(TensorMemory, SteadyStepsTouchNoNewPages) {
   EXPECT_LT(page_faults() - before, 100);  // a thousand times as many come from malloc
 }
 
-TEST(TensorMemory, ReleasedTensorsAreCached) {
+TEST(TensorMemory, MemoryOfReleasedTensorsIsUsedAgain) {
   keep_tensor_memory();
   at::Tensor large = at::ones({16 << 20});
-  const int64_t before = cached_tensor_bytes();
+  const void* const memory = large.const_data_ptr();
   large.reset();
-  EXPECT_EQ(cached_tensor_bytes() - before, int64_t{64} << 20);
+  const int64_t before = page_faults();
+  large = at::zeros({16 << 20});
+  EXPECT_EQ(large.const_data_ptr(), memory);
+  EXPECT_LT(page_faults() - before, 16);  // 64 MiB are at least 32 pages
 }
 
 TEST(TensorMemory, RefusesWhatNoMachineHas) {
