@@ -82,7 +82,7 @@ def test_windows_and_widths_during_training(tamis):
     text = BASE.replace('model_type = "transformer"\n', "").replace("[1, 2, 3]", "[1]").replace("log_every = 1", "log_every = 3")
     text = re.sub(r"\[choose\].*?\n\n", "", text, flags=re.DOTALL).replace('model = {pattern = "w", window = 8}', "train = {lr = 0.1}")
     study(tamis, "heads", text)
-    for metric, low, high in (("window_curve", 1, 300), ("acceptance_curve", 0, 1)):
+    for metric, low, high in (("window_curve", 1, 1000), ("acceptance_curve", 0, 1)):
         found = rows(tamis, "heads", metric=metric, variant="window")
         assert [(row["step"], row["head"]) for row in found] == [
             (step, head) for step in (3, 6) for head in ("smallest", "median", "largest")

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <sstream>
 
@@ -118,7 +119,7 @@ class Measurement {
       for (const bool expand : evaluation.expand_windows) {
         json columns = change;
         if (evaluation.expand_windows.size() > 1) columns["expand_windows"] = expand;
-        const bool expands = expand && !loaded.model->tiles().empty();
+        const bool expands = expand && !loaded.model->screening_heads().empty();
         if (evaluation.kind == "task") add_task(evaluation, loaded, expands, columns);
         if (evaluation.kind == "loss") add_loss(evaluation, loaded, expands, columns);
         if (evaluation.kind == "costs") add_costs(evaluation, loaded, expands, columns);
@@ -133,10 +134,10 @@ class Measurement {
     if (study_.train) return infer::load(job_.directory, device_, change);
     json config = job_.recipe.model;
     config.update(change);
-    return {.checkpoint = {},
-            .model = models::make_model(models::complete_config(config),
-                                        {.seed = static_cast<uint64_t>(job_.seed), .device = device_}),
-            .tokenizer = train::open_tokenizer(job_.recipe.data.tokenizer)};
+    auto model = models::make_model(models::complete_config(config), static_cast<uint64_t>(job_.seed));
+    if (device_ != at::kCPU) models::move_to(*model, device_);
+    return {
+        .checkpoint = {}, .model = std::move(model), .tokenizer = train::open_tokenizer(job_.recipe.data.tokenizer)};
   }
 
   /// The mean over the sources; with `rows`, also the loss of each source and by position.
@@ -166,9 +167,11 @@ class Measurement {
   /// Curves of the training, from its log.
   void add_log() {
     std::vector<std::array<double, 3>> records;  // step, loss, gradient norm
+    std::vector<json> heads;
     std::istringstream lines(read_file(job_.directory / "log.jsonl"));
     for (std::string line; std::getline(lines, line);) {
       const json record = try_parse_json(line);
+      if (record.is_object() && text_at(record, "type") == "tiles") heads.push_back(record);
       if (!record.is_object() || !record.contains("step") || !record.contains("loss") || !record["loss"].is_number()) {
         continue;
       }
@@ -182,6 +185,7 @@ class Measurement {
       }
     }
     add_curves(records);
+    add_head_curves(heads);
     add("loss_spikes", static_cast<double>(count_spikes(records)));
   }
 
@@ -199,6 +203,29 @@ class Measurement {
       const json columns = {{"step", step}, {"tokens", step * job_.recipe.train.batch_tokens}};
       add("training_loss", loss / static_cast<double>(last - first), columns);
       add("gradient_norm", norm / static_cast<double>(last - first), columns);
+    }
+  }
+
+  /// The smallest, median and largest window and acceptance width of all heads at up to kCurvePoints steps. An infinite
+  /// window, null in the log, is the largest and has no value.
+  void add_head_curves(const std::vector<json>& records) {
+    const size_t each = std::max<size_t>(1, (records.size() + kCurvePoints - 1) / kCurvePoints);
+    for (size_t i = 0; i < records.size(); i += each) {
+      for (const auto& [metric, key] : {std::pair{"window_curve", "windows"}, {"acceptance_curve", "accepts"}}) {
+        std::vector<double> values;
+        for (const json& layer : records[i].value(key, json::array())) {
+          for (const json& value : layer) {
+            values.push_back(value.is_number() ? value.get<double>() : std::numeric_limits<double>::infinity());
+          }
+        }
+        if (values.empty()) continue;
+        std::ranges::sort(values);
+        for (const auto& [name, value] : {std::pair{"smallest", values.front()},
+                                          {"median", values[values.size() / 2]},
+                                          {"largest", values.back()}}) {
+          if (std::isfinite(value)) add(metric, value, {{"step", records[i]["step"]}, {"head", name}});
+        }
+      }
     }
   }
 
@@ -302,10 +329,10 @@ class Measurement {
 
   void add_heads() {
     const infer::LoadedModel loaded = load(json::object());
-    for (const auto& tile : loaded.model->tiles()) {
-      const json at = {{"layer", tile.layer}, {"head", tile.head}};
-      add("window", tile.window, at);
-      add("acceptance_width", tile.accept, at);
+    for (const auto& head : loaded.model->screening_heads()) {
+      const json at = {{"layer", head.layer}, {"head", head.head}};
+      add("window", head.window, at);
+      add("acceptance_width", head.accept, at);
     }
   }
 

@@ -114,7 +114,8 @@ std::vector<std::string> metrics(const StudyRecipe& recipe) {
   if (recipe.model) names = {"parameters", "parameters_without_embedding"};
   if (recipe.train) {
     names.insert(names.end(), {"validation_loss", "source_loss", "loss_at", "validation_curve", "training_loss",
-                               "gradient_norm", "loss_spikes", "diverged", "training_seconds", "tokens_per_second"});
+                               "gradient_norm", "loss_spikes", "diverged", "training_seconds", "tokens_per_second",
+                               "window_curve", "acceptance_curve"});
   }
   if (recipe.choose) names.push_back("search_loss");
   for (const Evaluation& evaluation : recipe.evaluations) {
