@@ -49,7 +49,7 @@ TEST(Check, TheDefinitionIsTheModel) {
 
 TEST(ModelInputs, WindowsAndWeights) {
   const auto model = make_model(3, 50, "infinite");
-  for (const auto& tile : model->tiles()) EXPECT_GT(tile.window, 1e30);
+  for (const auto& head : model->screening_heads()) EXPECT_GT(head.window, 1e30);
   const CountedWeights weights = count_weights(*model);
   EXPECT_EQ(weights.head, 50 * 9);
   EXPECT_EQ(weights.layers, 3 * 9 * (2 * 3 * 16 + 3 * 3 * 64));

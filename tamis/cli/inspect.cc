@@ -46,7 +46,7 @@ void check_options(const InspectCommand& command) {
          command.psi == 0 ? "neither" : "both");
   }
   report::check_options(command.options.map);
-  if (command.options.map.file.empty() && !command.options.map.tiles.empty()) {
+  if (command.options.map.file.empty() && !command.options.map.heads.empty()) {
     fail(ExitCode::kUsage, "inspect: --tile selects maps for a picture; name it with --map FILE.svg");
   }
   if (!command.options.map.file.empty() && command.text_file.empty()) {
@@ -110,7 +110,7 @@ void add_inspect(CLI::App& app) {
   sub->add_option("--html", command->html, "Write a page with the maps of all tiles here")->type_name("FILE");
   sub->add_option("--map", options.map.file, "Write the maps as a picture here: FILE.svg with labels, or FILE.png")
       ->type_name("FILE");
-  sub->add_option("--tile", options.map.tiles,
+  sub->add_option("--tile", options.map.heads,
                   "In --map, only this tile, LAYER.HEAD, or this layer, LAYER; several times (default: all)")
       ->type_name("TILE")
       ->allow_extra_args(false);

@@ -165,7 +165,7 @@ class Evaluation {
         group_(group),
         result_{.options = options} {
     check_options(options);
-    result_.options.expand_windows = options.expand_windows && !loaded.model->tiles().empty();
+    result_.options.expand_windows = options.expand_windows && !loaded.model->screening_heads().empty();
     check_vocabulary(task_, options, *loaded.model);
     if (!options.haystack.empty()) haystack_.emplace(options.haystack);
     const auto depths = static_cast<double>(std::max<size_t>(1, options.depths.size()));

@@ -79,7 +79,7 @@ class Oracle : public models::Model {
     row_T.narrow(0, tokens_1T.size(1) - 14, 14).fill_(1.0 / 14);
     return at::stack({row_T.narrow(0, first, last - first).sum(), at::zeros({}, at::kDouble)}).view({1, 2});
   }
-  std::vector<Tile> tiles() const override { return {{0, 0, 16.0, 0.5}}; }  // a finite window
+  std::vector<ScreeningHead> screening_heads() const override { return {{0, 0, 16.0, 0.5}}; }  // a finite window
   int64_t relevance_maps() const override { return 1; }
 
   std::unique_ptr<models::DecodingState> new_state(const models::ForwardOptions& options) const override {

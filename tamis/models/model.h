@@ -31,8 +31,7 @@ struct Parameter {
 /// What an activation is called: "embedding", "layers.2.screening", ...; in the order of the forward pass.
 using Observer = std::function<void(const std::string& name, const at::Tensor& activation)>;
 
-/// Is told when a layer is about to be computed and when it is done, so that its parameters need to be in memory only
-/// meanwhile.
+/// Called before and after a layer is computed, so that its parameters need to be in memory only meanwhile.
 class LayerGuard {
  public:
   virtual ~LayerGuard() = default;
@@ -131,11 +130,11 @@ class Model {
   virtual at::Tensor attention_mass(const at::Tensor& tokens_1T, int64_t first, int64_t last,
                                     const ForwardOptions& options) const = 0;
   /// Windows in tokens and acceptance widths of the heads of all screening layers.
-  struct Tile {
+  struct ScreeningHead {
     int64_t layer, head;
     double window, accept;
   };
-  virtual std::vector<Tile> tiles() const = 0;
+  virtual std::vector<ScreeningHead> screening_heads() const = 0;
   /// Maps [T, T] that relevance() makes, of all layers and heads.
   virtual int64_t relevance_maps() const = 0;
 };

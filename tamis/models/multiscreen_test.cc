@@ -286,13 +286,13 @@ TEST(Multiscreen, RefusesTokensOutOfRange) {
 TEST(Multiscreen, LooksInside) {
   const auto model = make_model(small_config(), 3);
   disturb(*model);
-  const auto tiles = model->tiles();
-  ASSERT_EQ(tiles.size(), 12u);
-  EXPECT_EQ(tiles[7].layer, 1);
-  EXPECT_EQ(tiles[7].head, 3);
+  const auto heads = model->screening_heads();
+  ASSERT_EQ(heads.size(), 12u);
+  EXPECT_EQ(heads[7].layer, 1);
+  EXPECT_EQ(heads[7].head, 3);
   const Named w = doubles(*model);
-  EXPECT_NEAR(tiles[7].window, std::exp(w.at("layers.1.s_w")[3].item<double>()) + 1, 1e-9);
-  EXPECT_NEAR(tiles[7].accept, w.at("layers.1.s_r")[3].sigmoid().item<double>(), 1e-9);
+  EXPECT_NEAR(heads[7].window, std::exp(w.at("layers.1.s_w")[3].item<double>()) + 1, 1e-9);
+  EXPECT_NEAR(heads[7].accept, w.at("layers.1.s_r")[3].sigmoid().item<double>(), 1e-9);
 
   const Tensor tokens = random_tokens(1, 40, model->vocab_size(), 1);
   const auto maps = model->relevance(tokens, {.expand_windows = true});

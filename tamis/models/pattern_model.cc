@@ -21,7 +21,7 @@ using at::Tensor;
 
 namespace {
 
-/// x, whose backward pass first tells the guard that the layer which gave x will be needed.
+/// x, whose backward pass first calls guard.before() for the layer which gave x.
 struct GuardBackward : torch::autograd::Function<GuardBackward> {
   static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, LayerGuard* guard, int64_t layer) {
     ctx->saved_data["guard"] = reinterpret_cast<int64_t>(guard);
@@ -218,8 +218,8 @@ std::vector<std::pair<int64_t, int64_t>> PatternModel::context_bytes(int64_t tok
   return result;
 }
 
-std::vector<Model::Tile> PatternModel::tiles() const {
-  std::vector<Tile> result;
+std::vector<Model::ScreeningHead> PatternModel::screening_heads() const {
+  std::vector<ScreeningHead> result;
   for (size_t l = 0; l < layers_.size(); ++l) {
     const std::vector<double> accepts = layers_[l].mixer().acceptance_widths();
     const std::vector<double> windows = accepts.empty() ? accepts : layers_[l].mixer().windows();

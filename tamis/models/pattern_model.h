@@ -53,7 +53,7 @@ class PatternModel final : public Model {
   std::vector<RelevanceMap> relevance(const at::Tensor& tokens_1T, const ForwardOptions& options) const override;
   at::Tensor attention_mass(const at::Tensor& tokens_1T, int64_t first, int64_t last,
                             const ForwardOptions& options) const override;
-  std::vector<Tile> tiles() const override;
+  std::vector<ScreeningHead> screening_heads() const override;
   int64_t relevance_maps() const override;
 
  private:

@@ -44,22 +44,22 @@ std::string window_text(const json& window) {
 }
 
 /// A table with a row per layer and a column per head, split into blocks of heads that fit into `columns`.
-std::string tile_table(const std::string& title, const json& tiles, int columns,
+std::string head_table(const std::string& title, const json& entries, int columns,
                        const std::function<std::string(const json&)>& cell) {
   constexpr int kLayer = 5, kCell = 8;
   int64_t heads = 0;
-  for (const json& tile : tiles) heads = std::max(heads, tile["head"].get<int64_t>() + 1);
+  for (const json& entry : entries) heads = std::max(heads, entry["head"].get<int64_t>() + 1);
   const int64_t block = std::max<int64_t>((columns - kLayer) / kCell, 1);
   std::string text;
   for (int64_t first = 0; first < heads; first += block) {
     const int64_t last = std::min(first + block, heads);
     text += fmt::format("\n{}\nlayer", title);
     for (int64_t head = first; head < last; ++head) text += fmt::format("{:>{}}", fmt::format("head {}", head), kCell);
-    for (const json& tile : tiles) {
-      const auto head = tile["head"].get<int64_t>();
+    for (const json& entry : entries) {
+      const auto head = entry["head"].get<int64_t>();
       if (head < first || head >= last) continue;
-      if (head == first) text += fmt::format("\n{:>{}}", tile["layer"].get<int64_t>(), kLayer);
-      text += fmt::format("{:>{}}", cell(tile), kCell);
+      if (head == first) text += fmt::format("\n{:>{}}", entry["layer"].get<int64_t>(), kLayer);
+      text += fmt::format("{:>{}}", cell(entry), kCell);
     }
     text += '\n';
   }
@@ -95,7 +95,7 @@ json inspect(const InspectOptions& options, at::Device device) {
       infer::load(options.checkpoint, device, models::read_changes(options.model_changes));
   json result = inspect_config(loaded.model->config());
   result["title"] = loaded.checkpoint.string();
-  result["tiles"] = describe_tiles(loaded.model->tiles());
+  result["tiles"] = describe_screening_heads(loaded.model->screening_heads());
   result["flops_per_token"] = describe_flops(*loaded.model, loaded.model->training_length());
   if (!options.text) return result;
 
@@ -136,9 +136,11 @@ std::string inspection_text(const json& inspection, int columns) {
         "forward FLOPs per token at length {}: {} for weights, {} for similarities, at most {} for values\n",
         flops["length"].dump(), count("weights"), count("similarities"), count("values"));
   }
-  if (const json tiles = inspection.value("tiles", json::array()); !tiles.empty()) {
-    text += tile_table("window w, tokens", tiles, columns, [](const json& t) { return window_text(t["window"]); });
-    text += tile_table("acceptance width r", tiles, columns, [](const json& t) { return number(t["accept"], 3, "-"); });
+  if (const json heads = inspection.value("tiles", json::array()); !heads.empty()) {
+    text +=
+        head_table("window w, tokens", heads, columns, [](const json& head) { return window_text(head["window"]); });
+    text += head_table("acceptance width r", heads, columns,
+                       [](const json& head) { return number(head["accept"], 3, "-"); });
   }
   if (inspection.contains("relevance")) {
     const json& relevance = inspection["relevance"];
@@ -146,13 +148,13 @@ std::string inspection_text(const json& inspection, int columns) {
     const size_t tokens = relevance["tokens"].size();
     const auto selects = [](const json& map) { return map["selects"].get<bool>(); };
     if (std::ranges::any_of(maps, selects)) {
-      text += tile_table(fmt::format("keys accepted inside the window, % ({} tokens)", tokens), maps, columns,
+      text += head_table(fmt::format("keys accepted inside the window, % ({} tokens)", tokens), maps, columns,
                          [&](const json& map) {
                            return selects(map) ? fmt::format("{:.1f}", 100 * map["nonzero"].get<double>()) : "-";
                          });
     }
     if (!std::ranges::all_of(maps, selects)) {
-      text += tile_table(fmt::format("effective number of keys per query, exp(entropy) ({} tokens)", tokens), maps,
+      text += head_table(fmt::format("effective number of keys per query, exp(entropy) ({} tokens)", tokens), maps,
                          columns, [](const json& map) { return number(map["keys"], 1, "-"); });
     }
   }
@@ -171,10 +173,10 @@ json inspection_json(const json& inspection) {
   if (inspection.contains("relevance")) {
     result["tiles"] = json::array();
     for (const json& map : inspection["relevance"]["maps"]) {
-      json tile = map;
-      tile.erase("numbers");
-      tile.erase("scale");
-      result["tiles"].push_back(std::move(tile));
+      json head = map;
+      head.erase("numbers");
+      head.erase("scale");
+      result["tiles"].push_back(std::move(head));
     }
   }
   return result;

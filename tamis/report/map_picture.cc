@@ -51,12 +51,12 @@ std::vector<PlacedMap> chosen_maps(const Relevance& relevance, const MapOptions&
       all.push_back({.map = &relevance.maps[l], .mechanism = &relevance.mechanisms[l], .head = head});
     }
   }
-  if (options.tiles.empty()) chosen = all;
-  for (const std::string& text : options.tiles) {
-    const MapTile tile = read_tile(text);
+  if (options.heads.empty()) chosen = all;
+  for (const std::string& text : options.heads) {
+    const SelectedHeads heads = read_selected_heads(text);
     const size_t before = chosen.size();
     std::ranges::copy_if(all, std::back_inserter(chosen),
-                         [&](const PlacedMap& each) { return tile.holds(each.map->layer, each.head); });
+                         [&](const PlacedMap& each) { return heads.contains(each.map->layer, each.head); });
     if (chosen.size() > before) continue;
     fail(ExitCode::kUsage, "--tile {}: there is no such tile; the last one is {}.{}", text, all.back().map->layer,
          all.back().head);

@@ -34,9 +34,9 @@ const std::array<Colour, 256>& map_palette();
 /// pairs.
 Picture draw_map(const models::RelevanceMap& map, int64_t head, MapScale scale, int64_t most_pixels);
 
-/// The maps that `options.tiles` selects, in the format given by the extension of `options.file`: .svg with labels, a
-/// legend and, for one tile of a short text, the tokens; .png with the maps alone. Layers are rows, heads are columns.
-/// Throws ExitCode::kUsage for a tile that the model does not have.
+/// The maps that `options.heads` selects, in the format given by the extension of `options.file`: .svg with labels, a
+/// legend and, for one head of a short text, the tokens; .png with the maps alone. Layers are rows, heads are columns.
+/// Throws ExitCode::kUsage for a head that the model does not have.
 std::string draw_maps(const Relevance& relevance, const MapOptions& options, const std::string& title);
 
 }  // namespace tamis::report

@@ -35,12 +35,12 @@ nlohmann::json describe_flops(const models::Model& model, int64_t length) {
       {"length", length}, {"weights", flops.weights}, {"similarities", flops.similarities}, {"values", flops.values}};
 }
 
-nlohmann::json describe_tiles(const std::vector<models::Model::Tile>& tiles) {
+nlohmann::json describe_screening_heads(const std::vector<models::Model::ScreeningHead>& heads) {
   const auto finite = [](double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(); };
   nlohmann::json result = nlohmann::json::array();
-  for (const models::Model::Tile& tile : tiles) {
+  for (const models::Model::ScreeningHead& head : heads) {
     result.push_back(
-        {{"layer", tile.layer}, {"head", tile.head}, {"window", finite(tile.window)}, {"accept", finite(tile.accept)}});
+        {{"layer", head.layer}, {"head", head.head}, {"window", finite(head.window)}, {"accept", finite(head.accept)}});
   }
   return result;
 }

@@ -16,6 +16,6 @@ nlohmann::json describe_model(const nlohmann::json& complete_config);
 nlohmann::json describe_flops(const models::Model& model, int64_t length);
 
 /// [{layer, head, window, accept}]; an infinite window is null.
-nlohmann::json describe_tiles(const std::vector<models::Model::Tile>& tiles);
+nlohmann::json describe_screening_heads(const std::vector<models::Model::ScreeningHead>& heads);
 
 }  // namespace tamis::report

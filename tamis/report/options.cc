@@ -20,7 +20,7 @@ std::optional<int64_t> read_index(std::string_view text) {
 
 }  // namespace
 
-MapTile read_tile(const std::string& text) {
+SelectedHeads read_selected_heads(const std::string& text) {
   const size_t dot = text.find('.');
   const auto layer = read_index(std::string_view(text).substr(0, dot));
   std::optional<int64_t> head;
@@ -36,7 +36,7 @@ void check_options(const MapOptions& options) {
   if (std::ranges::find(kScales, options.scale) == kScales.end()) {
     throw Error(ExitCode::kUsage, "--map-scale: " + unknown_name("scale", options.scale, kScales));
   }
-  for (const std::string& tile : options.tiles) read_tile(tile);
+  for (const std::string& heads : options.heads) read_selected_heads(heads);
   const std::string ending = options.file.extension().string();
   if (options.file.empty() || ending == ".svg" || ending == ".png") return;
   fail(ExitCode::kUsage, "--map {}: expected a name that ends in .svg or .png", options.file.string());

@@ -11,7 +11,7 @@ namespace tamis::report {
 /// Options for a picture of relevance maps.
 struct MapOptions {
   std::filesystem::path file;           // .svg or .png; empty: none
-  std::vector<std::string> tiles = {};  // LAYER.HEAD, or LAYER for all its heads; empty: all
+  std::vector<std::string> heads = {};  // LAYER.HEAD, or LAYER for all its heads; empty: all
   std::string scale = "auto";           // colour scale: auto, value, row, log (MapScale)
 };
 
@@ -31,16 +31,16 @@ struct ReportOptions {
   int64_t most_tokens = 512;                // tokens used from the beginning of the text
 };
 
-/// A parsed entry of MapOptions::tiles.
-struct MapTile {
+/// A parsed entry of MapOptions::heads, which the command line calls tiles.
+struct SelectedHeads {
   int64_t layer = 0;
   std::optional<int64_t> head = std::nullopt;  // none: all heads of the layer
 
-  bool holds(int64_t of_layer, int64_t of_head) const { return layer == of_layer && (!head || *head == of_head); }
+  bool contains(int64_t of_layer, int64_t of_head) const { return layer == of_layer && (!head || *head == of_head); }
 };
 
 /// Parses `3.5` or `3`. Throws ExitCode::kUsage for anything else.
-MapTile read_tile(const std::string& text);
+SelectedHeads read_selected_heads(const std::string& text);
 
 /// Throws ExitCode::kUsage for a file that ends neither in .svg nor in .png, a malformed tile or an unknown scale.
 void check_options(const MapOptions& options);

@@ -108,7 +108,7 @@ WrittenReport write_report(const ReportOptions& options, at::Device device) {
   for (size_t i = 1; i < options.runs.size(); ++i) data["others"].push_back(describe_other(options.runs[i], names[i]));
   if (has_checkpoint(run)) {
     const infer::LoadedModel loaded = infer::load(run, device);
-    data["tiles"] = describe_tiles(loaded.model->tiles());
+    data["tiles"] = describe_screening_heads(loaded.model->screening_heads());
     try {
       data["relevance"] = describe_maps(options, loaded, recipe);
     } catch (const Error& error) {  // for example, a text file of the recipe is missing; write the rest of the report

@@ -176,7 +176,7 @@ Relevance small_relevance() {
 }
 
 TEST(MapPicture, IsAnSvgThatNamesItsScaleAndEscapesItsTokens) {
-  const std::string svg = draw_maps(small_relevance(), {.file = "x.svg", .tiles = {"1.0"}}, "runs/<x>");
+  const std::string svg = draw_maps(small_relevance(), {.file = "x.svg", .heads = {"1.0"}}, "runs/<x>");
   EXPECT_THAT(svg, HasSubstr("runs/&lt;x>"));
   EXPECT_THAT(svg, HasSubstr("&lt;b>"));
   EXPECT_THAT(svg, HasSubstr("\\x01"));
@@ -199,14 +199,14 @@ TEST(MapPicture, IsAPngWithAllMapsSideBySide) {
 TEST(MapPicture, RefusesATileThatTheModelDoesNotHave) {
   for (const char* tile : {"0.1", "2", "x", "1.", "-1.0"}) {
     SCOPED_TRACE(tile);
-    EXPECT_THROW(draw_maps(small_relevance(), {.file = "x.svg", .tiles = {tile}}, "x"), Error);
+    EXPECT_THROW(draw_maps(small_relevance(), {.file = "x.svg", .heads = {tile}}, "x"), Error);
   }
 }
 
 TEST(MapOptions, AreRefusedBeforeAModelIsRead) {
-  EXPECT_NO_THROW(check_options(MapOptions{.file = "maps.svg", .tiles = {"3", "3.5"}, .scale = "row"}));
+  EXPECT_NO_THROW(check_options(MapOptions{.file = "maps.svg", .heads = {"3", "3.5"}, .scale = "row"}));
   EXPECT_THROW(check_options(MapOptions{.file = "maps.jpg"}), Error);
-  EXPECT_THROW(check_options(MapOptions{.file = "maps.png", .tiles = {"3.x"}}), Error);
+  EXPECT_THROW(check_options(MapOptions{.file = "maps.png", .heads = {"3.x"}}), Error);
   EXPECT_THROW(check_options(MapOptions{.file = "maps.png", .scale = "linear"}), Error);
 }
 

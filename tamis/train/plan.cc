@@ -75,7 +75,7 @@ void add_disk(json& result, const Recipe& recipe, const models::Model* model, in
         {.loss = 1.0 / 3, .gradient_norms = norms, .lr = 1.0 / 3, .tokens = train.batch_tokens, .window = {}}, 1.0 / 3);
     const auto line = [](const json& written) { return static_cast<int64_t>(written.dump().size()) + 32; };  // and time
     record += line(statistics.take_record({.step = train.steps, .tokens = train.steps, .seconds = 1.0 / 3}));
-    if (const json tiles = tile_record(*model, train.steps); !tiles.is_null()) record += line(tiles);
+    if (const json heads = head_record(*model, train.steps); !heads.is_null()) record += line(heads);
   }
   result["checkpoint_bytes"] = checkpoint;
   result["checkpoints"] = kept;

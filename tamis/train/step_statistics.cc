@@ -65,11 +65,11 @@ json StepStatistics::take_record(const TrainingState& state) {
   return record;
 }
 
-json tile_record(const models::Model& model, int64_t step) {
+json head_record(const models::Model& model, int64_t step) {
   json windows = json::array(), accepts = json::array();
-  for (const auto& tile : model.tiles()) {
-    windows[tile.layer][tile.head] = tile.window;
-    accepts[tile.layer][tile.head] = tile.accept;
+  for (const auto& head : model.screening_heads()) {
+    windows[head.layer][head.head] = head.window;
+    accepts[head.layer][head.head] = head.accept;
   }
   if (windows.empty()) return {};
   return {{"type", "tiles"}, {"step", step}, {"windows", windows}, {"accepts", accepts}};

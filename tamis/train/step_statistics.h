@@ -58,6 +58,6 @@ class StepStatistics {
 
 /// The "tiles" record of log.jsonl: windows and acceptance widths as [layer][head], an infinite window as null. Null
 /// for models without them.
-nlohmann::json tile_record(const models::Model& model, int64_t step);
+nlohmann::json head_record(const models::Model& model, int64_t step);
 
 }  // namespace tamis::train

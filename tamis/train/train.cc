@@ -323,7 +323,7 @@ class Run {
     json record = statistics_->take_record(state());
     if (mesh_) record["sent_bytes"] = take_sent_bytes() / static_cast<double>(steps);
     write(record);
-    if (const json tiles = tile_record(session_.model(), state().step); !tiles.is_null()) write(tiles);
+    if (const json heads = head_record(session_.model(), state().step); !heads.is_null()) write(heads);
   }
 
   /// Bytes that all processes have sent in steps since the last call.

@@ -74,7 +74,7 @@ TEST(Trainer, TheLastStepNarrowsHeadsByTheMargin) {
   EXPECT_EQ(plain.losses(2), narrowed.losses(2));
   EXPECT_EQ(largest_difference(*plain.model, *narrowed.model), 0.0);
   EXPECT_EQ(plain.trainer.step(2).loss, narrowed.trainer.step(2).loss);
-  const auto before = plain.model->tiles(), after = narrowed.model->tiles();
+  const auto before = plain.model->screening_heads(), after = narrowed.model->screening_heads();
   const auto s_r = [](double r) { return std::log(r / (1 - r)); };
   for (size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(s_r(before[i].accept) - s_r(after[i].accept), 0.5, 1e-5);
 }
