@@ -28,7 +28,7 @@ double check(const std::string& what, const std::vector<Named>& found, const std
 double operator_tolerance(at::ScalarType dtype);
 double model_tolerance(at::ScalarType dtype);
 
-/// The configuration of a Multiscreen without variants, whose definition exact_hidden knows. Throws ExitCode::kUsage
+/// The configuration of a Multiscreen without variants, which exact_hidden defines. Throws ExitCode::kUsage
 /// when the model is another one, or has a variant (position, gate, ...) of its own.
 models::ModelConfig plain_config(const models::Model& model);
 

@@ -16,7 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 
-/// out[i] = function(x[i]) for 16 i's at once: whole vectors.
+/// out[i] = function(x[i]), 16 numbers at a time: whole vectors.
 template <typename Function>
 void Each(const float* x, int64_t size, float* out, const Function& function) {
   const hn::CappedTag<float, 16> d;

@@ -60,14 +60,14 @@ float widened(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
-/// The nearer of the two bfloat16 numbers around x, the even one of two that are as near; a NaN becomes a quiet one.
+/// The nearer of the two bfloat16 numbers around x, the even one if both are equally near; a NaN becomes a quiet one.
 uint16_t nearest(float x) {
   const auto lower = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);  // towards zero
   if (std::isnan(x)) return lower | 0x40;
   if (std::isinf(x)) return lower;
   const auto upper = static_cast<uint16_t>(lower + 1);
   const double below = std::fabs(static_cast<double>(x) - widened(lower));
-  // Beyond the largest number stands 2^128 in the place of infinity.
+  // Above the largest number, 2^128 takes the place of infinity.
   const double next = std::isinf(widened(upper)) ? std::ldexp(std::signbit(x) ? -1.0 : 1.0, 128) : widened(upper);
   const double above = std::fabs(next - static_cast<double>(x));
   return below < above || (below == above && lower % 2 == 0) ? lower : upper;
@@ -100,7 +100,8 @@ TEST(Rows, RoundToTheNearestBFloat16) {
     const auto size = static_cast<int64_t>(x.size());
     HWY_DYNAMIC_DISPATCH(Store)(x.data(), size, {out.data(), size, Storage::kBFloat16});
     for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(out[i], nearest(x[i])) << std::hexfloat << x[i];
-    for (const int64_t few : {1, 7, 9, 17, 31, 40}) {  // vectors and the rest agree, and nothing behind is touched
+    // Whole vectors and the remainder agree, and nothing is written after them.
+    for (const int64_t few : {1, 7, 9, 17, 31, 40}) {
       std::vector<uint16_t> row(few + 1, 0xabcd);
       HWY_DYNAMIC_DISPATCH(Store)(x.data() + 300000, few, {row.data(), few, Storage::kBFloat16});
       for (int64_t i = 0; i < few; ++i) ASSERT_EQ(row[i], nearest(x[300000 + i])) << i << " of " << few;

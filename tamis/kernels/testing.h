@@ -29,7 +29,8 @@ class ForceTarget {
   }
 };
 
-/// Calls `check()` once per instruction set that this build holds and this machine runs, and names it in failures.
+/// Calls `check()` once for every instruction set that this build contains and this machine runs, and names it in
+/// failures.
 template <typename Check>
 void for_each_target(const Check& check) {
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {

@@ -87,7 +87,7 @@ nlohmann::json to_json(const ModelConfig& config);
 /// The complete configuration in a config.json, which an earlier version or Hugging Face's tools may have written
 /// (stored_config.h).
 nlohmann::json complete_stored_config(const nlohmann::json& config);
-/// All keys that read_model_config knows.
+/// All keys that read_model_config accepts.
 std::span<const std::string> model_keys();
 
 }  // namespace tamis::models

@@ -19,7 +19,8 @@ namespace {
 using at::Tensor;
 using testing::Tensors;
 
-/// The same numbers head by head, one row after the other, as a decoding cache keeps them; all that memory is.
+/// The same numbers head by head, one row after the other, as a decoding cache stores them, without memory beyond
+/// the last row.
 Tensor head_by_head(const Tensor& x_BTHD, int64_t offset) {
   const Tensor memory = at::full({x_BTHD.numel() + offset}, std::numeric_limits<float>::quiet_NaN());
   const int64_t B = x_BTHD.size(0), T = x_BTHD.size(1), H = x_BTHD.size(2), D = x_BTHD.size(3);
@@ -28,7 +29,7 @@ Tensor head_by_head(const Tensor& x_BTHD, int64_t offset) {
   return view;
 }
 
-/// Keys and values that the kernels read where they lie, at the very end of their memory, give the bits of packed ones.
+/// Keys and values that the kernels read in place, at the very end of their memory, give the same bits as packed ones.
 TEST(Attention, KeysAreReadInPlaceWhereTheyLieAsPacked) {
   const std::vector<std::pair<const char*, testing::Function>> operators = {
       {"softmax", [](const Tensors& in) { return Tensors{softmax_attention(in[0], in[1], in[2])}; }},

@@ -34,7 +34,7 @@ TEST(QueryBlocks, StepsHoldEveryVisiblePairOnce) {
       step.set_queries(of_queries, pairs.sum(2, /*keepdim=*/true));
       step.add_to_keys(of_keys, pairs.sum(1).unsqueeze(2));
     }
-    // Strict hides the query's own key, which the window counts.
+    // With `strict` the query's own key is hidden, but the window counts it.
     const at::Tensor visible = visible_pairs(c.T_q, c.T_k, {.window = c.span, .document = range.document}, at::kCPU);
     const at::Tensor strictly = visible_pairs(c.T_q, c.T_k, range, at::kCPU);
     const at::Tensor expected = (c.strict ? visible.logical_and(strictly) : visible).expand({c.B, c.H, c.T_q, c.T_k});

@@ -22,7 +22,7 @@ using at::Tensor;
 using testing::for_each_backend;
 using testing::Tensors;
 
-/// Rows, E, D: nothing, a row, odd sizes, more outputs than inputs and fewer, long sums, many rows.
+/// Rows, E, D: no rows, one row, odd sizes, more outputs than inputs, fewer outputs than inputs, long sums, many rows.
 constexpr std::tuple<int64_t, int64_t, int64_t> kSizes[] = {{0, 3, 5},     {1, 1, 1},      {1, 40, 24},
                                                             {7, 33, 65},   {64, 96, 32},   {130, 48, 200},
                                                             {9, 20, 2000}, {513, 320, 96}, {1500, 24, 40}};
@@ -45,7 +45,7 @@ void expect_equal_products(const Tensor& found, const Tensor& expected) {
   EXPECT_LE(testing::largest(found - expected), 1e-5 * testing::largest(expected));
 }
 
-/// How often oneDNN's product was called in a scope.
+/// Counts the calls of oneDNN's product in a scope.
 class OneDnnCalls {
  public:
   OneDnnCalls() {
@@ -119,7 +119,7 @@ TEST(Linear, TakesEveryShapeAndStride) {
     expect_same(x.narrow(-1, 5, 16), weight.narrow(1, 3, 16));  // parts of matrices
     expect_same(x[0][0][0].expand({9, 24}), weight.narrow(0, 7, 1).expand({5, 24}));
     expect_same(x, testing::random_normal({63}, 3).unfold(0, 24, 1));  // rows that overlap
-    // Gradients that come expanded or as a part of something larger.
+    // Gradients that are expanded, or part of a larger tensor.
     const Tensor dy = testing::random_normal({30, 90}, 4), rows = x[0][0].narrow(0, 0, 30);
     for (const Tensor& each :
          {dy.narrow(1, 20, 40), at::ones({1}).expand({30, 40}), dy.t().narrow(0, 0, 30).narrow(1, 0, 30)}) {
@@ -226,7 +226,7 @@ TEST(Linear, PutsResultsInTheirPlaceOrAddsThem) {
       for (const Into how : {Into::kReplace, Into::kAdd}) {
         const auto expect_put = [&](const Tensor& expected, const auto& into) {
           const Tensor before = testing::random_normal(expected.sizes(), 4);
-          // Part of a larger matrix; what was there counts only where the product is added.
+          // Part of a larger matrix; its old contents have an effect only where the product is added to them.
           Tensor memory = at::full({expected.size(0) + 2, expected.size(1)}, 7.0);
           const Tensor place = memory.narrow(0, 1, expected.size(0));
           place.copy_(how == Into::kAdd ? before : at::full_like(before, NAN));

@@ -31,7 +31,7 @@ TEST(Team, EveryPhaseSeesAllOfTheOneBefore) {
   }
 }
 
-/// Memory may be short in the middle of a phase: the other workers must not wait for ever.
+/// A worker may run out of memory in the middle of a phase; the others must not wait for it forever.
 TEST(Team, AnExceptionOfOneWorkerEndsAll) {
   const testing::Threads threads(4);
   for (const int64_t bad : {int64_t{0}, kItems / 2, kItems - 1}) {

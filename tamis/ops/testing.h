@@ -32,7 +32,7 @@ namespace tamis::ops::testing {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// An operator as the helpers see it: differentiable tensors in, tensors out; everything else is captured.
+/// An operator as a function of its differentiable tensors; everything else is captured.
 using Function = std::function<Tensors(const Tensors&)>;
 
 using kernels::testing::for_each_target;
@@ -74,7 +74,7 @@ void for_each_backend(at::ScalarType dtype, const Work& work) {
   }
 }
 
-/// Calls `work` on one thread that holds no scratch memory of earlier calls: so that what it takes can be measured.
+/// Calls `work` on one thread that has no scratch memory of earlier calls, so that its use of memory can be measured.
 template <typename Work>
 void in_fresh_thread(const Work& work) {
   std::thread([&] {
@@ -83,8 +83,8 @@ void in_fresh_thread(const Work& work) {
   }).join();
 }
 
-/// Counts the bytes of CPU tensors that are alive, and the most there were at once, during its lifetime. Tensors made
-/// meanwhile must not outlive it.
+/// Counts the bytes of CPU tensors that exist, and their peak, during its lifetime. Tensors made during its lifetime
+/// must not outlive it.
 class PeakAllocation : private c10::Allocator {
  public:
   PeakAllocation() : before_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this); }
@@ -96,7 +96,7 @@ class PeakAllocation : private c10::Allocator {
   int64_t current_bytes() const { return current_bytes_; }
 
  private:
-  /// Stands before the data, so that a plain pointer is enough to give a block back.
+  /// Stored before the data, so that a plain pointer is enough to release a block.
   struct alignas(64) Header {
     PeakAllocation* owner;
     int64_t bytes;
@@ -122,7 +122,7 @@ class PeakAllocation : private c10::Allocator {
   std::atomic<int64_t> peak_bytes_{0};
 };
 
-/// Standard normal numbers, the same for a seed on every machine.
+/// Standard normal numbers; a seed gives the same ones on every machine.
 inline at::Tensor random_normal(at::IntArrayRef shape, uint64_t seed, at::ScalarType dtype = at::kFloat) {
   at::Tensor out = at::empty(shape, at::kDouble);
   Random random{seed};
@@ -130,7 +130,7 @@ inline at::Tensor random_normal(at::IntArrayRef shape, uint64_t seed, at::Scalar
   return out.to(dtype);
 }
 
-/// The same values behind other strides: every second element of a larger tensor that is NaN elsewhere.
+/// The same values with other strides: every second element of a larger tensor that is NaN elsewhere.
 inline at::Tensor strided(const at::Tensor& x) {
   std::vector<int64_t> shape = x.sizes().vec();
   shape.push_back(2);
@@ -152,7 +152,7 @@ inline bool same_bits(const Tensors& a, const Tensors& b) {
 }
 
 /// Outputs of `function`, then the gradient of sum(output * direction) for every input, for fixed random directions
-/// that every dtype holds exactly. An input that gets no gradient has a zero one.
+/// that every dtype represents exactly. The gradient of an input that gets none is zero.
 inline Tensors outputs_and_gradients(const Function& function, const Tensors& inputs, uint64_t seed = 17) {
   Tensors leaves;
   for (const at::Tensor& input : inputs) leaves.push_back(input.detach().requires_grad_());
@@ -201,7 +201,7 @@ inline Function differentiable(const Form& form) {
   return [form](const Tensors& inputs) { return FormFunction::apply(at::TensorList(inputs), form); };
 }
 
-/// The highest number of bytes of CPU tensors while `work()` runs in a new thread, inputs that it makes included.
+/// The peak number of bytes of CPU tensors while `work()` runs in a new thread, including inputs that it makes.
 template <typename Work>
 int64_t peak_bytes_of(const Work& work) {
   int64_t peak = 0;
@@ -238,9 +238,9 @@ inline void expect_error_within(double factor, const Tensors& fused, const Tenso
   }
 }
 
-/// Holds `fused` and its gradients to the accuracy rule against `reference`, on every instruction set. Inputs have the
-/// dtype of storage (float32 or bfloat16). A tensor is judged over all `samples` together: in a gradient of a few
-/// numbers one lucky plain result would decide.
+/// Expects `fused` and its gradients to satisfy the accuracy rule against `reference`, on every instruction set. Inputs
+/// have the dtype of storage (float32 or bfloat16). Errors are the largest of all `samples`: a gradient of a few
+/// numbers may have a plain result that happens to be exact.
 inline void expect_as_accurate_as_plain(const Function& fused, const Function& reference,
                                         const std::vector<Tensors>& samples) {
   const auto results = [&](const Function& function, std::optional<at::ScalarType> dtype) {

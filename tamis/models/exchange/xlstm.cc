@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr const char* kCap = "output_logit_soft_cap";
 constexpr double kDefaultCap = 30.0;
-constexpr double kNoCap = 1e6;  // changes no logit by a bit of float32; transformers wants a number
+constexpr double kNoCap = 1e6;  // changes no logit by a bit of float32; transformers requires a number
 
 int64_t rounded_up(double size, int64_t multiple) {
   // As transformers computes it: truncated to whole numbers last.

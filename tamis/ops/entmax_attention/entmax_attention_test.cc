@@ -30,7 +30,7 @@ TEST(EntmaxAttention, WeightsSumToOne) {
       for_each_target([&] {
         const at::Tensor p = weights_of<EntmaxSubject>(in, {.alpha = alpha, .strict = true});
         const at::Tensor sums = p.to(at::kDouble).sum(-1);
-        EXPECT_EQ(largest(sums.select(-1, 0)), 0.0);  // sees nothing
+        EXPECT_EQ(largest(sums.select(-1, 0)), 0.0);  // the first query sees no key
         EXPECT_LE(largest(sums.slice(-1, 1) - 1), 3e-6) << "alpha " << alpha << ", spread " << spread;
       });
     }

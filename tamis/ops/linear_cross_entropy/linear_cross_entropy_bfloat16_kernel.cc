@@ -5,7 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tamis/ops/linear_cross_entropy/linear_cross_entropy_bfloat16_kernel.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h, as Highway asks.
+// After foreach_target.h, as Highway requires.
 #include "hwy/highway.h"
 #include "tamis/kernels/math-inl.h"
 #include "tamis/kernels/rows-inl.h"

@@ -12,7 +12,7 @@
 namespace tamis::ops {
 namespace {
 
-using namespace testing;  // NOLINT: the helpers of this file's kind
+using namespace testing;  // NOLINT
 using at::Tensor;
 using Options = LinearCrossEntropyOptions;
 
@@ -80,9 +80,9 @@ TEST_P(LinearCrossEntropyTest, SameBitsForAnyNumberOfThreads) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, LinearCrossEntropyTest,
-    ::testing::Values(Shape{.T = 1, .N = 1, .D = 1},                            // one word: loss and gradients zero
-                      Shape{.T = 3, .N = 2, .D = 1, .reduction = "none"},       //
-                      Shape{.T = 63, .N = 257, .D = 16},                        // bytes; T fits no lane count
+    ::testing::Values(Shape{.T = 1, .N = 1, .D = 1},                       // one word: loss and gradients zero
+                      Shape{.T = 3, .N = 2, .D = 1, .reduction = "none"},  //
+                      Shape{.T = 63, .N = 257, .D = 16},  // vocabulary of bytes; T is no multiple of the lanes
                       Shape{.T = 130, .N = 1031, .D = 33, .reduction = "sum"},  // odd sizes, a last block of 7
                       Shape{.T = 130, .N = 1031, .D = 33, .reduction = "none"},
                       Shape{.T = 40, .N = 5000, .D = 600, .logit_scale = 10},  // narrow blocks of a wide head
@@ -135,7 +135,7 @@ TEST(LinearCrossEntropy, ASoftCapBoundsTheLogits) {
 
 TEST(LinearCrossEntropy, UninitialisedMemoryIsNeverRead) {
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
-  at::globalContext().setDeterministicFillUninitializedMemory(true);  // at::empty is full of NaN now
+  at::globalContext().setDeterministicFillUninitializedMemory(true);  // at::empty fills its memory with NaN
   const Case c = random_case({.T = 300, .N = 50257, .D = 8});
   const Tensors found = outputs_and_gradients(fused(c.target, {}), c.in);
   at::globalContext().setDeterministicAlgorithms(false, false);
@@ -269,7 +269,7 @@ TEST(LinearCrossEntropy, HoldsOneTileBeyondTheGradients) {
     EXPECT_LE(peak_beyond_gradients(shape, true), kTile);
     EXPECT_LE(peak_beyond_gradients(shape, false), 16 << 20);
     EXPECT_LE(peak_beyond_gradients({.T = 1024, .N = 50257, .D = 64, .reduction = "none"}, true), kTile);
-    const Threads many(16);  // each with a product of its own
+    const Threads many(16);  // each computes a product of its own
     EXPECT_LE(peak_beyond_gradients({.T = 1024, .N = 50257, .D = 256}, true), kTile);
     EXPECT_LE(peak_beyond_gradients({.T = 5000, .N = 512, .D = 256}, true), kTile);
     EXPECT_LE(peak_beyond_gradients({.T = 40000, .N = 257, .D = 16}, true), kTile);

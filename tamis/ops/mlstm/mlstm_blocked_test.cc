@@ -51,7 +51,7 @@ MlstmOptions blocked_mlstm_options(const BlockedMlstmShape& shape) {
   return options;
 }
 
-/// q, k, v, i, f and, where wanted, C, n, m.
+/// q, k, v, i, f and, with a state, C, n, m.
 Tensors blocked_mlstm_inputs(const BlockedMlstmShape& s, uint64_t seed, at::ScalarType dtype = at::kFloat) {
   const auto random = [&](at::IntArrayRef shape, at::ScalarType type) {
     return testing::random_normal(shape, seed++, type);
@@ -123,7 +123,7 @@ TEST(MlstmBlocked, InFloat64IsTheDefinition) {
 }
 
 TEST(MlstmBlocked, TheStabiliserIsDifferentiated) {
-  // Where |n . q| nearly vanishes and m is large, 1e-6 decides the denominator and with it m the result.
+  // Where |n . q| is close to 0 and m is large, 1e-6 determines the denominator, and so m determines the result.
   Tensors in = blocked_mlstm_inputs({1, 40, 1, 4, 6, 16, true}, 49);
   in[0] = in[0] * 1e-6;
   in[3] = in[3] + 14;
@@ -173,7 +173,7 @@ TEST(MlstmBlocked, MemoryIsLinear) {
   };
   const int64_t at_4k = peak(4096), at_16k = peak(16384);
   EXPECT_LE(at_16k, 4.5 * at_4k);
-  EXPECT_LT(at_16k, int64_t{16384} * 16384);  // one byte a pair would be more
+  EXPECT_LT(at_16k, int64_t{16384} * 16384);  // less than one byte per pair
 }
 
 }  // namespace

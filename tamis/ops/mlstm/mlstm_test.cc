@@ -27,8 +27,8 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 struct Shape {
   int64_t B, T, H, K, V;
   int64_t chunk = 64;
-  bool state = false;      // a given one
-  bool documents = false;  // of different lengths, others in every sequence
+  bool state = false;      // starts from a given state
+  bool documents = false;  // of different lengths, not the same in every sequence
   double forget = 3;       // mean of f
   double gates = 1;        // spread of i and f
 };
@@ -50,7 +50,7 @@ MlstmOptions options_of(const Shape& shape) {
   return options;
 }
 
-/// q, k, v, i, f and, where wanted, C, n, m.
+/// q, k, v, i, f and, with a state, C, n, m.
 Tensors random_inputs(const Shape& s, uint64_t seed, at::ScalarType dtype = at::kFloat) {
   const auto random = [&](at::IntArrayRef shape, at::ScalarType type) {
     return testing::random_normal(shape, seed++, type);
@@ -98,8 +98,8 @@ void expect_close(const Tensors& found, const Tensors& expected, double toleranc
   }
 }
 
-/// Holds `found` to the accuracy rule. Tensors of few numbers are common here (gates, m), so a lucky plain result would
-/// decide: each is that of several seeds together.
+/// Expects `found` to satisfy the accuracy rule. Tensors of few numbers are common here (gates, m), and a plain result
+/// may happen to be exact, so each error is the largest of several seeds.
 void expect_accurate(const testing::Function& found, const testing::Function& reference, const Shape& shape,
                      uint64_t seed, at::ScalarType dtype = at::kFloat) {
   std::vector<Tensors> inputs;
@@ -164,7 +164,8 @@ TEST_P(MlstmTest, AStateThatIsHandedOnMakesTheWhole) {
       const int64_t last = std::min(first + step, shape.T);
       Tensors part;
       for (size_t i = 0; i < 5; ++i) part.push_back(in[i].slice(1, first, last));
-      const bool fresh = shape.documents && first > 0;  // the caller's part, and a sequence may be fresh alone
+      // The caller resets the state where a document begins, for each sequence by itself.
+      const bool fresh = shape.documents && first > 0;
       if (fresh) {
         const Tensor& document = *options.document;
         const Tensor same = document.select(1, first) == document.select(1, first - 1);
@@ -205,7 +206,7 @@ TEST(Mlstm, OneOutputAloneHasAGradient) {
 }
 
 TEST(Mlstm, TheStabiliserIsDifferentiated) {
-  // Where |n . q| nearly vanishes and m is large, 1e-6 decides the denominator and with it m the result.
+  // Where |n . q| is close to 0 and m is large, 1e-6 determines the denominator, and so m determines the result.
   Tensors in = random_inputs({1, 40, 1, 4, 6, 16, true}, 49);
   in[0] = in[0] * 1e-6;
   in[3] = in[3] + 14;
@@ -257,7 +258,7 @@ TEST(Mlstm, LogitsOfTenThousandStayFinite) {
 TEST(Mlstm, DocumentsAreReadAsIfAlone) {
   const Tensors in = random_inputs({1, 150, 2, 8, 12, 64, true}, 53);
   Tensor document = at::full({1, 150}, 900, at::kLong);
-  document.slice(1, 41, 90).fill_(-3);  // a document that comes back begins anew
+  document.slice(1, 41, 90).fill_(-3);  // then 900 again, which is another document
   const Tensor packed = fused({.document = document})(in)[0];
   for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, 41}, {41, 90}, {90, 150}}) {
     Tensors alone;
@@ -308,8 +309,8 @@ TEST(Mlstm, OutputsDoNotDependOnWhatMemoryHeld) {
   const Tensors in = random_inputs({1, 150, 2, 9, 12, 64, true}, 55);
   const Tensors expected = testing::outputs_and_gradients(fused(), in);
   for (int round = 0; round < 3; ++round) {
-    for (const Tensor& x : in) at::empty_like(x).fill_(kNaN);  // freed: what the operator is about to allocate
-    Tensors poison = random_inputs({1, 200, 2, 11, 30}, 56);   // its NaN stay in the threads' scratch memory
+    for (const Tensor& x : in) at::empty_like(x).fill_(kNaN);  // freed, so that the operator allocates this memory
+    Tensors poison = random_inputs({1, 200, 2, 11, 30}, 56);   // leaves NaN in the threads' scratch memory
     for (Tensor& x : poison) x.fill_(kNaN);
     testing::outputs_and_gradients(fused(), poison);
     EXPECT_TRUE(testing::same_bits(expected, testing::outputs_and_gradients(fused(), in)));
@@ -325,7 +326,8 @@ TEST(Mlstm, MemoryIsLinear) {  // tensors, and the scratch memory of one thread
     const kernels::MlstmHead head{
         .key_dim = 8, .value_dim = 16, .chunk_count = chunks, .tokens = T, .longest = 64, .continued = chunks};
     const int64_t scratch = kernels::mlstm_backward_scratch(head);
-    EXPECT_LE(scratch, (chunks + 2) * (8 * 32 + 2) + 2 * T + (int64_t{1} << 17));  // one state a chunk, and one chunk
+    // A state for each chunk, and the memory of one chunk.
+    EXPECT_LE(scratch, (chunks + 2) * (8 * 32 + 2) + 2 * T + (int64_t{1} << 17));
     return tensors.peak_bytes() + 4 * scratch;
   };
   EXPECT_LE(static_cast<double>(peak(16384)), 4.4 * static_cast<double>(peak(4096)));
@@ -338,7 +340,7 @@ TEST(Mlstm, AnEmptyBatchAndNoTokensAreFine) {
   EXPECT_EQ(testing::largest(none[1]), 0.0);
   const Tensors in = random_inputs({2, 0, 2, 4, 3, 64, true}, 60);
   const Tensors found = testing::outputs_and_gradients(fused(), in);
-  for (size_t i = 0; i < 3; ++i) {  // the state comes back, and so does its gradient
+  for (size_t i = 0; i < 3; ++i) {  // the state is passed on, and so is its gradient
     EXPECT_TRUE(testing::same_bits(found[1 + i], in[5 + i]));
     const Tensor direction = testing::random_normal(in[5 + i].sizes(), 18 + i, at::kBFloat16).to(at::kFloat);
     EXPECT_LE(testing::largest(found[9 + i] - direction), 1e-5);

@@ -89,7 +89,7 @@ Gradients screening_backward_anywhere(const ScreeningOptions& options, const Ten
   return {dq, dk, dv, ds_w, ds_r, options.gate ? dgate : no_gradient(q)};
 }
 
-// ---- CPU: the fused kernels, for the dtypes they know
+// ---- CPU: the fused kernels, for the dtypes that they support
 
 Tensor screening_on_cpu(const ScreeningOptions& options, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& s_w, const Tensor& s_r) {

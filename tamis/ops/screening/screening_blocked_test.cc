@@ -41,11 +41,11 @@ testing::Function blocked_screening(ScreeningOptions options) {
 at::Tensor two_documents(int64_t B, int64_t T) {
   const at::Tensor document = at::full({B, T}, 900, at::kLong);
   document.slice(1, T / 3).fill_(-3);
-  if (B > 1) document.select(0, 1).slice(0, T / 2, T / 2 + 3).fill_(8);  // 900 or -3 comes back
+  if (B > 1) document.select(0, 1).slice(0, T / 2, T / 2 + 3).fill_(8);  // 900 or -3 appears again
   return document;
 }
 
-/// Blocks of 16 to 64 queries with few keys, heads that see everything, and windows between.
+/// Blocks of 16 to 64 queries with few keys, heads that see every key, and windows in between.
 const std::vector<Shape> kBlockedScreeningShapes = {
     {1, 1, 16, 64, {2, 17.3, kInfinity}, {0.05, 0.5, 0.95}},
     {2, 2, 16, 64, {2.5, kInfinity}, {0.5}},
@@ -145,7 +145,7 @@ TEST(ScreeningBlocked, MemoryIsLinear) {
     };
     const int64_t at_4k = peak(4096), at_16k = peak(16384);
     EXPECT_LE(at_16k, 4.5 * at_4k) << "window " << width;
-    EXPECT_LT(at_16k, int64_t{16384} * 16384) << "window " << width;  // one byte a pair would be more
+    EXPECT_LT(at_16k, int64_t{16384} * 16384) << "window " << width;  // less than one byte per pair
   }
 }
 

@@ -1,4 +1,4 @@
-// Panels in which a block of queries accepts many keys: the backward pass takes them together, not pair by pair.
+// Panels in which a block of queries accepts many keys: the backward pass processes them together, not pair by pair.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using testing::Tensors;
 
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
-/// Accepted pairs of a backward pass, and those of them that went panel by panel.
+/// Accepted pairs of a backward pass, and how many of them were processed in dense panels.
 struct Pairs {
   double accepted, dense;
 };
@@ -39,7 +39,7 @@ Pairs pairs_of(const Tensors& in) {
   return {(map.trim * map.softmask > 0).sum().item().toDouble(), work.dense};
 }
 
-/// Every query lies near the first axis. So do the keys, but for those of `far`, which every query rejects.
+/// Every query lies near the first axis. So does every key except those of `far`, which every query rejects.
 Tensors near_inputs(const Shape& shape, uint64_t seed, const Tensor& far) {
   Tensors in = random_inputs(shape, seed);
   for (const size_t i : {0, 1}) {
@@ -68,7 +68,7 @@ TEST(ScreeningDense, IsAsAccurateAsPlainTorch) {
 }
 
 TEST(ScreeningDense, InFloat64IsTheDefinition) {
-  // Panels that are dense, panels that are not, and keys that nobody accepts between accepted ones.
+  // Panels that are dense, panels that are not, and keys that no query accepts between accepted ones.
   for (const Tensor& far :
        {every_fifth(), at::arange(0, 170), at::cat({at::arange(20, 150), at::arange(200, 290, 3)})}) {
     Tensors in = near_inputs(kNear, 70, far);
@@ -119,7 +119,7 @@ TEST(ScreeningDense, ARejectedValueIsNotReadBesideAcceptedOnes) {
   });
 }
 
-/// Even queries and keys lie opposite to odd ones: each query accepts one half of every panel.
+/// Even queries and keys point away from odd ones: each query accepts half of every panel.
 Tensors two_kinds(uint64_t seed) {
   Tensors in = near_inputs(kNear, seed, at::arange(0, 330, 2));
   in[0].slice(1, 0, 330, 2).neg_();
@@ -137,19 +137,22 @@ TEST(ScreeningDense, NaNReachesOnlyWhoAcceptsIt) {
         EXPECT_LE(testing::largest(odd(found[i]) - odd(expected[i])), 1e-5 * testing::largest(expected[i])) << i;
       }
     };
-    Tensors in = clean_in;  // the value of one even key: outputs and gradients of odd queries, keys and values stay
+    // A NaN in the value of an even key changes no output or gradient of odd queries, keys and values.
+    Tensors in = clean_in;
     in[2] = clean_in[2].clone();
     in[2].select(1, 100).fill_(kNotANumber);
     Tensors found = testing::outputs_and_gradients(operator_with({}), in);
     expect_odd(found, {0, 1, 2, 3});
     EXPECT_TRUE(found[1].select(1, 200).isnan().all().item().toBool());
-    in = clean_in;  // the gate of one even query: nothing that odd ones have a part in
+    // In the gate of an even query it changes nothing of odd queries and keys.
+    in = clean_in;
     in[5] = clean_in[5].clone();
     in[5].select(1, 200).fill_(kNotANumber);
     found = testing::outputs_and_gradients(operator_with({}), in);
     expect_odd(found, {0, 1, 2, 3});
     EXPECT_TRUE(found[3].select(1, 100).isnan().all().item().toBool());
-    in = clean_in;  // one key: every later query accepts it, no earlier one has a part in it
+    // In a key it reaches every later query, which accepts the key, and no earlier one.
+    in = clean_in;
     in[1] = clean_in[1].clone();
     in[1].select(1, 200).fill_(kNotANumber);
     found = testing::outputs_and_gradients(operator_with({}), in);

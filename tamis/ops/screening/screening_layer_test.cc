@@ -84,7 +84,7 @@ TEST(ScreeningLayer, IsScreeningOfTheParts) {
   });
   expect_screening_of_the_parts({.dtype = at::kBFloat16});
   expect_screening_of_the_parts({.dtype = at::kDouble});
-  expect_screening_of_the_parts({.dtype = at::kHalf});  // no fused form: gradients are copied into their places
+  expect_screening_of_the_parts({.dtype = at::kHalf});  // no fused form: gradients are copied into the result
 }
 
 TEST(ScreeningLayer, IsScreeningOfThePartsInEveryShape) {
@@ -123,8 +123,8 @@ TEST(ScreeningLayer, IsAsAccurateAsPlainTorch) {
   expect_as_accurate_as_plain({.gate = false, .options = {.tanh_norm = false}});
 }
 
-/// The result that the backward pass makes again, beside that of the forward pass: rounded once more after sums of
-/// other lengths, so a neighbouring number at most in bfloat16.
+/// The result that the backward pass computes again, compared with that of the forward pass. It is rounded after sums
+/// of other lengths, so in bfloat16 it may be a neighbouring number.
 TEST(ScreeningLayer, TheResultIsMadeAgainInEveryDtype) {
   for (const bool gate : {true, false}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
@@ -175,7 +175,8 @@ TEST(ScreeningLayer, TakesAnyStrides) {
   for (size_t i = 0; i < found.size(); ++i) {
     const double scale = testing::largest(expected[i]);
     EXPECT_GT(scale, 0);
-    EXPECT_LT(testing::largest(found[i] - expected[i]), 1e-5 * scale) << "input " << i;  // GEMMs of other strides
+    // Up to rounding, because products of matrices with other strides are computed differently.
+    EXPECT_LT(testing::largest(found[i] - expected[i]), 1e-5 * scale) << "input " << i;
   }
 }
 

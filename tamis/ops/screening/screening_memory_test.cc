@@ -1,4 +1,4 @@
-// O(T) memory, measured: every allocation of this program, tensors and plain ones, counted at its peak.
+// O(T) memory, measured: the peak of all allocations of this program, tensors and others.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TEST(ScreeningMemory, GrowsLinearlyWithTheSequence) {
   for (const double s_w : {3.0, 95.0}) {
     const int64_t at_4k = peak_bytes(4096, s_w), at_16k = peak_bytes(16384, s_w);
     EXPECT_LE(at_16k, 4.5 * at_4k) << "s_w " << s_w;
-    EXPECT_LT(at_16k, int64_t{16384} * 16384) << "s_w " << s_w;  // one byte a pair would be more
+    EXPECT_LT(at_16k, int64_t{16384} * 16384) << "s_w " << s_w;  // less than one byte per pair
   }
 }
 

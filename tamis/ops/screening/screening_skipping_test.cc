@@ -21,8 +21,8 @@ using testing::Tensors;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// q, k, v, s_w, s_r, gate of heads with infinite windows. Queries and keys gather around `directions` directions,
-/// `spread` away from them.
+/// q, k, v, s_w, s_r, gate of heads with infinite windows. Queries and keys are close to `directions` directions, at a
+/// distance of about `spread`.
 Tensors clustered_inputs(int64_t T, std::vector<double> accepts, int64_t directions, double spread, uint64_t seed,
                          int64_t queries = -1, int64_t K = 16, int64_t V = 24) {
   const auto H = static_cast<int64_t>(accepts.size());
@@ -58,7 +58,7 @@ Tensors results(const Tensors& in, Skipping skipping, kernels::PassCounts* skipp
   return {out, dq, dk, dv, ds_w, ds_r, *dgate, again};
 }
 
-/// NaN where the other has NaN, and the same bits elsewhere.
+/// True if both have NaN in the same places and the same bits elsewhere.
 void expect_same(const Tensors& found, const Tensors& expected) {
   ASSERT_EQ(found.size(), expected.size());
   for (size_t t = 0; t < found.size(); ++t) {
@@ -90,7 +90,7 @@ TEST(ScreeningSkipping, BitsDoNotDependOnItInOtherDtypes) {
 }
 
 TEST(ScreeningSkipping, LongSequencesUseEveryLevel) {
-  // 140,000 keys: windows of 65,536, nodes of 4,096, and a rest.
+  // 140,000 keys: two buckets of 65,536, nodes of 4,096, and a remainder.
   const Tensors in = clustered_inputs(140'000, {0.03}, 300, 0.1, 5, /*queries=*/70);
   kernels::PassCounts skipped, adaptive;
   const Tensors dense = results(in, Skipping::kNever), found = results(in, Skipping::kAlways, &skipped);
@@ -101,7 +101,7 @@ TEST(ScreeningSkipping, LongSequencesUseEveryLevel) {
 }
 
 TEST(ScreeningSkipping, SimilaritiesAtTheThresholdAreDecidedAlike) {
-  // Keys at 1 - r from their query, up to a few roundings on either side; r chosen for the trap.
+  // Keys whose similarity to their query is 1 - r, up to a few roundings on either side; r is chosen to make it so.
   constexpr int64_t T = 1400, K = 16;
   for (const double r : {0.5, 0.013, 0.87}) {
     Tensors in = clustered_inputs(T, {r}, 20, 0.0, 6);
@@ -116,11 +116,12 @@ TEST(ScreeningSkipping, SimilaritiesAtTheThresholdAreDecidedAlike) {
   }
 }
 
-/// A query at angle `beyond` from the last of `keys` accepts that key by a hair, or misses it by one: the bound of a
-/// node that ends there is as tight as it can be. Whether the key was taken shows, as no other key is near.
+/// A query at the angle `beyond` from the last of `keys` accepts that key by the smallest margin, or rejects it by the
+/// smallest: the bound of a node that ends with this key is as tight as possible. No other key is near, so the result
+/// shows whether the key was accepted.
 void expect_exact_at_the_edge(const Tensor& keys, const Tensor& last, const Tensor& across, double r) {
   const int64_t T = keys.size(0), K = keys.size(1);
-  // Steps of a rounding and of a thousandth on either side of the threshold.
+  // Steps of one rounding, and of one thousandth, on either side of the threshold.
   const Tensor nudge = at::arange(T).remainder(41).sub(20).mul(6e-8).view({T, 1}) *
                        at::pow(10.0, at::arange(T).remainder(5)).view({T, 1});
   const Tensor cosine = (1 - r + nudge).clamp_max(1);
@@ -143,7 +144,7 @@ TEST(ScreeningSkipping, TightBoundsAreDecidedAlike) {
   constexpr int64_t T = 1400;
   const Tensor axes = at::eye(16, at::kDouble);
   for (const double r : {0.5, 0.02, 0.9}) {
-    // Nodes of one key many times over: a node's bound is the similarity itself.
+    // Nodes that repeat one key: a node's bound is the similarity itself.
     const Tensor which = at::arange(T).mul(7).remainder(8);
     const Tensor repeated = axes.index({which});
     expect_exact_at_the_edge(repeated, axes.index({which.flip(0)}), axes.index({which.flip(0) + 8}), r);

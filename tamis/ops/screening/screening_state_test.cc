@@ -197,7 +197,7 @@ TEST(ScreeningState, FiniteWindowsKeepABoundedStore) {
   for (int i = 0; i < 200; ++i) tokens(1, 10 + i);
   tokens(20'000, 2);
   EXPECT_EQ(state.bytes(), bytes);
-  // ceil(w) keys a head, rounded up to tiles and one block of queries.
+  // ceil(w) keys per head, rounded up to whole tiles, and one block of queries.
   const int64_t keys = 2 + 41 + 257 + 3 * (2 * 16 + 32);
   EXPECT_LE(bytes, keys * (kK + 32 + 2) * 4 + 3 * 160 * 4);
 }

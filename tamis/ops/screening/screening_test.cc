@@ -37,7 +37,7 @@ class ScreeningShapes : public ::testing::TestWithParam<Shape> {};
 INSTANTIATE_TEST_SUITE_P(Lengths, ScreeningShapes,
                          ::testing::Values(Shape{1, 1, 16, 64, kWidths, {0.05, 0.5, 0.95}},    // one token
                                            Shape{2, 2, 16, 64, kWidths, {0.5}},                //
-                                           Shape{2, 63, 16, 64, kWidths, {0.95, 0.5, 0.05}},   // fits no lane count
+                                           Shape{2, 63, 16, 64, kWidths, {0.95, 0.5, 0.05}},   // a partial tile
                                            Shape{1, 64, 20, 65, kWidths, {0.5, 0.95}},         // odd dimensions
                                            Shape{1, 65, 7, 33, kWidths, {0.05, 0.95}},         //
                                            Shape{1, 130, 2, 1, kWidths, {0.05, 0.5, 0.95}},    // smallest K and V
@@ -93,14 +93,14 @@ TEST(Screening, FixedAcceptanceOneIsAnInfiniteParameter) {
   in[4].fill_(kInfinity);
   const Tensors fused = testing::outputs_and_gradients(operator_with({}), in);
   EXPECT_TRUE(at::allclose(fused[0], reference_with({})(in)[0], 1e-4, 1e-5));
-  EXPECT_EQ(testing::largest(fused[5]), 0.0);  // r cannot move
+  EXPECT_EQ(testing::largest(fused[5]), 0.0);  // r is fixed
 }
 
 TEST(Screening, GradientsMatchFiniteDifferences) {
   for (const std::vector<double>& widths : std::vector<std::vector<double>>{{3.5, 2.2}, {40, kInfinity}}) {
     Tensors in = random_inputs({1, 5, 4, 3, widths, {0.5, 0.8}}, 9);
     for (Tensor& x : in) x = x.to(at::kDouble);
-    in[1].select(1, 2).fill_(0.3);  // at a zero row the gradient is 0 by convention, not by limit
+    in[1].select(1, 2).fill_(0.3);  // the gradient of a zero row is 0 by convention, not a limit
     in[0].select(1, 1).fill_(0.4);
     in[2].select(1, 0).fill_(-0.2);
     testing::expect_gradients(operator_with({}), in);
@@ -140,7 +140,7 @@ Tensors weight_of_one_pair(double n, uint64_t seed) {
 }
 
 TEST(Screening, ShortSumsOfValuesHaveExactGradients) {
-  // TanhNorm's slope is a constant near 0, and is left out where u = h.
+  // TanhNorm's slope is taken as constant near 0, and is not computed where u = h.
   for (const double n : {1e-6, 2e-4, 4e-4, 9e-3, 1.1e-2, 0.3}) {
     std::vector<Tensors> samples;
     for (uint64_t seed = 0; seed < 8; ++seed) {
@@ -265,7 +265,7 @@ TEST(Screening, NaNShowsInTheResult) {
       EXPECT_TRUE(out.slice(1, 0, 40).isfinite().all().item().toBool()) << "argument " << argument;
     }
     Tensors raw = random_inputs(kSmall, 25);
-    raw[2].index_put_({0, 40, 0, 3}, kNaN);  // one number of a value makes the whole unit value one
+    raw[2].index_put_({0, 40, 0, 3}, kNaN);  // a NaN in one component makes the whole unit vector NaN
     const Tensor bare = operator_with({.tanh_norm = false})(raw)[0];
     EXPECT_TRUE(bare[0].select(1, 0)[40].isnan().all().item().toBool()) << "v";
     Tensors gated = random_inputs(kSmall, 28);
@@ -312,7 +312,7 @@ TEST(Screening, OutputsDoNotDependOnWhatMemoryHeld) {
   const Tensors in = random_inputs(kSmall, 23);
   const Tensors expected = testing::outputs_and_gradients(operator_with({}), in);
   for (int round = 0; round < 3; ++round) {
-    // Freed NaN-filled blocks of the sizes that the operator is about to allocate.
+    // Freed blocks full of NaN, of the sizes that the operator will allocate.
     for (const Tensor& x : in) at::empty_like(x).fill_(kNaN);
     EXPECT_TRUE(testing::same_bits(expected, testing::outputs_and_gradients(operator_with({}), in)));
   }

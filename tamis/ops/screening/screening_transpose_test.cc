@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 
-/// Whether K can be transposed in vectors; then it is.
+/// Transposes in vectors; false if K does not allow it.
 template <typename Real>
 bool TransposeRows(const Real* rows, int64_t K, Real* tile) {
   if (K % kTransposedAtOnce<Real> != 0) return false;
@@ -49,7 +49,7 @@ void expect_columns(const Transpose& transpose) {
     }
     if (!transpose(rows.data(), K, tile.data())) continue;
     ++transposed;
-    for (int64_t d = 0; d < K + 8; ++d) {  // nothing behind the tile is touched
+    for (int64_t d = 0; d < K + 8; ++d) {  // nothing is written after the tile
       for (int64_t key = 0; key < kTileKeys; ++key) {
         ASSERT_EQ(tile[d * kTileKeys + key], d < K ? static_cast<Real>(1000 * key + d) : Real{-1})
             << "K " << K << ", dimension " << d << " of key " << key;

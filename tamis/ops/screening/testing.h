@@ -26,7 +26,7 @@ struct Shape {
   int64_t queries = -1;         // T_q; -1: all T
 };
 
-/// q, k, v, s_w, s_r, gate. Queries and keys gather around a few directions, so that every r accepts some keys and
+/// q, k, v, s_w, s_r, gate. Queries and keys are close to a few directions, so that every r accepts some keys and
 /// rejects others; a few rows are zero.
 inline Tensors random_inputs(const Shape& shape, uint64_t seed) {
   const auto H = static_cast<int64_t>(shape.widths.size());
@@ -51,7 +51,7 @@ inline Tensors random_inputs(const Shape& shape, uint64_t seed) {
   return {q, k, v, s_w, s_r, random_normal({shape.B, T_q, H, shape.V}, seed + 5)};
 }
 
-/// The operator on the list that random_inputs returns; without its last entry there is no gate.
+/// The operator as a function of what random_inputs returns; without the last entry there is no gate.
 inline Function operator_with(ScreeningOptions options) {
   return [options](const Tensors& in) mutable {
     options.gate = in.size() > 5 ? std::optional<Tensor>(in[5]) : std::nullopt;
@@ -66,7 +66,7 @@ inline Function reference_with(ScreeningOptions options) {
   };
 }
 
-/// Holds the operator to the accuracy rule.
+/// Expects the operator to satisfy the accuracy rule.
 inline void expect_accurate(
     const Shape& shape, uint64_t seed, const ScreeningOptions& options = {},
     const std::function<Tensors(Tensors)>& prepare = [](Tensors in) { return in; }) {

@@ -14,7 +14,7 @@
 namespace tamis::ops::testing {
 namespace {
 
-/// The blocked form as a subject; a mechanism adds its reference.
+/// The blocked form as a Subject (testing.h); a mechanism adds its reference.
 template <typename OptionsType, const SelectedWeights& (*kWeights)()>
 struct BlockedSelection {
   using Options = OptionsType;
@@ -141,7 +141,7 @@ TYPED_TEST(BlockedSelectionTest, MemoryIsLinear) {
   };
   const int64_t at_4k = peak(4096), at_16k = peak(16384);
   EXPECT_LE(at_16k, 4.5 * at_4k);
-  EXPECT_LT(at_16k, int64_t{16384} * 16384);  // one byte a pair would be more
+  EXPECT_LT(at_16k, int64_t{16384} * 16384);  // less than one byte per pair
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 
-// What every attention that selects its keys by alpha-entmax is held to: one suite for entmax attention and Sieve.
-// A Subject gives Options, kName, fused(q, k, v, options) and reference(q, k, v, options).
+// The tests of every attention that selects its keys by alpha-entmax: one suite for entmax attention and Sieve.
+// A Subject provides Options, kName, fused(q, k, v, options) and reference(q, k, v, options).
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ inline Tensors normal_inputs(const SelectionShape& shape, uint64_t seed, at::Sca
           random_normal({shape.B, shape.T, shape.H, shape.V}, seed + 2).to(dtype)};
 }
 
-/// (alpha - 1) z - tau of every pair in float64, -infinity for pairs that do not see each other.
+/// (alpha - 1) z - tau of every pair in float64; -infinity where the query does not see the key.
 template <typename Options>
 at::Tensor exact_excess(const Tensors& in, const Options& options) {
   const Selection selection = selection_of(options, in[0].size(3));
@@ -45,7 +45,7 @@ at::Tensor exact_excess(const Tensors& in, const Options& options) {
   return reference::entmax_excess(z, visible, options.alpha);
 }
 
-/// Inputs whose selection rounding cannot change: of seeds in order, the first for which no key is near its threshold.
+/// Inputs whose selection does not depend on rounding: those of the first seed for which no key is near its threshold.
 template <typename Options>
 Tensors clear_inputs(const SelectionShape& shape, const Options& options, uint64_t seed,
                      at::ScalarType dtype = at::kFloat, double margin = kMargin) {
@@ -82,7 +82,7 @@ void expect_accurate(const SelectionShape& shape, const typename Subject::Option
   SCOPED_TRACE(::testing::Message() << "alpha " << options.alpha << ", strict " << options.strict << ", T " << shape.T
                                     << ", T_q " << shape.queries << ", K " << shape.K << ", V " << shape.V
                                     << ", spread " << shape.spread);
-  const uint64_t seeds = shape.T < 50 ? 16 : 3;  // together: of few numbers a lucky plain result would decide
+  const uint64_t seeds = shape.T < 50 ? 16 : 3;  // of a few numbers the plain result may happen to be exact
   std::vector<Tensors> inputs;
   for (uint64_t i = 0; i < seeds; ++i) inputs.push_back(clear_inputs(shape, options, seed + 10'000 * i, dtype, margin));
   if (inputs.back().empty()) return;
@@ -142,7 +142,7 @@ TYPED_TEST_SUITE_P(SelectionTest);
 inline const std::vector<SelectionShape> kSelectionShapes = {
     {1, 1, 2, 16, 64},              // one token
     {2, 2, 1, 16, 16},              //
-    {2, 63, 3, 16, 64},             // fits no lane count
+    {2, 63, 3, 16, 64},             // a partial tile
     {1, 64, 2, 20, 65},             // odd dimensions
     {1, 65, 2, 7, 33},              //
     {1, 130, 3, 2, 1},              // smallest K and V
@@ -171,7 +171,8 @@ TYPED_TEST_P(SelectionTest, EveryAlphaIsAsAccurateAsPlainTorch) {
     }
     expect_accurate<TypeParam>({1, 300, 1, 16, 24, 77, 0.1}, {.alpha = alpha, .strict = false}, 45);
   }
-  // Between 1.5 and 2 the slope of g = u^(e - 1) has no bound at u = 0: near there rounding of a score decides.
+  // Between 1.5 and 2 the slope of g = u^(e - 1) is unbounded at u = 0: there the rounding of a score has a large
+  // effect.
   for (const double alpha : {1.6, 1.75, 1.9}) {
     expect_accurate<TypeParam>({1, 20, 1, 16, 24}, {.alpha = alpha}, 46, at::kFloat, /*margin=*/1e-2);
   }
@@ -191,7 +192,8 @@ TYPED_TEST_P(SelectionTest, OptionsAreAsAccurateAsPlainTorch) {
 TYPED_TEST_P(SelectionTest, SelectsWhatIsAboveTheExactThreshold) {
   for (const double alpha : {1.25, 1.5, 2.0}) {
     // Scores of a constant trend, and rising and falling with the position, so that every tile replaces the selection
-    // of the one before or never joins it. Far below 0: a Sieve's weights of what is selected must not underflow.
+    // of the one before, or has no selected key. Far below 0: the weights that Sieve gives to selected keys must not
+    // underflow.
     for (const double slope : {0.0, -0.01, 0.01}) {
       Tensors in = normal_inputs({1, 400, 2, 16, 1}, 50);
       in[0].select(3, 0).fill_(4);
@@ -333,7 +335,7 @@ TYPED_TEST_P(SelectionTest, RejectedKeysNeverReadTheirValue) {
       const at::Tensor readers = selected.select(1, key).nonzero().flatten();
       const at::Tensor others = selected.select(1, key).logical_not().nonzero().flatten();
       ASSERT_GT(readers.numel(), 0);
-      ASSERT_GT(others.numel(), key + 1);  // some of them see it
+      ASSERT_GT(others.numel(), key + 1);  // some of them see the key
       Tensors poisoned = in;
       poisoned[2] = in[2].clone();
       poisoned[2].select(1, key).fill_(std::numeric_limits<double>::quiet_NaN());
@@ -345,7 +347,8 @@ TYPED_TEST_P(SelectionTest, RejectedKeysNeverReadTheirValue) {
             EXPECT_TRUE(found[i].index_select(1, readers).isnan().all().template item<bool>()) << "tensor " << i;
           }
         }
-        EXPECT_TRUE(found[3].isfinite().all().template item<bool>());  // values have no part in their own gradient
+        EXPECT_TRUE(found[3].isfinite().all().template item<bool>());  // the gradient of the values does not depend on
+                                                                       // the values
       });
     }
   }
@@ -388,10 +391,10 @@ TYPED_TEST_P(SelectionTest, MemoryGrowsLinearlyWithTheSequence) {
         outputs_and_gradients(fused_with<TypeParam>({}), in);
       });
     };
-    bytes(64);  // whatever is set up once
+    bytes(64);  // memory that is allocated once
     const int64_t after = bytes(4 * c.T);
     EXPECT_LE(after, 4.5 * bytes(c.T)) << "spread " << c.spread;      // 16 times as many pairs
-    EXPECT_LT(after, 16 * c.T * c.T * c.H) << "spread " << c.spread;  // one byte a pair
+    EXPECT_LT(after, 16 * c.T * c.T * c.H) << "spread " << c.spread;  // less than one byte per pair
   }
 }
 

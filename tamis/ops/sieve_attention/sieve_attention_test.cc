@@ -64,7 +64,7 @@ TEST(SieveAttention, TheNewestSelectedKeyTakesFirst) {
 }
 
 TEST(SieveAttention, AnExhaustedStickLeavesNothing) {
-  // Equal scores of 3: each key takes 95% of what is left. After 30 keys float32 knows no more of the stick.
+  // Equal scores of 3: each key takes 95% of what is left. After 30 keys nothing is left in float32.
   Tensors in = normal_inputs({1, 200, 1, 4, 5}, 3);
   in[0].fill_(1);
   in[1].fill_(0.75);

@@ -51,7 +51,7 @@ ScaledAttentionOptions blocked_options_of(const BlockedSoftmaxShape& shape) {
   return options;
 }
 
-/// q, k, v and, where wanted, query_scale.
+/// q, k, v and, with scales, query_scale.
 Tensors blocked_softmax_inputs(const BlockedSoftmaxShape& shape, uint64_t seed, at::ScalarType dtype = at::kFloat) {
   const int64_t queries = shape.queries < 0 ? shape.T : shape.queries;
   Tensors in = {testing::random_normal({shape.B, queries, shape.H, shape.K}, seed, dtype),
@@ -155,7 +155,7 @@ TEST(SoftmaxAttentionBlocked, MemoryIsLinear) {
     };
     const int64_t at_4k = peak(4096), at_16k = peak(16384);
     EXPECT_LE(at_16k, 4.5 * at_4k) << "window " << window.value_or(0);
-    EXPECT_LT(at_16k, int64_t{16384} * 16384) << "window " << window.value_or(0);  // one byte a pair would be more
+    EXPECT_LT(at_16k, int64_t{16384} * 16384) << "window " << window.value_or(0);  // less than one byte per pair
   }
 }
 

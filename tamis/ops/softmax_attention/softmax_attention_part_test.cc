@@ -1,4 +1,4 @@
-// Softmax attention over parts of the keys: merged, they are the attention over all of them.
+// Softmax attention over parts of the keys; merged, the parts are the attention over all keys.
 
 #include "tamis/ops/softmax_attention/softmax_attention_part.h"
 
@@ -44,7 +44,7 @@ Tensor documents_of(const PartShape& shape) {
   return document;
 }
 
-/// q, k, v and, where wanted, query_scale.
+/// q, k, v and, with scales, query_scale.
 Tensors part_inputs(const PartShape& shape, uint64_t seed, at::ScalarType dtype) {
   Tensors in = {testing::random_normal({shape.B, shape.queries, shape.H, shape.K}, seed, dtype),
                 testing::random_normal({shape.B, shape.keys(), shape.H, shape.K}, seed + 1, dtype),
@@ -129,7 +129,7 @@ TEST(SoftmaxAttentionPart, AQueryWithoutKeysAddsNothing) {
   const PartShape shape{1, 40, 30, 2, 8, 8, 40, false, true};
   const Tensors in = part_inputs(shape, 5, at::kFloat);
   ScaledAttentionOptions options = options_of_part(shape, in, 0, 40);
-  options.document->narrow(1, 40, 30).fill_(100);  // of no key
+  options.document->narrow(1, 40, 30).fill_(100);  // of the queries: a document without keys
   const SoftmaxAttentionPart none =
       softmax_attention_part(in[0], in[1].narrow(1, 0, 40), in[2].narrow(1, 0, 40), options);
   EXPECT_TRUE(none.out.eq(0).all().item<bool>());

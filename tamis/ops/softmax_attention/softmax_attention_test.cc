@@ -47,7 +47,7 @@ SoftmaxAttentionOptions options_of(const Shape& shape) {
   return options;
 }
 
-/// q, k, v and, where wanted, log_scale and log_bias.
+/// q, k, v and, with scales, log_scale and log_bias.
 Tensors random_inputs(const Shape& shape, uint64_t seed, at::ScalarType dtype = at::kFloat) {
   const int64_t queries = shape.queries < 0 ? shape.T : shape.queries;
   Tensors in = {testing::random_normal({shape.B, queries, shape.H, shape.K}, seed, dtype),

@@ -77,7 +77,7 @@ Gradients backward_anywhere(const StickBreakingOptions& options, const Tensor& g
   return {dq.contiguous(), dk.contiguous(), dv.contiguous()};
 }
 
-// ---- CPU: the fused kernels, for the dtypes they know
+// ---- CPU: the fused kernels, for the dtypes that they support
 
 Outputs on_cpu(const StickBreakingOptions& options, const Tensor& q, const Tensor& k, const Tensor& v) {
   if (!attention_has_fused(q.scalar_type())) return anywhere(options, q, k, v);

@@ -76,7 +76,7 @@ testing::Function defined(const StickBreakingOptions& options) {
   return bound([](auto&&... in) { return reference::stick_breaking_attention(in...); }, options);
 }
 
-/// Several seeds, because in a tensor of few numbers one lucky plain result would decide.
+/// Several seeds, because the plain result of a tensor of few numbers may happen to be exact.
 std::vector<Tensors> samples(const Shape& shape, uint64_t seed, at::ScalarType dtype = at::kFloat) {
   std::vector<Tensors> inputs;
   for (uint64_t i = 0; i < 8; ++i) inputs.push_back(random_inputs(shape, seed + 100 * i, dtype));
@@ -133,7 +133,7 @@ TEST_P(StickBreakingTest, ChunksGiveTheWhole) {
   const Shape& shape = GetParam();
   Shape all = shape;
   all.queries = -1;
-  if (shape.T > 2000) return;  // the same again, only longer
+  if (shape.T > 2000) return;  // longer sequences repeat the same
   const StickBreakingOptions options = options_of(shape);
   const Tensors in = random_inputs(all, 46), whole = fused(options)(in);
   for (const int64_t chunk : {int64_t{1}, int64_t{50}}) {
@@ -165,7 +165,7 @@ TEST_P(StickBreakingTest, TheEarlyEndChangesNoBit) {
 }
 
 TEST(StickBreakingAttention, TheEarlyEndWaitsForTheLongestStick) {
-  // In every block some sticks are used up at once and others never.
+  // In every block some sticks are used up by the first keys and others never are.
   const Tensors in = random_inputs({1, 600, 1, 16, 16, -1, -8}, 47);
   for (int64_t t = 0; t < 600; t += 3) in[0].select(1, t).neg_();
   testing::for_each_target([&] {
@@ -211,7 +211,7 @@ TEST(StickBreakingAttention, KeysBeyondTheEndOfEveryStickCannotMatter) {
   });
   EXPECT_TRUE(testing::same_bits(clean, testing::outputs_and_gradients(fused({}), in)));
   const auto [whole, remainder] = stick_breaking_attention_cpu(in[0], in[1], in[2], {}, KeyPass::kWhole);
-  EXPECT_TRUE(whole.isnan().any().item<bool>());  // without the early end they are looked at
+  EXPECT_TRUE(whole.isnan().any().item<bool>());  // without the early end they are read
 }
 
 TEST(StickBreakingAttention, HalvesTheStickWhenScoresAreZero) {
