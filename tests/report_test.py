@@ -30,6 +30,15 @@ def test_report_has_every_chart(digits, page):
         assert section in sections, sections
 
 
+def test_gradient_norms_of_groups_are_thin_lines(digits, page):
+    page.open(digits / "report.html")
+    record = json.loads((digits / "log.jsonl").read_text().splitlines()[0])
+    data = 'document.getElementById("chart-gradient").data'
+    assert page.js(f"{data}.slice(0, -1).map((t) => t.name)") == sorted(record["grad_norms"])
+    assert page.js(f"{data}.map((t) => t.line.width)") == [1] * len(record["grad_norms"]) + [2]
+    assert page.text("#gradient-note") == "thin: of groups of parameters"
+
+
 def test_heat_map_tells_wilson_intervals_on_hover(digits, page):
     page.open(digits / "report.html")
     page.hover("[data-task=abc_digits] .nsewdrag", 0.25, 0.25)

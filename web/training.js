@@ -48,6 +48,11 @@ function drawCurves(runs) {
     byId('chart-loss').closest('figure').remove();
   }
 
+  const groupsOf = ({training}) => (several ? [] : Object.entries(training.grad_norms || {}));
+  const groupTraces = (run) => groupsOf(run).map(([group, series], at) =>
+    ({...line(along(run, series), group, runColour(at)).at(-1), line: {color: runColour(at), width: 1}}));
+  if (trained.some((run) => groupsOf(run).length)) byId('gradient-note').textContent = 'thin: of groups of parameters';
+
   for (const [id, key, name, colour, label] of [
     ['chart-gradient', 'grad_norm', 'gradient norm', 'blue', 'Gradient norm over training'],
     ['chart-rate', 'lr', 'learning rate', 'green', 'Learning rate over training'],
@@ -55,7 +60,9 @@ function drawCurves(runs) {
   ]) {
     const having = trained.filter(({training}) => training[key]?.y.length);
     if (!having.length) { byId(id).closest('figure').remove(); continue; }
-    const values = having.flatMap(({training}) => training[key].y), wide = key === 'grad_norm' && spans(values, 30);
+    const norms = key === 'grad_norm', wholes = having.flatMap(({training}) => training[key].y);
+    const values = norms ? [...wholes, ...having.flatMap(groupsOf).flatMap(([, series]) => series.y)] : wholes;
+    const wide = norms && spans(values, 30);
     const whole = (run) => {  // without smoothing
       const [first, ...rest] = line(along(run, run.training[key]), run.title, 'black');
       return [{...first, ...rest[0], y: run.training[key].y}];
@@ -64,8 +71,9 @@ function drawCurves(runs) {
       traces: having.flatMap((run) => {
         const own = several ? runColour(run.index) : theme.colour(colour);
         const named = several ? `${run.title}, ${name}` : name;
+        const groups = norms ? groupTraces(run) : [];
         return key === 'lr' ? whole(run).map((trace) => ({...trace, name: plotlyText(named), line: {color: own, width: 2}}))
-                            : line(along(run, run.training[key]), named, own);
+                            : [...groups, ...line(along(run, run.training[key]), named, own)];
       }),
       layout: {xaxis, yaxis: wide ? logAxis(values) : {rangemode: 'tozero', tickformat: key === 'lr' ? '' : '~s'}},
     }));

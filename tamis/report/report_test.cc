@@ -226,7 +226,7 @@ TEST(ReadLog, CollectsCurvesTilesAndSamples) {
 {"type":"validation","step":10,"source":"books","loss":2.25}
 {"type":"something new","step":10}
 {"type":"sample","step":10,"prompt":"B=2\nA=","text":"1"}
-{"type":"train","step":20,"loss":2.0,"lr":0.1,"tokens":1280}
+{"type":"train","step":20,"loss":2.0,"lr":0.1,"tokens":1280,"grad_norms":{"embed.weight":0.5,"layers.s_w":null}}
 {"type":"train","step":30,"lo)",
       "log.jsonl");
   EXPECT_EQ(found["training"]["loss"], json::parse(R"({"x":[10,20],"y":[2.5,2.0]})"));
@@ -234,6 +234,7 @@ TEST(ReadLog, CollectsCurvesTilesAndSamples) {
   EXPECT_EQ(found["training"]["steps"], 20);
   EXPECT_EQ(found["training"]["tokens"], 1280);
   EXPECT_FALSE(found["training"].contains("grad_norm"));
+  EXPECT_EQ(found["training"]["grad_norms"], json::parse(R"({"embed.weight":{"x":[20],"y":[0.5]}})"));
   EXPECT_EQ(found["training"]["tiles"],
             json::parse(R"({"step":[10],"windows":[[[2.0,3.0]]],"accepts":[[[0.5,0.6]]]})"));
   EXPECT_EQ(found["samples"], json::parse(R"([{"step":10,"prompt":"B=2\nA=","text":"1"}])"));

@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr size_t kRanges = 1000;
+constexpr size_t kRanges = 1000, kGroupRanges = 200;
 constexpr size_t kMostTileValues = 40'000;
 constexpr std::array kCurves = {"loss", "grad_norm", "lr", "tokens_per_second"};
 constexpr std::array kLatest = {"tokens", "seconds", "mfu", "memory_bytes"};
@@ -31,14 +31,14 @@ struct Series {
   }
 };
 
-/// The points with the smallest and the largest y of each of kRanges ranges, in order.
-Series thinned(const Series& series) {
+/// The points with the smallest and the largest y of each of so many ranges, in order.
+Series thinned(const Series& series, size_t ranges) {
   const size_t size = series.x.size();
-  if (size <= 2 * kRanges) return series;
+  if (size <= 2 * ranges) return series;
   Series result;
-  for (size_t s = 0; s < kRanges; ++s) {
-    const auto first = series.y.begin() + static_cast<std::ptrdiff_t>(s * size / kRanges);
-    const auto last = series.y.begin() + static_cast<std::ptrdiff_t>((s + 1) * size / kRanges);
+  for (size_t s = 0; s < ranges; ++s) {
+    const auto first = series.y.begin() + static_cast<std::ptrdiff_t>(s * size / ranges);
+    const auto last = series.y.begin() + static_cast<std::ptrdiff_t>((s + 1) * size / ranges);
     const auto [low, high] = std::minmax_element(first, last);
     for (const auto& point : {std::min(low, high), std::max(low, high)}) {
       result.add(series.x[point - series.y.begin()], *point);
@@ -48,8 +48,8 @@ Series thinned(const Series& series) {
   return result;
 }
 
-json to_json(const Series& series) {
-  const Series thin = thinned(series);
+json to_json(const Series& series, size_t ranges = kRanges) {
+  const Series thin = thinned(series, ranges);
   return {{"x", thin.x}, {"y", thin.y}};
 }
 
@@ -109,7 +109,7 @@ bool is_tile_record(const json& record) {
 
 json read_log(std::string_view log_jsonl, const fs::path& name) {
   const std::vector<json> records = parse_lines(log_jsonl, name);
-  std::map<std::string, Series> curves, validation;
+  std::map<std::string, Series> curves, groups, validation;
   std::vector<const json*> tiles;
   json training = json::object(), samples = json::array();
   for (const json& record : records) {
@@ -124,6 +124,10 @@ json read_log(std::string_view log_jsonl, const fs::path& name) {
       for (const char* field : kCurves) {
         if (record.contains(field) && record[field].is_number()) curves[field].add(step, record[field]);
       }
+      if (!record.contains("grad_norms") || !record["grad_norms"].is_object()) continue;
+      for (const auto& [group, norm] : record["grad_norms"].items()) {
+        if (norm.is_number()) groups[group].add(step, norm);
+      }
     } else if (type == "validation" && record.contains("loss") && record["loss"].is_number()) {
       validation[text_at(record, "source", "validation")].add(step, record["loss"]);
     } else if (type == "tiles" && is_tile_record(record)) {
@@ -133,6 +137,7 @@ json read_log(std::string_view log_jsonl, const fs::path& name) {
     }
   }
   for (const auto& [field, points] : curves) training[field] = to_json(points);
+  for (const auto& [group, points] : groups) training["grad_norms"][group] = to_json(points, kGroupRanges);
   for (const auto& [source, points] : validation) training["validation"][source] = to_json(points);
   if (!tiles.empty()) training["tiles"] = tile_history(tiles);
   json result = json::object();
