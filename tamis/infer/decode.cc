@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tamis/base/error.h"
 #include "tamis/base/memory.h"
 #include "tamis/infer/load.h"
 #include "tamis/ops/linear.h"
@@ -15,6 +16,7 @@ namespace {
 
 nn::StreamedMatrix head_matrix(const models::Model& model, const models::ForwardOptions& options) {
   const at::NoGradGuard no_gradients;
+  check_weights(options, model.parameters().front().tensor.device());
   const at::Tensor head_ND = model.head_weight();
   return {options.int8_weights ? head_ND : head_ND.to(options.compute_dtype), options.int8_weights};
 }
@@ -25,6 +27,14 @@ models::ForwardOptions forward_options(WeightFormat weights, bool expand_windows
   return {.compute_dtype = weights == WeightFormat::kBFloat16 ? at::kBFloat16 : at::kFloat,
           .int8_weights = weights == WeightFormat::kInt8,
           .expand_windows = expand_windows};
+}
+
+void check_weights(const models::ForwardOptions& options, at::Device device) {
+  if (!options.int8_weights || device.is_cpu()) return;
+  fail(ExitCode::kUsage,
+       "--weights int8: products with int8 weights need the CPU, but the model is on {}; use float32 or bfloat16, or "
+       "--device cpu",
+       device.str());
 }
 
 Decoder::Decoder(const models::Model& model, int64_t sequences, const models::ForwardOptions& options)

@@ -18,9 +18,13 @@ namespace tamis::infer {
 /// many vectors.
 models::ForwardOptions forward_options(WeightFormat weights, bool expand_windows);
 
+/// Throws ExitCode::kUsage for int8 weights on a device other than the CPU: only there they are multiplied as they are.
+void check_weights(const models::ForwardOptions& options, at::Device device);
+
 /// A batch of sequences of equal length with their decoding states. No gradients.
 class Decoder {
  public:
+  /// Throws as check_weights.
   Decoder(const models::Model& model, int64_t sequences, const models::ForwardOptions& options);
 
   /// Reads tokens_BT (int64, any device) in chunks of at most `chunk_tokens` tokens over all sequences, so that only

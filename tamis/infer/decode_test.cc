@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tamis/base/testing.h"
 #include "tamis/models/testing.h"
 #include "tamis/ops/testing.h"
 
@@ -29,6 +30,17 @@ TEST(Decoder, LogitsAreTheProductWithTheHeadInEveryFormat) {
       EXPECT_LT((logits - exact).abs().max().item<double>(), tolerance * exact.abs().max().item<double>()) << B;
     }
   }
+}
+
+TEST(Decoder, RefusesInt8OnOtherDevices) {
+  const auto model = models::make_model(models::testing::small_config(), {.seed = std::nullopt, .device = at::kMeta});
+  const auto [code, text] = tamis::testing::error_of([&] { Decoder(*model, 1, {.int8_weights = true}); });
+  EXPECT_EQ(code, ExitCode::kUsage);
+  EXPECT_EQ(text,
+            "--weights int8: products with int8 weights need the CPU, but the model is on meta; use float32 or "
+            "bfloat16, or --device cpu");
+  check_weights({.int8_weights = true}, at::kCPU);
+  check_weights({.compute_dtype = at::kBFloat16}, at::kMeta);
 }
 
 TEST(Decoder, ASoftCapOfTheLogitsIsApplied) {

@@ -21,11 +21,7 @@ std::filesystem::path intact_checkpoint(const std::filesystem::path& path) {
 std::unique_ptr<models::Model> read_model(const std::filesystem::path& checkpoint, at::Device device,
                                           const nlohmann::json& changes) {
   auto model = models::load_model(checkpoint, changes);
-  if (device != at::kCPU) {
-    for (const models::Parameter& parameter : model->parameters()) {
-      parameter.tensor.set_data(parameter.tensor.detach().to(device));
-    }
-  }
+  if (device != at::kCPU) models::move_to(*model, device);
   return model;
 }
 

@@ -116,6 +116,9 @@ class Mixer {
   virtual ~Mixer() = default;
 
   virtual std::vector<LayerParameter> parameters() const = 0;
+  /// Tensors that `forward` reads and training does not change, such as fixed acceptance widths. Checkpoints do not
+  /// hold them: the constructor makes them.
+  virtual std::vector<at::Tensor> buffers() const { return {}; }
   virtual void initialise(Initialiser& initialiser) const = 0;
   /// What `forward` reads, made from the parameters: matrices in `dtype`, all else float32. Differentiable. By default
   /// the parameters themselves.

@@ -13,6 +13,11 @@ std::unique_ptr<Model> make_model(const nlohmann::json& complete_config, uint64_
   return make_model(complete_config, Start{.seed = seed});
 }
 
+void move_to(const Model& model, at::Device device) {
+  for (const Parameter& parameter : model.parameters()) parameter.tensor.set_data(parameter.tensor.detach().to(device));
+  for (const at::Tensor& buffer : model.buffers()) buffer.set_data(buffer.to(device));
+}
+
 ParameterCount count_parameters(const nlohmann::json& complete_config) {
   const auto model = make_model(complete_config, Start{.seed = std::nullopt, .device = at::kMeta});
   ParameterCount count;

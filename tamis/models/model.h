@@ -100,6 +100,8 @@ class Model {
 
   /// Trained tensors in a fixed order.
   virtual std::vector<Parameter> parameters() const = 0;
+  /// The other tensors of the model, which training does not change.
+  virtual std::vector<at::Tensor> buffers() const { return {}; }
   /// Splits tensors shaped like parameters() (same order) into the checkpoint's names; views, no copies.
   virtual std::vector<nn::NamedTensor> checkpoint_tensors(std::span<const at::Tensor> like_parameters) const = 0;
 
@@ -141,8 +143,8 @@ class Model {
 
 /// How a model's parameters start.
 struct Start {
-  std::optional<uint64_t> seed;  // unset: uninitialised, to be filled from a checkpoint
-  at::Device device = at::kCPU;  // at::kMeta: shapes without memory
+  std::optional<uint64_t> seed;  // unset: uninitialised, to be filled from a checkpoint; initial weights need the CPU
+  at::Device device = at::kCPU;  // at::kMeta: shapes without memory; other devices: see move_to
   /// Deviation of the matrices whose length has no effect: W_Q, W_K and W_V of screening and the unit-length embedding.
   /// An update of AdamW turns them by about lr / deviation. 0: as in "Screening Is Enough", appendix D.
   double unit_deviation = 0;
@@ -151,6 +153,9 @@ struct Start {
 /// A model of a complete configuration; the same seed gives the same bits.
 std::unique_ptr<Model> make_model(const nlohmann::json& complete_config, const Start& start);
 std::unique_ptr<Model> make_model(const nlohmann::json& complete_config, uint64_t seed);
+
+/// Moves parameters and buffers to a device. There must be no decoding states.
+void move_to(const Model& model, at::Device device);
 
 /// Checks a recipe's [model] table or a config.json and fills in every default (model_config.h). Throws
 /// ExitCode::kUsage with the key and the nearest known name.

@@ -98,6 +98,14 @@ std::vector<Parameter> PatternModel::parameters() const {
   return result;
 }
 
+std::vector<Tensor> PatternModel::buffers() const {
+  std::vector<Tensor> result;
+  for (const Layer& layer : layers_) {
+    for (const Tensor& own : layer.mixer().buffers()) result.push_back(own);
+  }
+  return result;
+}
+
 std::vector<nn::NamedTensor> PatternModel::checkpoint_tensors(std::span<const Tensor> like_parameters) const {
   const std::vector<LayerParameter> own = all_parameters();
   TORCH_INTERNAL_ASSERT(like_parameters.size() == own.size());

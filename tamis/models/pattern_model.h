@@ -38,6 +38,7 @@ class PatternModel final : public Model {
   int64_t training_length() const override { return config_.max_position_embeddings; }
 
   std::vector<Parameter> parameters() const override;
+  std::vector<at::Tensor> buffers() const override;
   std::vector<nn::NamedTensor> checkpoint_tensors(std::span<const at::Tensor> like_parameters) const override;
 
   at::Tensor hidden(const at::Tensor& tokens_BT, const ForwardOptions& options) const override;

@@ -229,6 +229,30 @@ Tensor two_documents() {
   return document;
 }
 
+TEST_P(EveryMixer, WhatForwardReadsMovesWithTheModel) {
+  std::vector<json> configs = {config()};
+  if (GetParam().find('s') != std::string::npos) {
+    configs.push_back(config());
+    configs.back()["fixed_r"] = 0.25;
+  }
+  for (const json& each : configs) {
+    for (const char letter : GetParam()) {
+      const auto mixer = find_mixer(letter).make(read_model_config(complete_config(each)), at::kCPU);
+      for (const LayerParameter& parameter : mixer->parameters()) parameter.tensor.requires_grad_(true);
+      const std::vector<Tensor> buffers = mixer->buffers();
+      for (const Tensor& weight : mixer->weights(at::kFloat)) {
+        const bool kept = std::ranges::any_of(buffers, [&](const Tensor& own) { return own.is_same(weight); });
+        EXPECT_NE(weight.requires_grad(), kept) << letter << ": made from parameters, or a buffer";
+      }
+    }
+  }
+  const auto model = make_model(complete_config(configs.back()), 1);
+  EXPECT_EQ(model->buffers().empty(), configs.size() == 1);
+  const Tensor tokens = random_tokens(1, 9, model->vocab_size(), 2), before = model->hidden(tokens, {});
+  move_to(*model, at::kCPU);
+  EXPECT_TRUE(model->hidden(tokens, {}).equal(before));
+}
+
 TEST_P(EveryMixer, AnotherDocumentDoesNotChangeABit) {
   const auto model = make_model(config(), 4);
   disturb(*model);

@@ -8,7 +8,8 @@
 namespace tamis::nn {
 
 void fill_normal(const at::Tensor& matrix, double deviation, uint64_t seed, uint64_t stream) {
-  TORCH_INTERNAL_ASSERT(matrix.dim() == 2 && matrix.is_contiguous() && matrix.scalar_type() == at::kFloat);
+  TORCH_INTERNAL_ASSERT(matrix.is_cpu() && matrix.dim() == 2 && matrix.is_contiguous() &&
+                        matrix.scalar_type() == at::kFloat);
   float* data = matrix.data_ptr<float>();
   const int64_t columns = matrix.size(1);
   ops::parallel_items(matrix.size(0), [&](int64_t row) {

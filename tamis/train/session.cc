@@ -158,7 +158,7 @@ void Session::resume(const std::filesystem::path& checkpoint) {
 
 void Session::make_trainer(std::unique_ptr<models::Model> model) {
   trainer_.reset();  // frees the previous model's memory first
-  for (const auto& [name, tensor] : model->parameters()) tensor.set_data(tensor.detach().to(device_));
+  if (device_ != at::kCPU) models::move_to(*model, device_);
   loaded_.model = std::move(model);
   trainer_.emplace(recipe_, *loaded_.model, *data_.training, mesh_);
 }

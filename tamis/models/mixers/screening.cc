@@ -74,6 +74,8 @@ class ScreeningMixer final : public Mixer {
     return result;
   }
 
+  std::vector<Tensor> buffers() const override { return config_.fixed_r ? std::vector{s_r_} : std::vector<Tensor>(); }
+
   /// Appendix D: deviations by the width of each projection's output.
   void initialise(Initialiser& initialiser) const override {
     const double key = 0.1 / std::sqrt(static_cast<double>(config_.key_dim));
