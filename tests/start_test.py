@@ -80,6 +80,16 @@ def test_a_wrong_command_line_is_refused(tamis):
         expect_refused(tamis(*shlex.split(line)), 2, text)
 
 
+def test_a_device_that_is_not_there_is_refused(tamis):
+    """Before anything is written, by training and by decoding."""
+    (tamis.directory / "recipe.toml").write_text('[model]\npsi = 2\n[data.sources.digits]\nkind = "abc_digits"\n[run]\ndir = "run"\n')
+    for line in ("train recipe.toml", "train recipe.toml --replay 1", "generate run --prompt a"):
+        # No GPU is visible, whatever the machine has.
+        done = tamis(*shlex.split(line), "--device", "cuda", env=environment(CUDA_VISIBLE_DEVICES=""))
+        expect_refused(done, 2, "--device cuda: this build of LibTorch has no CUDA or sees no GPU; use --device cpu")
+    assert not (tamis.directory / "run").exists()
+
+
 def test_a_wrong_instruction_set_is_refused_by_every_command(tamis):
     for arguments in (["--help"], ["inspect", "--psi", "2"]):
         outcome = tamis(*arguments, env=environment(TAMIS_MAX_ISA="avx9"))

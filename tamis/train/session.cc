@@ -23,7 +23,7 @@ Session::Session(Recipe recipe, at::Device device, std::function<void(const std:
   data_ = open_data(recipe_, *loaded_.tokenizer);
   for (const std::string& note : data_.notes) say_(fmt::format("{}: {}", recipe_.run.dir, note));
   if (recipe_.train.epochs > 0) recipe_.train.steps = steps_of_epochs(data_, recipe_.train);
-  if (mesh_) check_same_run();
+  if (mesh_) check_mesh();
 }
 
 namespace {
@@ -46,14 +46,7 @@ std::string difference_between(const json& first, const json& other) {
 
 }  // namespace
 
-/// All processes find the same difference, so that each ends with the same text.
-void Session::check_same_run() const {
-  const json mine = {{"version", fmt::format("{} ({})", kVersion, build_commit())},
-                     {"device", std::string(c10::DeviceTypeName(device_.type(), /*lower_case=*/true))},
-                     {"data", data_.checksums},
-                     {"recipe", to_json(recipe_)}};
-  std::vector<json> all;
-  for (const std::string& text : mesh_->all().gather(json_text(mine))) all.push_back(try_parse_json(text));
+void check_same_run(const std::vector<json>& all) {
   const json& first = all.front();
   for (size_t rank = 1; rank < all.size(); ++rank) {
     for (const char* key : {"version", "device"}) {
@@ -69,6 +62,16 @@ void Session::check_same_run() const {
     fail(ExitCode::kUsage, "process {} reads other data than process 0: {} and {}", rank, shown(all[rank]["data"]),
          shown(first["data"]));
   }
+}
+
+void Session::check_mesh() const {
+  const json mine = {{"version", fmt::format("{} ({})", kVersion, build_commit())},
+                     {"device", std::string(c10::DeviceTypeName(device_.type(), /*lower_case=*/true))},
+                     {"data", data_.checksums},
+                     {"recipe", to_json(recipe_)}};
+  std::vector<json> all;
+  for (const std::string& text : mesh_->all().gather(json_text(mine))) all.push_back(try_parse_json(text));
+  check_same_run(all);
 }
 
 /// Processors may differ in what is fastest on them; results do not depend on which of them computes.

@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tamis/infer/load.h"
 #include "tamis/train/data_set.h"
@@ -15,6 +17,10 @@
 #include "tamis/train/training_checkpoint.h"
 
 namespace tamis::train {
+
+/// Throws ExitCode::kUsage when the processes do not train the same run. `all`: the "version", the kind of "device",
+/// the checksums of the "data" and the "recipe" of each process, by rank. All processes get the same text.
+void check_same_run(const std::vector<nlohmann::json>& all);
 
 /// A model in training with its data, its optimizer and its progress, in memory. Files of the run are the caller's.
 class Session {
@@ -43,7 +49,7 @@ class Session {
   const TrainingState& state() const { return state_; }
 
  private:
-  void check_same_run() const;
+  void check_mesh() const;
   void use_arithmetic_of_first_process();
   std::unique_ptr<models::Model> new_model(const std::filesystem::path& from) const;
   void continue_from(const std::filesystem::path& checkpoint);

@@ -1,0 +1,48 @@
+#include "tamis/train/session.h"
+
+#include <gtest/gtest.h>
+
+#include "tamis/base/error.h"
+#include "tamis/base/testing.h"
+
+namespace tamis::train {
+namespace {
+
+using nlohmann::json;
+using tamis::testing::error_of;
+
+/// What a process says of its run, with `change`.
+json process(const json& change = json::object()) {
+  json result = {{"version", "0.1.0 (abc)"},
+                 {"device", "cpu"},
+                 {"data", {{"plays", "12"}}},
+                 {"recipe", {{"train", {{"lr", 0.5}, {"threads", 1}}}}}};
+  result.merge_patch(change);
+  return result;
+}
+
+std::string refusal(const json& change) {
+  const auto [code, text] = error_of([&] { check_same_run({process(), process(), process(change)}); });
+  EXPECT_EQ(code, ExitCode::kUsage);
+  return text;
+}
+
+TEST(SameRun, IsRequiredOfAllProcesses) {
+  check_same_run({process()});
+  check_same_run({process(), process(), process()});
+  check_same_run({process(), process({{"recipe", {{"train", {{"threads", 2}}}}}})});
+  EXPECT_EQ(refusal({{"version", "0.1.0 (def)"}}),
+            "process 2 has the version \"0.1.0 (def)\", process 0 has \"0.1.0 (abc)\"; all must have the same");
+  EXPECT_EQ(refusal({{"device", "cuda"}}),
+            "process 2 has the device \"cuda\", process 0 has \"cpu\"; all must have the same");
+  EXPECT_EQ(refusal({{"data", {{"plays", "13"}}}}),
+            "process 2 reads other data than process 0: {\"plays\":\"13\"} and {\"plays\":\"12\"}");
+  EXPECT_EQ(refusal({{"recipe", {{"train", {{"lr", 0.25}}}}}}),
+            "process 2 has another recipe than process 0: train.lr is 0.25, not 0.5; start all with the same command");
+  EXPECT_EQ(
+      refusal({{"recipe", {{"train", {{"clip", 1}}}}}}),
+      "process 2 has another recipe than process 0: train.clip is 1, not absent; start all with the same command");
+}
+
+}  // namespace
+}  // namespace tamis::train
