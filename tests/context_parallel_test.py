@@ -90,6 +90,8 @@ def test_sequences_that_cannot_be_divided_are_refused(tamis, run):
     refused(tamis, run, 2, "train.context_parallel = 3 must divide the number of processes, but there are 2", settings=fast)
     settings = (*fast, "train.length=50")
     refused(tamis, run, 2, "train.context_parallel = 3 must divide train.length, which is 50", size=3, settings=settings)
+    settings = ("train.reduction=fast", "train.context_parallel=2", "train.precision=float16")
+    refused(tamis, run, 2, 'train.precision = "float16" is not possible where processes share', settings=settings)
     settings = ("train.context_parallel=2",)
     refused(tamis, run, 2, 'train.reduction = "ordered" gives the bits of a single process', settings=settings)
     done = tamis(*arguments(run, *fast), env=same_bits())

@@ -1,9 +1,11 @@
 """Training with several processes: the same bits as one, loss of a process, every way in which they do not fit."""
 
+import hashlib
 import json
 import os
 import random
 import resource
+import shutil
 import signal
 import socket
 import time
@@ -240,6 +242,43 @@ def test_all_leave_out_a_step_together(tamis, run, tmp_path):
 
     assert len(recovery(expected)) == 3
     assert recovery(messages[0]) == recovery(expected)
+
+
+def test_float16_with_overflows_has_the_bits_of_one_process_and_resumes(tamis, run, tmp_path):
+    """All skip the same steps and halve the same loss scale, which checkpoints hold."""
+    settings = ("train.precision=float16", "train.steps=4")
+    alone(tamis, run, *settings)
+    state = run / "checkpoints/step-4/trainer.json"
+    content = json.loads(state.read_text())
+    assert content["loss_scale"] == {"value": 65536, "good_steps": 4}
+    content["loss_scale"] = {"value": 2.0**40, "good_steps": 9}
+    del content["sha256"]
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    content["sha256"] = hashlib.sha256(canonical.encode()).hexdigest()
+    state.write_text(json.dumps(content))
+    for name in ("alone", "resumed"):
+        shutil.copytree(run, tmp_path / name)
+    settings = ("train.precision=float16", "train.keep=0")
+    alone(tamis, tmp_path / "alone", *settings, "train.steps=40")
+    alone(tamis, tmp_path / "resumed", *settings, "train.steps=10")
+    assert overflows(tmp_path / "resumed") == overflows(tmp_path / "alone")[:6]
+    assert scale_at(tmp_path / "resumed", 10) == scale_at(tmp_path / "alone", 8) / 4, "each step halves it"
+    alone(tamis, tmp_path / "resumed", *settings, "train.steps=40")
+    together(tamis, 2, run, *settings, "train.steps=40")
+    assert 6 < len(overflows(run)) < 30
+    for other in (tmp_path / "alone", tmp_path / "resumed"):
+        assert weights(run, 40) == weights(other, 40)
+        assert overflows(run) == overflows(other)
+        assert scale_at(run, 40) == scale_at(other, 40)
+
+
+def overflows(run):
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [(record["step"], record["loss_scale"]) for record in records if record["type"] == "overflow"]
+
+
+def scale_at(run, step):
+    return json.loads((run / f"checkpoints/step-{step}/trainer.json").read_text())["loss_scale"]["value"]
 
 
 # ---- sharded parameters

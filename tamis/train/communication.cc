@@ -6,6 +6,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/train/gradient_exchange.h"
+#include "tamis/train/machine.h"
 #include "tamis/train/trainer.h"
 
 namespace tamis::train {
@@ -18,7 +19,7 @@ using LayerBytes = std::vector<std::pair<int64_t, int64_t>>;
 
 LayerBytes context_bytes(const Recipe& recipe, const models::Model& model, int64_t rank, int64_t layers) {
   const int64_t size = recipe.train.context_parallel;
-  const auto dtype = recipe.train.precision == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  const at::ScalarType dtype = compute_dtype(recipe.train.precision);
   LayerBytes bytes = model.context_bytes(recipe.train.length / size, rank, size, dtype);
   const size_t period = bytes.size();
   for (auto l = static_cast<int64_t>(period); l < layers; ++l) bytes.push_back(bytes[l % period]);

@@ -83,6 +83,11 @@ std::string fastest_precision(at::Device device) {
   return instruction_set() >= InstructionSet::kAvx512Bf16 ? "bfloat16" : "float32";
 }
 
+at::ScalarType compute_dtype(const std::string& precision) {
+  if (precision == "float16") return at::kHalf;
+  return precision == "bfloat16" ? at::kBFloat16 : at::kFloat;
+}
+
 std::string utc_now() {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }

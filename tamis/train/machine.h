@@ -25,6 +25,9 @@ std::string restore_numerics(const nlohmann::json& recorded);
 /// "bfloat16" if the device multiplies it faster than float32, else "float32".
 std::string fastest_precision(at::Device device);
 
+/// The dtype of matrix products and mixers in this precision, "float32", "bfloat16" or "float16".
+at::ScalarType compute_dtype(const std::string& precision);
+
 /// The git commit of this build, with -dirty if files were modified; "unknown" outside git.
 const char* build_commit();
 

@@ -113,7 +113,7 @@ json plan(Recipe recipe, at::Device device, std::FILE* messages, const Network& 
   if (train.precision == "auto") train.precision = fastest_precision(device);
   const models::ParameterCount parameters = models::count_parameters(recipe.model);
   const json memory = estimate_memory(recipe, device);
-  const double peak = measure_matmul_flops(train.precision == "bfloat16" ? at::kBFloat16 : at::kFloat, device);
+  const double peak = measure_matmul_flops(compute_dtype(train.precision), device);
   const int64_t available = available_memory_bytes(), program = peak_resident_bytes();
 
   std::unique_ptr<models::Model> model;

@@ -64,8 +64,9 @@ struct TrainRecipe {
                                     // (models::Start); 0: the paper's
   double acceptance_margin = 0.0;   // the last step lowers s_r of all heads by this
   double clip = 0.0;                // maximum gradient norm (2-norm over all tensors); 0: no clipping
-  std::string precision = "auto";   // of matrix products and screening: "float32", "bfloat16", or "auto":
-                                    // the faster one on this machine; resumed runs keep their precision
+  std::string precision = "auto";   // of matrix products and screening: "float32", "bfloat16", "float16" (with a loss
+                                    // scale, loss_scale.h), or "auto": the faster one of the first two on this
+                                    // machine; resumed runs keep their precision
   int64_t context_parallel = 1;     // of several processes: so many neighbours share every sequence
   std::string shard = "optimizer";  // what each of several processes holds only a part of: the "optimizer"'s state,
                                     // or also "parameters" and gradients

@@ -145,8 +145,7 @@ double RunDirectory::describe(const Recipe& recipe, at::Device device, int64_t s
   }
   if (run.value("machine", json()) != machine || !run["matmul_flops"].is_number()) {
     run["machine"] = machine;
-    run["matmul_flops"] =
-        measure_matmul_flops(recipe.train.precision == "bfloat16" ? at::kBFloat16 : at::kFloat, device);
+    run["matmul_flops"] = measure_matmul_flops(compute_dtype(recipe.train.precision), device);
   }
   write_file_atomic(path_ / "config.toml", to_toml(to_json(recipe)));
   write_file_atomic(path_ / "run.json", json_text(run, 2));

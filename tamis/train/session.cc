@@ -125,6 +125,8 @@ void Session::continue_from(const std::filesystem::path& checkpoint) {
   restore_optimizer(checkpoint, *loaded_.model, trainer_->optimizer(), /*all=*/false, trainer_->pieces());
   state_.step = other.step;
   state_.tokens = other.tokens;
+  state_.loss_scale = other.loss_scale;
+  trainer_->set_loss_scale(state_.loss_scale);
 }
 
 void Session::resume(const std::filesystem::path& checkpoint) {
@@ -156,6 +158,7 @@ void Session::resume(const std::filesystem::path& checkpoint) {
   }
   make_trainer(std::move(model));
   restore_optimizer(checkpoint, *loaded_.model, trainer_->optimizer(), /*all=*/true, trainer_->pieces());
+  trainer_->set_loss_scale(state_.loss_scale);
   complete_state();
 }
 

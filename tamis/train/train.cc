@@ -227,6 +227,11 @@ class Run {
       const double seconds = now_seconds() - before;
       if (trace_ && trace_->end_step()) say_traced();
       state().step += 1;
+      state().loss_scale = session_.trainer().loss_scale();
+      if (result.overflowed) {
+        write({{"type", "overflow"}, {"step", state().step}, {"loss_scale", state().loss_scale.value}});
+        return true;
+      }
       state().tokens += result.tokens;
       state().seconds += seconds;
       statistics_->add(result, seconds);
@@ -322,6 +327,7 @@ class Run {
     const int64_t steps = statistics_->steps();
     json record = statistics_->take_record(state());
     if (mesh_) record["sent_bytes"] = take_sent_bytes() / static_cast<double>(steps);
+    if (settings().precision == "float16") record["loss_scale"] = state().loss_scale.value;
     write(record);
     if (const json heads = head_record(session_.model(), state().step); !heads.is_null()) write(heads);
   }

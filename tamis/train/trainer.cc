@@ -10,6 +10,7 @@
 #include "tamis/base/random.h"
 #include "tamis/nn/trace_scope.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "tamis/train/machine.h"
 
 namespace tamis::train {
 namespace {
@@ -79,6 +80,11 @@ void check_processes(const TrainRecipe& recipe, int64_t processes) {
   }
   if (recipe.length % context != 0) {
     fail(ExitCode::kUsage, "train.context_parallel = {} must divide train.length, which is {}", context, recipe.length);
+  }
+  if (context > 1 && recipe.precision == "float16") {
+    fail(ExitCode::kUsage,
+         "train.precision = \"float16\" is not possible where processes share sequences; choose \"bfloat16\" or "
+         "\"float32\", or train.context_parallel = 1");
   }
   if (context > 1 && recipe.reduction == "ordered") {
     fail(ExitCode::kUsage,
@@ -181,15 +187,17 @@ std::optional<int64_t> stochastic_window(const TrainRecipe& recipe, int64_t step
 at::Tensor Trainer::loss_sum(const Batch& batch, std::optional<int64_t> window, const models::Observer& observe) const {
   const at::Device device = parameters_.front().tensor.device();
   const models::ForwardOptions options{
-      .compute_dtype = recipe_.precision == "bfloat16" ? at::kBFloat16 : at::kFloat,
+      .compute_dtype = compute_dtype(recipe_.precision),
       .recompute = recipe_.recompute,
       .window = window,
       .document_BT = batch.document_BT.defined() ? batch.document_BT.to(device) : batch.document_BT,
       .observe = observe,
       .context = mesh_ ? mesh_->context() : nullptr,
       .guard = exchange_ && exchange_->sharded() ? exchange_.get() : nullptr};
-  const at::Tensor x_BTD = model_.hidden(batch.tokens_BT.to(device), options).to(options.compute_dtype);
-  const at::Tensor head_ND = model_.head_weight().to(options.compute_dtype);
+  // The gradient of the head is a sum over all tokens, which may be beyond the range of float16 whatever the scale.
+  const at::ScalarType dtype = options.compute_dtype == at::kHalf ? at::kFloat : options.compute_dtype;
+  const at::Tensor x_BTD = model_.hidden(batch.tokens_BT.to(device), options).to(dtype);
+  const at::Tensor head_ND = model_.head_weight().to(dtype);
   return ops::linear_cross_entropy(
       x_BTD, head_ND, batch.targets_BT.to(device),
       {.reduction = "sum", .ignore_index = data::kIgnore, .soft_cap = model_.logit_soft_cap()});
@@ -200,8 +208,13 @@ StepResult Trainer::step(int64_t step) {
   try {
     const StepResult result = forward_and_backward(step);
     const nn::TraceScope update("optimizer");
-    optimizer_.step(step, result.lr, clip_scale(step + 1, result.gradient_norms.all, recipe_.clip));
-    if (exchange_) exchange_->gather_parameters();
+    if (result.overflowed) {
+      clear_gradients();
+    } else {
+      optimizer_.step(step, result.lr, clip_scale(step + 1, result.gradient_norms.all, recipe_.clip));
+      if (exchange_) exchange_->gather_parameters();
+    }
+    if (recipe_.precision == "float16") loss_scale_.update(result.overflowed);
     const bool last = step + 1 == recipe_.steps;
     if (last && recipe_.acceptance_margin > 0) narrow_acceptance(parameters_, recipe_.acceptance_margin);
     return result;
@@ -214,6 +227,10 @@ StepResult Trainer::step(int64_t step) {
 StepResult Trainer::try_step(int64_t step) {
   try {
     const StepResult result = forward_and_backward(step);
+    if (result.overflowed) {
+      fail(ExitCode::kDiverged, "step {}: a gradient overflows float16 at the loss scale {}; training skips the step",
+           step + 1, scale());
+    }
     clip_scale(step + 1, result.gradient_norms.all, recipe_.clip);
     clear_gradients();
     return result;
@@ -255,7 +272,7 @@ StepResult Trainer::forward_and_backward(int64_t step) {
     {
       const nn::TraceScope backward("backward");
       if (exchange_) exchange_->begin(/*last=*/&examples == &micro_batches.back());
-      loss.backward();
+      (scale() == 1 ? loss : loss * scale()).backward();
       if (exchange_) exchange_->end();
     }
     if (exchange_) exchange_->release_all();
@@ -266,6 +283,12 @@ StepResult Trainer::forward_and_backward(int64_t step) {
     if (!mesh_) break;  // other processes wait for the gradients of all micro-batches
   }
   if (exchange_) exchange_->finish(optimizer_.parameters());
+  if (scale() != 1) {
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, tensor] : optimizer_.parameters()) {
+      if (tensor.grad().defined()) tensor.mutable_grad().mul_(1 / scale());
+    }
+  }
   for (const double loss : of_all_processes(losses, micro_batches_.size())) result.loss += loss;
 
   std::vector<std::vector<double>> sums;
@@ -275,7 +298,10 @@ StepResult Trainer::forward_and_backward(int64_t step) {
     for (const models::Parameter& parameter : parameters_) sums.push_back(block_sums(parameter.tensor.grad()));
   }
   result.gradient_norms = gradient_norms(parameters_, sums);
-  check_finite(step, result, non_finite, sums);
+  // All processes have the same loss and norms, and so decide alike.
+  const bool overflowed = std::isfinite(result.loss) && !std::isfinite(result.gradient_norms.all);
+  result.overflowed = overflowed && recipe_.precision == "float16" && loss_scale_.can_fall();
+  if (!result.overflowed) check_finite(step, result, non_finite, sums);
   return result;
 }
 

@@ -11,6 +11,7 @@
 #include "tamis/models/model.h"
 #include "tamis/train/data_set.h"
 #include "tamis/train/gradient_exchange.h"
+#include "tamis/train/loss_scale.h"
 #include "tamis/train/optimizer.h"
 #include "tamis/train/recipe.h"
 
@@ -23,6 +24,7 @@ struct StepResult {
   double lr = 0.0;
   int64_t tokens = 0;
   std::optional<int64_t> window;  // the short sliding window, if stochastic_window drew it
+  bool overflowed = false;        // float16: a gradient was not finite, so there was no update
 };
 
 /// The window of sliding-window attention in a step; none: the model's own. Depends only on the recipe's seed and the
@@ -54,12 +56,17 @@ class Trainer {
   Trainer(const Recipe& recipe, const models::Model& model, const data::Source& source,
           distributed::ProcessMesh* mesh = nullptr);
 
-  /// Performs step n = 0, 1, ... Throws ExitCode::kDiverged, before the update, when the loss or a gradient is not
-  /// finite; the model is unchanged then. The text names the first non-finite tensor: parameters first, then
-  /// activations in the order of the forward pass, then gradients in the order of the backward pass.
+  /// Performs step n = 0, 1, ... In float16 a step whose loss is finite and whose gradient is not leaves the model
+  /// unchanged and lowers the loss scale, as long as that is possible. Otherwise throws ExitCode::kDiverged, before the
+  /// update, when the loss or a gradient is not finite; the model is unchanged then. The text names the first
+  /// non-finite tensor: parameters first, then activations in the order of the forward pass, then gradients in the
+  /// order of the backward pass.
   StepResult step(int64_t step);
-  /// The same without the update.
+  /// The same without the update; throws where step() would have returned an overflow.
   StepResult try_step(int64_t step);
+  /// Of float16; in other precisions it is not used.
+  const LossScale& loss_scale() const { return loss_scale_; }
+  void set_loss_scale(const LossScale& scale) { loss_scale_ = scale; }
   /// Throws ExitCode::kDiverged when a parameter is not finite: such a model must not be saved.
   void check_parameters(int64_t step) const;
 
@@ -83,6 +90,8 @@ class Trainer {
   const std::vector<Piece>* pieces() const { return exchange_ ? &exchange_->owned() : nullptr; }
 
  private:
+  /// By what the loss is multiplied before the backward pass.
+  double scale() const { return recipe_.precision == "float16" ? loss_scale_.value : 1.0; }
   /// Loss and gradients of a step; the latter stay in the parameters.
   StepResult forward_and_backward(int64_t step);
   at::Tensor loss_sum(const Batch& batch, std::optional<int64_t> window, const models::Observer& observe = {}) const;
@@ -115,6 +124,7 @@ class Trainer {
   std::vector<Rows> micro_batches_;
   std::unique_ptr<GradientExchange> exchange_;  // of several processes
   AdamW optimizer_;
+  LossScale loss_scale_;
 };
 
 }  // namespace tamis::train

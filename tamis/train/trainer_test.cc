@@ -150,6 +150,75 @@ TEST(Trainer, Bfloat16StaysNearFloat32) {
   EXPECT_NEAR(bfloat16.losses(1)[0], float32.losses(1)[0], 0.02);
 }
 
+TEST(Trainer, Float16StaysNearFloat32) {
+  for (const char* pattern : {"s", "a", "w", "e", "b", "v", "m"}) {
+    SCOPED_TRACE(pattern);
+    const auto settings = [&](const std::string& precision) {
+      return std::vector<std::string>{std::string("model.pattern=") + pattern, "model.model_type=transformer",
+                                      "model.window=40", "train.lr=0.003", "train.precision=" + precision};
+    };
+    Tiny float32(settings("float32")), float16(settings("float16"));
+    float16.trainer.set_loss_scale({.value = 1024});  // mLSTM overflows at 65,536
+    const auto expected = float32.losses(4), got = float16.losses(4);
+    EXPECT_NEAR(got[0], expected[0], 1e-3);
+    for (size_t i = 1; i < expected.size(); ++i) EXPECT_NEAR(got[i], expected[i], 5e-3);
+    EXPECT_NE(got, expected);
+    EXPECT_EQ(float16.trainer.loss_scale().good_steps, 4);
+  }
+}
+
+TEST(Trainer, TheLossScaleKeepsSmallGradients) {
+  Tiny float32, scaled({"train.precision=float16"}), unscaled({"train.precision=float16"});
+  unscaled.trainer.set_loss_scale({.value = std::ldexp(1, -12)});  // as without one and with 4,096 times the tokens
+  const auto norms = [](Tiny& tiny) { return tiny.trainer.step(0).gradient_norms; };
+  const GradientNorms expected = norms(float32), got = norms(scaled), without = norms(unscaled);
+  double error = 0, error_without = 0;
+  for (const auto& [group, norm] : expected.groups) {
+    error = std::max(error, std::abs(got.groups.at(group) / norm - 1));
+    error_without = std::max(error_without, std::abs(without.groups.at(group) / norm - 1));
+  }
+  EXPECT_LT(error, 0.01);
+  EXPECT_GT(error_without, 10 * error);
+}
+
+TEST(Trainer, AnOverflowSkipsTheStepAndHalvesTheLossScale) {
+  Tiny tiny({"train.precision=float16"}), untouched({"train.precision=float16"});
+  tiny.trainer.set_loss_scale({.value = std::ldexp(1, 60), .good_steps = 7});
+  const StepResult skipped = tiny.trainer.step(0);
+  EXPECT_TRUE(skipped.overflowed);
+  EXPECT_TRUE(std::isfinite(skipped.loss));
+  EXPECT_EQ(tiny.trainer.loss_scale(), (LossScale{.value = std::ldexp(1, 59)}));
+  EXPECT_EQ(largest_difference(*tiny.model, *untouched.model), 0.0);
+  const auto [code, text] = error_of([&] { tiny.trainer.try_step(1); });
+  EXPECT_EQ(code, ExitCode::kDiverged);
+  EXPECT_THAT(text, HasSubstr("step 2: a gradient overflows float16 at the loss scale 5.7646"));
+  EXPECT_EQ(tiny.trainer.loss_scale(), (LossScale{.value = std::ldexp(1, 59)}));
+  while (tiny.trainer.step(0).overflowed) ASSERT_GT(tiny.trainer.loss_scale().value, 65536);
+  EXPECT_GT(largest_difference(*tiny.model, *untouched.model), 0.0);
+  EXPECT_EQ(tiny.trainer.loss_scale().good_steps, 1);
+}
+
+TEST(Trainer, TheLossScaleIsDividedOutOfGradients) {
+  Tiny one({"train.precision=float16"}), two({"train.precision=float16"});
+  two.trainer.set_loss_scale({.value = 16384});
+  const double a = one.trainer.step(0).gradient_norms.all, b = two.trainer.step(0).gradient_norms.all;
+  EXPECT_NEAR(a / b, 1, 1e-3) << "only numbers below the normal range of float16 differ";
+}
+
+TEST(LossScale, DoublesAfterGoodSteps) {
+  LossScale scale;
+  for (int64_t step = 0; step < LossScale::kGoodSteps - 1; ++step) scale.update(false);
+  EXPECT_EQ(scale, (LossScale{.value = 65536, .good_steps = LossScale::kGoodSteps - 1}));
+  scale.update(false);
+  EXPECT_EQ(scale, (LossScale{.value = 131072, .good_steps = 0}));
+  scale.update(false);
+  scale.update(true);
+  EXPECT_EQ(scale, (LossScale{.value = 65536, .good_steps = 0}));
+  for (int step = 0; step < 20; ++step) scale.update(true);
+  EXPECT_EQ(scale.value, 1);
+  EXPECT_FALSE(scale.can_fall());
+}
+
 TEST(Trainer, ClipsGradients) {
   Tiny free, clipped({"train.clip=0.001"});
   EXPECT_EQ(free.trainer.step(0).gradient_norms.all, clipped.trainer.step(0).gradient_norms.all);

@@ -76,6 +76,9 @@ json state_to_json(const TrainingState& state) {
     for (const auto& [first, last] : non_finite.left_out) left_out.push_back({first, last});
     result["non_finite"] = {{"steps", non_finite.steps}, {"left_out", left_out}};
   }
+  if (const LossScale& scale = state.loss_scale; scale != LossScale()) {
+    result["loss_scale"] = {{"value", scale.value}, {"good_steps", scale.good_steps}};
+  }
   return result;
 }
 
@@ -134,6 +137,17 @@ class StateReader : public ObjectReader {
     NonFiniteSteps result{.steps = steps.get<std::vector<int64_t>>()};
     for (const json& range : ranges) result.left_out.push_back({range[0], range[1]});
     return result;
+  }
+
+  LossScale loss_scale() const {
+    if (!object().contains("loss_scale")) return {};
+    const json value = at("loss_scale");
+    const json factor = value.is_object() ? value.value("value", json()) : json();
+    const json steps = value.is_object() ? value.value("good_steps", json()) : json();
+    const bool valid = factor.is_number() && factor.get<double>() >= LossScale::kLeast && steps.is_number_integer() &&
+                       steps.get<int64_t>() >= 0 && steps.get<int64_t>() < LossScale::kGoodSteps;
+    if (!valid) refuse("loss_scale", "a \"value\" of at least 1 and a count of \"good_steps\"", value);
+    return {.value = factor, .good_steps = steps};
   }
 
   /// Also checks that this version can create the model.
@@ -219,7 +233,8 @@ TrainingState read_training_state(const fs::path& directory) {
                       .recipe = reader.recipe(),
                       .checksums = reader.texts("data"),
                       .numerics = reader.numerics(),
-                      .non_finite = reader.non_finite()};
+                      .non_finite = reader.non_finite(),
+                      .loss_scale = reader.loss_scale()};
   if (const auto named = models::step_of(directory); named && *named != state.step) {
     fail(ExitCode::kInput, "{}: \"step\" is {}, but the checkpoint is called step-{}; is it a copy of another?",
          file.string(), state.step, *named);

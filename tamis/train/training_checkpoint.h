@@ -11,6 +11,7 @@
 #include "tamis/nn/safetensors.h"
 #include "tamis/text/tokenizer.h"
 #include "tamis/train/gradient_exchange.h"
+#include "tamis/train/loss_scale.h"
 #include "tamis/train/non_finite.h"
 #include "tamis/train/optimizer.h"
 #include "tamis/train/recipe.h"
@@ -27,6 +28,7 @@ struct TrainingState {
   std::map<std::string, std::string> checksums = {};   // DataSet::checksums
   nlohmann::json numerics = nlohmann::json::object();  // describe_numerics(); earlier versions did not record it
   NonFiniteSteps non_finite = {};                      // absent from checkpoints of earlier versions
+  LossScale loss_scale = {};                           // of float16; absent before it changes
 };
 
 /// All that a training checkpoint holds.
