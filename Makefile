@@ -38,7 +38,7 @@ package: setup-test   ## build a Debian package with LibTorch and a wheel into d
 	@scripts/setup.sh python
 	@scripts/package.sh
 
-test: setup-test build ## build and run every test (QUICK=1: without the slow ones, in a minute; PRESET=asan or tsan for the sanitizers; ISA=avx2 or avx512: at most these instructions)
+test: setup-test build ## build and run every test (QUICK=1: without the slow ones, 30 s of processor time; PRESET=asan or tsan for the sanitizers; ISA=avx2 or avx512: at most these instructions)
 	@scripts/test.sh $(BUILD) $(ISA)
 
 test-aarch64: setup   ## cross-compile for 64-bit Arm and run the tests of the kernels and operators under qemu-user

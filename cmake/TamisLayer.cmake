@@ -45,10 +45,11 @@ function(tamis_find_sources layer)
   set(layer_benches ${benches} PARENT_SCOPE)
 endfunction()
 
-# Tests that take more than five seconds on two cores; `make test QUICK=1` leaves them out.
-set(TAMIS_SLOW_TESTS ops models bench_test busy_machine_test command_line_test context_parallel_test distributed_test
-    input_output_test inference_commands_test inspect_test install_test parquet_test plan_test report_test resume_test robust_input_test
-    robust_process_test shared_evaluation_test start_test study_test your_text_test)
+# Tests that take more than five seconds of processor time; `make test QUICK=1` leaves them out.
+set(TAMIS_SLOW_TESTS ops models bench_test busy_machine_test command_line_test context_parallel_test convert_test
+    data_test distributed_test fine_tuning_test inference_commands_test input_output_test inspect_test install_test
+    non_finite_test parquet_test plan_test prepare_test report_test repro_test resume_test robust_input_test
+    robust_process_test shared_evaluation_test start_test study_process_test study_test tokenizers_test your_text_test)
 
 function(tamis_test name)  # tamis_test(name command...)
   add_test(NAME ${name} COMMAND ${ARGN})
