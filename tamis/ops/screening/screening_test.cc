@@ -161,7 +161,7 @@ TEST(Screening, ShortSumsOfValuesHaveExactGradients) {
   }
 }
 
-TEST(Screening, LongChunkesShareTheirBoundaryKeys) {
+TEST(Screening, LongChunksShareTheirBoundaryKeys) {
   // Longer than a chunk of the backward pass (1,024 queries at this window), so that halo and tail meet.
   expect_accurate({1, 2200, 4, 8, {100, 30.5}, {0.5}}, 10);
 }
