@@ -17,7 +17,7 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr size_t kRanges = 1000, kGroupRanges = 200;
-constexpr size_t kMostTileValues = 40'000;
+constexpr size_t kMostHeadValues = 40'000;
 constexpr std::array kCurves = {"loss", "grad_norm", "lr", "tokens_per_second"};
 constexpr std::array kLatest = {"tokens", "seconds", "mfu", "memory_bytes"};
 
@@ -70,11 +70,11 @@ std::vector<json> parse_lines(std::string_view log, const fs::path& name) {
 }
 
 /// The history of windows and acceptance widths: every n-th record and the last one.
-json tile_history(const std::vector<const json*>& records) {
+json head_history(const std::vector<const json*>& records) {
   const json& windows = (*records.front())["windows"];
-  size_t tiles = 0;
-  for (const json& layer : windows) tiles += layer.size();
-  const size_t most = std::max<size_t>(kMostTileValues / std::max<size_t>(tiles, 1), 2);
+  size_t heads = 0;
+  for (const json& layer : windows) heads += layer.size();
+  const size_t most = std::max<size_t>(kMostHeadValues / std::max<size_t>(heads, 1), 2);
   const size_t every = (records.size() + most - 1) / most;
   json history = {{"step", json::array()}, {"windows", json::array()}, {"accepts", json::array()}};
   for (size_t r = 0; r < records.size(); ++r) {
@@ -100,7 +100,7 @@ json read_evaluations(const fs::path& directory) {
   return found;
 }
 
-bool is_tile_record(const json& record) {
+bool is_head_record(const json& record) {
   return record.contains("windows") && record["windows"].is_array() && record.contains("accepts") &&
          record["accepts"].is_array();
 }
@@ -110,7 +110,7 @@ bool is_tile_record(const json& record) {
 json read_log(std::string_view log_jsonl, const fs::path& name) {
   const std::vector<json> records = parse_lines(log_jsonl, name);
   std::map<std::string, Series> curves, groups, validation;
-  std::vector<const json*> tiles;
+  std::vector<const json*> heads;
   json training = json::object(), samples = json::array();
   for (const json& record : records) {
     if (!record.contains("step") || !record["step"].is_number_integer()) continue;
@@ -130,8 +130,8 @@ json read_log(std::string_view log_jsonl, const fs::path& name) {
       }
     } else if (type == "validation" && record.contains("loss") && record["loss"].is_number()) {
       validation[text_at(record, "source", "validation")].add(step, record["loss"]);
-    } else if (type == "tiles" && is_tile_record(record)) {
-      tiles.push_back(&record);
+    } else if (type == "tiles" && is_head_record(record)) {
+      heads.push_back(&record);
     } else if (type == "sample" && record.contains("text")) {
       samples.push_back({{"step", step}, {"prompt", text_at(record, "prompt", "")}, {"text", record["text"]}});
     }
@@ -139,7 +139,7 @@ json read_log(std::string_view log_jsonl, const fs::path& name) {
   for (const auto& [field, points] : curves) training[field] = to_json(points);
   for (const auto& [group, points] : groups) training["grad_norms"][group] = to_json(points, kGroupRanges);
   for (const auto& [source, points] : validation) training["validation"][source] = to_json(points);
-  if (!tiles.empty()) training["tiles"] = tile_history(tiles);
+  if (!heads.empty()) training["tiles"] = head_history(heads);
   json result = json::object();
   if (!training.empty()) result["training"] = std::move(training);
   if (!samples.empty()) result["samples"] = std::move(samples);
