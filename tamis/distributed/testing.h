@@ -12,8 +12,8 @@
 
 namespace tamis::distributed::testing {
 
-/// Calls `work` in `size` threads, each with a process group of its own; rethrows the first error. Signals are handled as
-/// in the program, so that sending to a process that has left is an error and not SIGPIPE.
+/// Calls `work` in `size` threads, each with a process group of its own; rethrows the first error. Signals are handled
+/// as in the program, so that sending to a process that has left is an error and not SIGPIPE.
 inline void in_processes(int64_t size, const std::function<void(ProcessGroup&)>& work) {
   protect_process();
   const tamis::testing::TemporaryDirectory directory;
