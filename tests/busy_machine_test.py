@@ -4,6 +4,7 @@ bench/busy.py measures how fast it is then: a test with a time limit would fail 
 """
 
 import contextlib
+import json
 import os
 import pathlib
 import subprocess
@@ -44,18 +45,19 @@ def start(tamis, run, steps=STEPS, **variables):
 
 
 def trained(tamis, run, **variables):
-    """The weights after training."""
+    """The weights after training, and the matmul backends."""
     process = start(tamis, run, **variables)
     _, messages = process.communicate(timeout=600)
     assert process.returncode == 0, messages
-    return (run / "checkpoints" / f"step-{STEPS}" / "model.safetensors").read_bytes()
+    backends = json.loads((run / "run.json").read_text())["machine"]["matmul"]
+    return (run / "checkpoints" / f"step-{STEPS}" / "model.safetensors").read_bytes(), backends
 
 
 @contextlib.contextmanager
 def busy_cores():
-    """A program that computes without a pause for every core."""
+    """Four programs that compute without a pause for every core."""
     loops = [
-        subprocess.Popen([sys.executable, "-c", COMPUTE], start_new_session=True) for _ in range(os.cpu_count() or 1)
+        subprocess.Popen([sys.executable, "-c", COMPUTE], start_new_session=True) for _ in range(4 * (os.cpu_count() or 1))
     ]
     try:
         yield

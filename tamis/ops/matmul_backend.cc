@@ -1,11 +1,12 @@
 #include "tamis/ops/matmul_backend.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
+#include <ctime>
 #include <functional>
 #include <string_view>
 #include <utility>
@@ -23,15 +24,38 @@ constexpr std::array<std::pair<MatmulBackend, std::string_view>, 4> kNames = {{
     {MatmulBackend::kTiled, "tiled"},
 }};
 
+/// One thread computes everything while this exists.
+class OneThread {
+ public:
+  OneThread() {
+    if (!at::in_parallel_region()) at::set_num_threads(1);
+  }
+  ~OneThread() {
+    if (!at::in_parallel_region()) at::set_num_threads(threads_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int threads_ = at::get_num_threads();
+};
+
+/// Processor time of this thread.
 double seconds_of(const std::function<void()>& product) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
+  const auto now = [] {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  const double start = now();
   product();
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return now() - start;
 }
 
-/// How many times faster `b` is than `a`: the median of interleaved pairs, which other work on the cores slows alike.
+/// How many times faster `b` is than `a`: the median of interleaved pairs. One thread and its processor time, because
+/// on cores that other programs use libraries differ in how their threads wait, which is not what is compared here.
 double speedup(const std::function<void()>& a, const std::function<void()>& b) {
+  const OneThread one_thread;
   a();
   b();  // oneDNN compiles a kernel at its first call
   std::array<double, 15> ratios{};

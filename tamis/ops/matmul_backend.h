@@ -24,9 +24,9 @@ std::string to_string(MatmulBackend backend);
 /// products for bfloat16, where at:: is a hundred times slower. With bfloat16 instructions: at:: for bfloat16, and with
 /// AMX in tiles, because there oneDNN divides the sums of a product among the threads, so that its bits depend on their
 /// number. In the other cases (float32 with AVX-512, which MKL does not use on some processors; bfloat16 with AVX-512
-/// but without its instructions) the first call compares two backends in some 50 ms. kAten for float32 and kWidened for
-/// bfloat16 are replaced only if the other one is 1.5 times as fast, so that every process of a machine makes the same
-/// choice.
+/// but without its instructions) the first call compares two backends in some 50 ms, on one thread and by its processor
+/// time, whatever else the cores do. kAten for float32 and kWidened for bfloat16 are replaced only if the other one is
+/// 1.5 times as fast, so that every process of a machine makes the same choice.
 MatmulBackend matmul_backend(at::ScalarType dtype);
 
 /// The backends that matmul_backend can return on this processor.
