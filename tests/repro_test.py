@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from program import Program, environment, expect_refused, small_disk
-from studies import FUNCTION
+from studies import FUNCTION, ONE_RUN
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -24,7 +24,9 @@ def shelf(tmp_path, program):
     work = tmp_path / "work"
     work.mkdir()
     run = Program(program, work)
-    return lambda *arguments, **options: run("repro", *arguments, env=environment(TAMIS_STUDIES=str(studies), TAMIS_PYTHON=sys.executable), **options)
+    return lambda *arguments, python=sys.executable, **options: run(
+        "repro", *arguments, env=environment(TAMIS_STUDIES=str(studies), TAMIS_PYTHON=str(python)), **options
+    )
 
 
 def test_list_of_studies(shelf, tmp_path):
@@ -131,6 +133,92 @@ def test_results_of_a_recipe_that_measured_something_else_are_marked(shelf, tmp_
     assert shelf("--book", "book").returncode == 0
     assert page.read_text() == before, "claims are not judged by results of other measurements"
     assert ", recipe changed since |" in (tmp_path / "work/book/README.md").read_text()
+
+
+CURVE = '[[figures]]\nid = "curve"\nmetric = "tanh_norm"\nx = "norm"\n'
+
+
+def test_figures_wait_for_matplotlib(shelf, tmp_path):
+    page, recipe = tmp_path / "work/book/a-norm.md", tmp_path / "studies/a-norm.toml"
+    svg = tmp_path / "work/book/a-norm/curve.svg"
+    with open(recipe, "a") as file:
+        file.write(CURVE)
+    assert shelf("a-norm", python="/bin/false").returncode == 0 and shelf("--book", "book", python="/bin/false").returncode == 0
+    shutil.rmtree(tmp_path / "work/runs")
+    assert not svg.exists() and "curve.svg" not in page.read_text()
+    assert shelf("--book", "book").returncode == 0
+    assert svg.exists() and "](a-norm/curve.svg)" in page.read_text(), "a missing figure of an unchanged recipe is drawn"
+    rewrite(recipe, ('id = "curve"', 'id = "curve"\ntitle = "Now with a title"'))
+    with open(recipe, "a") as file:
+        file.write(CURVE.replace("curve", "second"))
+    before = svg.read_text()
+    for _ in range(2):
+        done = shelf("--book", "book", python="/bin/false")
+        assert done.returncode == 0 and "study: no figures" in done.stderr, done
+        assert svg.read_text() == before and "![tanh_norm](a-norm/curve.svg)" in page.read_text(), "as it was drawn"
+        assert "second.svg" not in page.read_text()
+    assert shelf("--book", "book").returncode == 0
+    assert "Now with a title" in svg.read_text() and "![Now with a title](a-norm/curve.svg)" in page.read_text()
+    assert "](a-norm/second.svg)" in page.read_text()
+
+
+def test_a_curve_that_was_not_kept_has_to_be_measured_again(shelf, tmp_path):
+    recipe, book = tmp_path / "studies/c-run.toml", tmp_path / "work/docs/results"
+    named = '[[figures]]\nmetric = "training_loss"\nx = "gradient_norm"\n[[tables]]\nmetric = "validation_loss"\n'
+    recipe.write_text(ONE_RUN + named)
+    assert shelf("c-run", "--threads", 1).returncode == 0 and shelf("--book", "docs/results").returncode == 0
+    assert "\nvalidation_curve," in (tmp_path / "work/runs/c-run/results.csv").read_text()
+    shutil.rmtree(tmp_path / "work/runs")
+    kept = (book / "c-run/results.csv").read_text()
+    assert "gradient_norm," in kept and "validation_curve," not in kept, kept
+
+    def changed(text):
+        recipe.write_text(ONE_RUN + named + text)
+        listed = json.loads(shelf("--list", "--json").stdout)["studies"]
+        assert shelf("--book", "docs/results").returncode == 0
+        result = next(each["recipe_changed"] for each in listed if each["id"] == "c-run")
+        assert result == (", recipe changed since |" in (book / "README.md").read_text())
+        return result
+
+    first = (book / "c-run.md").read_text()
+    curve = 'metric = "validation_curve"\n'
+    for addition in ("[[tables]]\n" + curve, "[[figures]]\n" + curve + 'x = "step"\n',
+                     '[[claims]]\ntext = "t"\nat_most = 1\n' + curve,
+                     '[[figures]]\nmetric = "training_loss"\nx = "validation_curve"\n'):
+        assert changed(addition), addition
+        assert (book / "c-run.md").read_text() == first, "nothing is judged by results that are missing"
+    assert not changed('[[tables]]\nmetric = "parameters"\n[[figures]]\nmetric = "training_loss"\nx = "tokens"\n')
+    assert "### Table 2" in (book / "c-run.md").read_text()
+
+
+@pytest.mark.parametrize("damage, is_known", [('"[study"', True), ('"tiers = 3"', True), ("7", False), ("null", False)])
+def test_a_damaged_recipe_in_a_result_stops_neither_the_list_nor_the_book(shelf, tmp_path, damage, is_known):
+    book = tmp_path / "work/docs/results"
+    assert shelf("a-norm").returncode == 0 and shelf("--book", "docs/results").returncode == 0
+    for file in (tmp_path / "work/runs/a-norm/study.json", book / "a-norm/study.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "recipe": json.loads(damage)}))
+    for _ in range(2):  # with the run and without it
+        listed = shelf("--list", "--json")
+        assert listed.returncode == 0, listed
+        assert json.loads(listed.stdout)["studies"][0]["recipe_changed"] is (True if is_known else None)
+        done = shelf("--book", "docs/results")
+        assert done.returncode == 0, done
+        assert (", recipe changed since |" in (book / "README.md").read_text()) == is_known
+        shutil.rmtree(tmp_path / "work/runs", ignore_errors=True)
+
+
+def test_settings_stay_in_the_recipe_of_a_page_once(shelf, tmp_path):
+    recipe = tmp_path / "studies/a-norm.toml"
+    text = recipe.read_text() + "# --set study.seconds=5 would be a comment\n# --set study.seconds=6 too"
+    recipe.write_text(text)
+    assert shelf("a-norm", "--set", "study.seconds=2", "--tier", "gpu").returncode == 0
+    assert shelf("--book", "book").returncode == 0
+    shutil.rmtree(tmp_path / "work/runs")
+    for _ in range(3):
+        stored = json.loads((tmp_path / "work/book/a-norm-gpu/study.json").read_text())["recipe"]
+        lines = stored.removeprefix(text + "\n").splitlines()
+        assert sorted(lines) == ["# --set study.seconds=2", "# --tier gpu"], stored
+        assert shelf("--book", "book").returncode == 0
 
 
 def test_books_are_joined_from_given_texts(tmp_path):

@@ -21,17 +21,20 @@ namespace {
 
 using nlohmann::json;
 
-/// The newer of what is stored under runs/ and in the book.
-json newest(const std::string& id, const std::string& tier) {
+/// Where the newer of what is stored under runs/ and in the book is.
+std::filesystem::path newest(const std::string& id, const std::string& tier) {
   const std::string name = tier == tiers().front() ? id : id + "-" + tier;
-  json run = stored_study(std::filesystem::path("runs") / name);
-  json book = stored_study(std::filesystem::path("docs/results") / name);
-  if (run.is_null() || book.is_null()) return run.is_null() ? book : run;
-  return text_at(run, "time") < text_at(book, "time") ? book : run;
+  const std::filesystem::path run = std::filesystem::path("runs") / name,
+                              book = std::filesystem::path("docs/results") / name;
+  const auto time = [](const std::filesystem::path& directory) {
+    const json study = stored_study(directory);
+    return study.is_object() ? text_at(study, "time") : "";
+  };
+  return time(run) < time(book) ? book : run;
 }
 
-bool is_outdated(const json& study, const std::filesystem::path& recipe) {
-  return change_since(study, recipe) == RecipeChange::kMeasured;
+bool is_outdated(const json& study, const std::filesystem::path& directory, const std::filesystem::path& recipe) {
+  return change_since(study, directory, recipe) == RecipeChange::kMeasured;
 }
 
 std::vector<std::filesystem::path> recipes() {
@@ -45,10 +48,7 @@ std::vector<std::filesystem::path> recipes() {
 
 /// Rows that the page shows: those of metrics in figures, tables and claims, and all that are not curves.
 json shown_rows(const json& study, const json& rows) {
-  std::set<std::string> metrics;
-  for (const char* part : {"figures", "tables", "claims"}) {
-    for (const json& each : study[part]) metrics.insert(text_at(each, "metric"));
-  }
+  const std::set<std::string> metrics = shown_metrics(study);
   json kept = json::array();
   for (const json& row : rows) {
     const std::string metric = text_at(row, "metric");
@@ -150,7 +150,8 @@ json list_studies() {
       const bool first = tier == tiers().front();
       if (!first && !document.values.value("tiers", json::object()).contains(tier)) continue;
       const std::string id = file.stem().string();
-      const json study = newest(id, tier);
+      const std::filesystem::path directory = newest(id, tier);
+      const json study = stored_study(directory);
       json seconds = first ? about.value("seconds", json()) : json();
       if (study.is_object() && study.contains("seconds")) seconds = study["seconds"];
       studies.push_back({{"id", id},
@@ -158,7 +159,7 @@ json list_studies() {
                          {"tier", tier},
                          {"seconds", seconds},
                          {"verdict", study.is_object() ? study.value("verdict", json()) : json()},
-                         {"recipe_changed", study.is_object() ? json(is_outdated(study, file)) : json()}});
+                         {"recipe_changed", study.is_object() ? json(is_outdated(study, directory, file)) : json()}});
     }
   }
   return {{"studies", std::move(studies)}};
@@ -194,7 +195,7 @@ int64_t write_book(const std::filesystem::path& directory) {
         study = stored_study(directory / name);
         if (study.is_null()) continue;
       }
-      if (is_outdated(study, file)) {
+      if (is_outdated(study, has_run ? run : directory / name, file)) {
         outdated.insert(name);
       } else if (!has_run) {
         write_again(study, file, directory, name);

@@ -225,9 +225,8 @@ def draw_chance(axis, chance):
 def draw_scale(canvas, image, axes, figure):
     """The scale of a heatmap."""
     name, chance = figure["metric"].replace("_", " "), figure.get("chance")
-    known = isinstance(chance, (int, float))
-    bar = canvas.colorbar(image, ax=axes, label=f"{name} (dashed: chance {chance:.3g})" if known else name)
-    if known:
+    bar = canvas.colorbar(image, ax=axes, label=name if chance is None else f"{name} (dashed: chance {chance:.3g})")
+    if chance is not None:
         bar.ax.axhline(chance, color="0.8", lw=1, ls="--")
 
 
@@ -278,7 +277,7 @@ def draw(figure, all_rows, directory):
                 axis.set_xscale(figure["x_scale"])
         if figure["kind"] != "heatmap":
             axis.set_yscale(figure["y_scale"])
-            if (chance := chance_of(figure, panel)) is not None and figure["kind"] != "histogram":
+            if (chance := chance_of(figure, panel)) is not None:
                 draw_chance(axis, chance)
         if figure["panels"]:
             axis.set_title(f"{figure['panels']} {label(panel)}", fontsize=9)

@@ -64,11 +64,17 @@ json complete(const json& from, const Keys& keys, const std::string& kind) {
   return result;
 }
 
-/// `chance`: a number, or one for each value of the column that `by` names.
+/// `chance`: a number, or one for each value of the column that `by` names. A heatmap has one colour scale, so one
+/// number.
 void check_chance(const json& checked, const std::string& by) {
   if (!checked.contains("chance")) return;
   const json& chance = checked["chance"];
+  const std::string kind = text_at(checked, "kind");
+  if (kind == "histogram") fail(ExitCode::kUsage, "a histogram shows no chance; leave it out");
   if (chance.is_number()) return;
+  if (kind == "heatmap")
+    fail(ExitCode::kUsage, "chance of a heatmap must be a number, one line in its colour scale, but is {}",
+         shown(chance));
   const bool numbers =
       chance.is_object() && std::ranges::all_of(chance, [](const json& each) { return each.is_number(); });
   if (!numbers || checked[by] == "") {
@@ -164,6 +170,7 @@ json complete_table(const json& table, size_t index) {
                      {"digits", {3}}};
   json result = complete(table, keys, "[[tables]]");
   check_chance(result, "columns");
+  if (result["rows"].empty()) fail(ExitCode::kUsage, "rows is empty; expected at least one column, such as variant");
   const json& digits = result["digits"];
   if (!digits.is_number_integer() || digits < 0 || digits > 17) {
     fail(ExitCode::kUsage, "digits must be an integer in 0..17, but is {}", shown(digits));

@@ -21,12 +21,14 @@ namespace tamis::study {
 ///   fit                          of each series: power (a straight line in logarithms), log (a + b ln x) or none
 ///   best_over, best              of the values of this column only the highest or lowest is shown; heatmaps name it
 ///   smooth                       lines: the mean over this many neighbours, centred
-///   chance                       what guessing gives, a dashed line: a number, or one for each value of `panels`
+///   chance                       what guessing gives, a dashed line: a number, or one for each value of `panels`; of a
+///                                heatmap only a number; not of a histogram
 ///   x_label, y_label             text
 nlohmann::json complete_figure(const nlohmann::json& figure, size_t index);
 
-/// One of [[tables]] with all defaults: title, metric, where, rows (columns), columns (a column), best_over, best,
-/// scale (a factor, such as 100), digits, chance (a number, or one for each value of `columns`: a line of the table).
+/// One of [[tables]] with all defaults: title, metric, where, rows (columns, at least one), columns (a column),
+/// best_over, best, scale (a factor, such as 100), digits, chance (a number, or one for each value of `columns`: a line
+/// of the table).
 nlohmann::json complete_table(const nlohmann::json& table, size_t index);
 
 /// Writes ID.svg and ID.pdf of every figure into `directory` with matplotlib, and returns the ids of those that were

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
+#include "tamis/base/json.h"
 #include "tamis/base/names.h"
 #include "tamis/study/options.h"
 #include "tamis/study/recipe_reader.h"
@@ -37,6 +39,26 @@ void apply_tier(TomlDocument& document, const std::string& tier) {
     put_over(document, document.values, "", all[tier], "tiers." + tier);
   }
   document.values.erase("tiers");
+}
+
+/// Whether the error says that a text of the study cannot be opened.
+bool is_missing_text(const Error& error, const TomlDocument& document, const StudyRecipe& recipe) {
+  std::vector<std::string> files;
+  for (const json& evaluation : document.values.value("evaluations", json::array())) {
+    files.push_back(text_at(evaluation, "file"));
+  }
+  for (const Point& point : recipe.points) {
+    for (const Option& option : point.options) {
+      for (const train::SourceRecipe& source : option.recipe.data.sources) {
+        std::ranges::copy(source.files, std::back_inserter(files));
+        std::ranges::copy(source.validation_files, std::back_inserter(files));
+        files.push_back(source.task.haystack);
+      }
+    }
+  }
+  const std::string text = error.what();
+  return error.code() == ExitCode::kInput &&
+         std::ranges::any_of(files, [&](const std::string& file) { return text.starts_with(file + ": cannot open"); });
 }
 
 /// Reads [study].
@@ -108,6 +130,7 @@ StudyRecipe load_study(const std::filesystem::path& file, std::span<const std::s
     fail(ExitCode::kUsage, "study: the recipe has to be a file, which names the study and is read again");
   TomlDocument document = train::read_toml(file);
   std::string toml = read_file(file);
+  if (!toml.ends_with('\n')) toml += '\n';  // the comments below begin a line
   for (const std::string& assignment : overrides) {
     train::override_value(document, assignment);
     toml += fmt::format("# --set {}\n", assignment);
@@ -120,7 +143,7 @@ StudyRecipe load_study(const std::filesystem::path& file, std::span<const std::s
     read_points(document, use, recipe);
     read_measurements(document, use, recipe);
   } catch (const Error& error) {
-    if (error.code() != ExitCode::kInput || recipe.prepare.empty()) throw;
+    if (recipe.prepare.empty() || !is_missing_text(error, document, recipe)) throw;
     throw Error(error.code(), fmt::format("{}; make the texts of this study with: {}", error.what(), recipe.prepare));
   }
   recipe.toml = std::move(toml);

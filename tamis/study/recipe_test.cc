@@ -14,10 +14,13 @@ namespace tamis::study {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using testing::kFunction;
 using testing::kTwoVariants;
+using ::testing::Not;
 using testing::read;
 using testing::replaced;
 
@@ -367,6 +370,11 @@ TEST(StudyRecipe, RefusesBadFiguresAndTables) {
       {figure + "x = \"norm\"\nchance = {a = 0.5}\n", "with panels a table with a number for each value"},
       {table + "metric = \"tanh_norm\"\ncolumns = \"norm\"\nchance = {a = \"half\"}\n", "chance must be a number"},
       {figure + "x = \"norm\"\nkind = \"histogram\"\n", "a histogram has no x but its metric"},
+      {figure + "kind = \"histogram\"\nchance = 0.5\n", "small.toml:8: figures.0: a histogram shows no chance"},
+      {figure + "x = \"norm\"\ny = \"variant\"\npanels = \"variant\"\nkind = \"heatmap\"\nchance = {all = 0.5}\n",
+       "small.toml:8: figures.0: chance of a heatmap must be a number"},
+      {table + "metric = \"tanh_norm\"\nrows = []\nchance = 0.5\n",
+       "small.toml:8: tables.0: rows is empty; expected at least one column"},
       {kFunction + "[[figures]]\nx = \"norm\"\n", "figures.0: expected metric"},
       {kFunction + "[[figures]]\nmetric = \"tanhnorm\"\nx = \"norm\"\n", "unknown metric \"tanhnorm\""},
       {table + "metric = \"tanhnorm\"\n", "small.toml:9: unknown metric \"tanhnorm\""},
@@ -400,6 +408,26 @@ TEST(StudyRecipe, AMissingTextComesWithTheCommandThatMakesIt) {
   EXPECT_EQ(code, ExitCode::kInput);
   EXPECT_THAT(message, HasSubstr("nowhere.txt: cannot open"));
   EXPECT_THAT(message, HasSubstr("make the texts of this study with: scripts/books.sh"));
+}
+
+TEST(StudyRecipe, OnlyAMissingTextComesWithTheCommandThatMakesIt) {
+  const tamis::testing::TemporaryDirectory temporary;
+  const std::string prepared = replaced(kTwoVariants, "seeds = [1, 2]", "seeds = [1]\nprepare = \"scripts/books.sh\"");
+  const auto message = [&](const std::string& data) {
+    const std::string text = replaced(prepared, "[data.sources.copy]\nkind = \"copy\"", data);
+    return tamis::testing::error_of([&] { load_study(temporary.write("small.toml", text)); }).second;
+  };
+  const std::string text = "[data.sources.text]\nkind = \"text\"\nfiles = [\"";
+  EXPECT_THAT(message(text + "nowhere.txt\"]"), HasSubstr("make the texts of this study with: scripts/books.sh"));
+  EXPECT_THAT(message(text + temporary.write("empty.txt", "").string() + "\"]"), EndsWith("is empty; expected text"));
+  const std::string present = text + temporary.write("text.txt", std::string(4000, 'a')).string() + "\"]";
+  EXPECT_THAT(message("[data]\ntokenizer = \"nowhere.json\"\n" + present),
+              AllOf(HasSubstr("nowhere.json"), Not(HasSubstr("make the texts"))));
+}
+
+TEST(StudyRecipe, SettingsBeginALineOfATextWithoutANewlineAtItsEnd) {
+  const std::string text = kTwoVariants.substr(0, kTwoVariants.size() - 1);
+  EXPECT_EQ(read(text, {"train.length=16"}).toml, kTwoVariants + "# --set train.length=16\n");
 }
 
 TEST(StudyRecipe, EveryTierOfEveryShippedOneIsRead) {

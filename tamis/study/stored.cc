@@ -4,9 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <span>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "tamis/base/error.h"
+#include "tamis/base/files.h"
 #include "tamis/base/json.h"
 #include "tamis/study/claims.h"
 #include "tamis/study/figures.h"
@@ -19,29 +25,68 @@ namespace {
 
 using nlohmann::json;
 
-/// What lists and pages read of study.json.
-const std::vector<std::string> kKeys = {"title",   "paper",  "question", "command", "tier",        "claims",
-                                        "figures", "tables", "drawn",    "points",  "has_model",   "claim_changes",
-                                        "machine", "done",   "jobs",     "seconds", "assumptions", "failed",
-                                        "version", "commit", "time",     "verdict", "recipe"};
+/// What lists and pages read of study.json, with the type of each, as nlohmann names it. Without claims verdict is
+/// null.
+const std::map<std::string, std::string> kTypes = {
+    {"title", "string"},   {"paper", "string"},   {"question", "string"},       {"command", "string"},
+    {"tier", "string"},    {"claims", "array"},   {"figures", "array"},         {"tables", "array"},
+    {"drawn", "array"},    {"points", "array"},   {"has_model", "boolean"},     {"claim_changes", "array"},
+    {"machine", "object"}, {"done", "number"},    {"jobs", "number"},           {"seconds", "number"},
+    {"failed", "array"},   {"version", "string"}, {"commit", "string"},         {"assumptions", "array"},
+    {"time", "string"},    {"recipe", "string"},  {"verdict", "string or null"}};
 
 /// Tables of a recipe, and keys of [study], that have no influence on what is measured.
 const std::vector<std::string> kShownTables = {"claims", "figures", "tables"};
 const std::vector<std::string> kShownKeys = {"title", "question", "paper", "assumptions"};
 const std::vector<std::string> kOtherKeys = {"seconds", "prepare", "dir", "runs"};
 
-json values_then(const json& study) {
-  return values_of_tier(train::parse_toml(study["recipe"], "study.json"), study["tier"]);
+bool has(const json& list, const json& value) {
+  return std::ranges::find(list, value) != list.end();
+}
+
+/// Of the stored recipe; none when it is damaged, or of a version whose recipes are no longer read.
+std::optional<json> values_then(const json& study) {
+  try {
+    return values_of_tier(train::parse_toml(study["recipe"], "study.json"), study["tier"]);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 /// Claims by id, as the recipe states them.
 json stated_claims(const json& values) {
   json stated = json::object();
-  const json list = values.value("claims", json::array());
-  for (size_t i = 0; i < list.size(); ++i) {
-    stated[list[i].value("id", fmt::format("claim-{}", i + 1))] = list[i];
+  size_t count = 0;
+  for (const json& claim : values.value("claims", json::array())) {
+    stated[text_at(claim, "id", fmt::format("claim-{}", ++count))] = claim;
   }
   return stated;
+}
+
+/// What figures, tables and claims read: their metrics, and their x, which is a column or another metric. Of the values
+/// of a recipe, or of a study.
+std::set<std::string> read_names(const json& from) {
+  std::set<std::string> names;
+  for (const std::string& table : kShownTables) {
+    for (const json& each : from.value(table, json::array())) {
+      for (const char* key : {"metric", "x"}) names.insert(text_at(each, key));
+    }
+  }
+  names.erase("");
+  return names;
+}
+
+/// Whether there are results for all these names of metrics and columns.
+bool has_results(const std::set<std::string>& names, const std::filesystem::path& directory) {
+  if (names.empty()) return true;
+  const std::filesystem::path file = directory / "results.csv";
+  if (!std::filesystem::exists(file)) return false;
+  std::set<std::string> found;
+  for (const json& row : from_csv(read_file(file))) {
+    found.insert(text_at(row, "metric"));
+    for (const auto& [column, value] : row.items()) found.insert(column);
+  }
+  return std::ranges::includes(found, names);
 }
 
 /// Takes what is shown out of `values` and returns it.
@@ -61,17 +106,33 @@ json take_shown(json& values) {
   return shown;
 }
 
-/// The recipe, with the settings of the command line with which the study ran.
-std::string with_settings(const std::string& recipe, const std::string& before) {
-  std::string text = recipe;
-  for (size_t at = before.find("# --set "); at != std::string::npos; at = before.find("# --set ", at + 1)) {
-    if (at == 0 || before[at - 1] == '\n') text += before.substr(at, before.find('\n', at) - at) + "\n";
+/// The lines `# --set ...` at the end of a stored recipe, where the settings of the command line stand, maybe beside
+/// the tier.
+std::vector<std::string> last_settings(const std::string& recipe) {
+  std::vector<std::string> settings;
+  std::istringstream lines(recipe);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("# --set ")) {
+      settings.push_back(line);
+    } else if (!line.starts_with("# --tier ")) {
+      settings.clear();
+    }
   }
+  return settings;
+}
+
+/// The recipe, with the settings of the command line with which the study ran. The recipe itself may end with such
+/// lines.
+std::string with_settings(const std::string& recipe, const std::string& before) {
+  const std::vector<std::string> own = last_settings(recipe), all = last_settings(before);
+  const bool same = own.size() <= all.size() && std::ranges::equal(own, std::span(all).first(own.size()));
+  std::string text = recipe;
+  for (const std::string& line : std::span(all).subspan(same ? own.size() : 0)) text += line + "\n";
   return text;
 }
 
 void judge_again(const StudyRecipe& recipe, json& study, const Rows& rows) {
-  const json before = stated_claims(values_then(study));
+  const json before = stated_claims(values_then(study).value_or(json::object()));
   json now = json::object();
   for (const Claim& claim : recipe.claims) now[claim.id] = claim.stated;
   const std::vector<std::string> changes = claim_changes(before, now);
@@ -85,39 +146,60 @@ void judge_again(const StudyRecipe& recipe, json& study, const Rows& rows) {
                                     {"before", before}});
 }
 
-/// Draws the figures that have changed.
+/// Draws the figures that have changed or were not drawn before. One that cannot be drawn now, for want of matplotlib,
+/// keeps its drawing together with the definition of that, so that the next book tries again.
 void draw_again(const StudyRecipe& recipe, json& study, const Rows& rows, const std::filesystem::path& directory,
                 std::FILE* messages) {
-  const json before = study["figures"];
-  json changed = json::array();
+  const json before = study["figures"], drawn_before = study["drawn"];
+  const auto svg = [&](const std::string& id) { return directory / (id + ".svg"); };
+  const auto is_drawn = [&](const json& id) { return has(drawn_before, id) && std::filesystem::exists(svg(id)); };
+  json due = json::array();
   for (const json& figure : recipe.figures) {
-    if (std::ranges::find(before, figure) == before.end()) changed.push_back(figure);
+    if (!has(before, figure) || !is_drawn(figure["id"])) due.push_back(figure);
   }
-  draw(changed, rows, directory, messages);
-  json drawn = json::array();
+  const std::vector<std::string> drawn_now = draw(due, rows, directory, messages);
+  study["figures"] = json::array();
+  study["drawn"] = json::array();
   for (const json& figure : recipe.figures) {
     const std::string id = figure["id"];
-    if (std::filesystem::exists(directory / (id + ".svg"))) drawn.push_back(id);
     std::filesystem::remove(directory / (id + ".pdf"));  // a book has SVG only
+    const bool current = !has(due, figure) || std::ranges::find(drawn_now, id) != drawn_now.end();
+    const auto old = std::ranges::find_if(before, [&](const json& each) { return text_at(each, "id") == id; });
+    const bool outdated = !current && old != before.end() && is_drawn(id);
+    study["figures"].push_back(outdated ? *old : figure);
+    if (current || outdated) study["drawn"].push_back(id);
   }
-  for (const std::string id : study["drawn"]) {
-    if (std::ranges::find(drawn, json(id)) == drawn.end()) std::filesystem::remove(directory / (id + ".svg"));
+  for (const json& id : drawn_before) {
+    if (!has(study["drawn"], id)) std::filesystem::remove(svg(id));
   }
-  study["figures"] = recipe.figures;
-  study["drawn"] = std::move(drawn);
 }
 
 }  // namespace
 
 json stored_study(const std::filesystem::path& directory) {
   const json study = try_read_object(directory / "study.json").value_or(json::object());
-  return std::ranges::all_of(kKeys, [&](const std::string& key) { return study.contains(key); }) ? study : json();
+  const bool whole = std::ranges::all_of(kTypes, [&](const auto& item) {
+    const auto& [key, type] = item;
+    return study.contains(key) && type.find(study[key].type_name()) != std::string::npos;
+  });
+  return whole && std::ranges::all_of(study["drawn"], &json::is_string) ? study : json();
 }
 
-RecipeChange change_since(const json& study, const std::filesystem::path& recipe) {
-  json then = values_then(study), now = values_of_tier(train::read_toml(recipe), study["tier"]);
-  const json shown_then = take_shown(then), shown_now = take_shown(now);
-  if (then != now) return RecipeChange::kMeasured;
+std::set<std::string> shown_metrics(const json& study) {
+  std::set<std::string> names = read_names(study);
+  names.merge(read_names(values_then(study).value_or(json::object())));  // x of claims stands there only
+  return names;
+}
+
+RecipeChange change_since(const json& study, const std::filesystem::path& directory,
+                          const std::filesystem::path& recipe) {
+  std::optional<json> then = values_then(study);
+  if (!then) return RecipeChange::kMeasured;
+  json now = values_of_tier(train::read_toml(recipe), study["tier"]);
+  std::set<std::string> added = read_names(now);
+  for (const std::string& name : read_names(*then)) added.erase(name);
+  const json shown_then = take_shown(*then), shown_now = take_shown(now);
+  if (*then != now || !has_results(added, directory)) return RecipeChange::kMeasured;
   return shown_then == shown_now ? RecipeChange::kNone : RecipeChange::kShown;
 }
 

@@ -2,6 +2,8 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "tamis/study/recipe.h"
 #include "tamis/study/table.h"
@@ -9,21 +11,28 @@
 namespace tamis::study {
 
 /// study.json of a directory, without rows; null when there is none, or when the file is damaged or of another version
-/// that wrote other keys.
+/// that wrote other keys or types. The recipe in it may be damaged nevertheless.
 nlohmann::json stored_study(const std::filesystem::path& directory);
 
 enum class RecipeChange {
   kNone,
   kShown,     // only what is read and judged: claims, figures, tables and texts of the page
-  kMeasured,  // what is trained or measured
+  kMeasured,  // what is trained or measured, or what is read has no stored results: the study has to run again
 };
 
-/// How a recipe has changed since the stored study was run. Settings of the command line are not compared.
-RecipeChange change_since(const nlohmann::json& study, const std::filesystem::path& recipe);
+/// How a recipe has changed since the study that is stored in `directory` was run; kMeasured when the stored recipe
+/// cannot be read. Settings of the command line are not compared. Reads results.csv when figures, tables or claims read
+/// metrics that they did not read before.
+RecipeChange change_since(const nlohmann::json& study, const std::filesystem::path& directory,
+                          const std::filesystem::path& recipe);
 
-/// A study in a book with the claims, figures, tables and texts of today's recipe. Claims that have changed are judged
-/// by the stored rows, and claim_changes notes that. Changed figures are drawn into `directory`; without matplotlib a
-/// message says so and the figures remain as they are.
+/// The metrics that figures, tables and claims of the study read, among names of columns.
+std::set<std::string> shown_metrics(const nlohmann::json& study);
+
+/// A study in a book with the claims, figures, tables and texts of today's recipe, for changes of the kind kShown.
+/// Claims that have changed are judged by the stored rows, and claim_changes notes that. Figures that have changed or
+/// were not drawn are drawn into `directory`; without matplotlib a message says so, and the figures and their
+/// definitions remain as they are.
 nlohmann::json shown_by(const StudyRecipe& recipe, nlohmann::json study, const Rows& rows,
                         const std::filesystem::path& directory, std::FILE* messages);
 
