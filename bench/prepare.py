@@ -74,11 +74,14 @@ def write_documents(files, path, megabytes):
     chance, lines = random.Random(1), 0
     with open(path, "wb") as out:
         while True:
+            before = lines
             for text in documents_of(files, chance):
                 out.write(json.dumps({"text": text}, ensure_ascii=False).encode() + b"\n")
                 lines += 1
                 if out.tell() >= megabytes * 1e6:
                     return lines, out.tell()
+            if lines == before:
+                sys.exit("prepare.py: the texts hold nothing but blanks")
 
 
 def tokens_of(corpus):
@@ -182,6 +185,8 @@ def main():
     parser.add_argument("--turns", type=int, default=7, help="times that each is measured")
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="folder of the result")
     options = parser.parse_args()
+    if options.turns < 2:
+        parser.error("--turns: at least 2")
     with tempfile.TemporaryDirectory() as directory:
         comparison = Comparison(options, pathlib.Path(directory))
         result = report(comparison, comparison.check(), comparison.measure())

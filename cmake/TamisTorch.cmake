@@ -43,7 +43,7 @@ if(TAMIS_TORCH AND EXISTS ${torch_cuda} AND NOT CMAKE_CROSSCOMPILING AND NOT TAM
   execute_process(COMMAND ldd ${torch_cuda} OUTPUT_VARIABLE torch_needs RESULT_VARIABLE torch_failed ERROR_QUIET)
   string(REGEX MATCHALL "[^ \t\n]+ => not found" torch_missing "${torch_needs}")
   if(torch_failed OR torch_missing)
-    set(torch_kind "CPU only, because libtorch_cuda.so needs what is not there: ${torch_missing}")
+    set(torch_kind "CPU only, because libtorch_cuda.so needs what ldd does not find: ${torch_missing}")
   else()
     set(torch_kind "with CUDA")
     target_link_libraries(tamis_torch INTERFACE -Wl,--no-as-needed ${torch_cuda} ${torch_root}/lib/libc10_cuda.so

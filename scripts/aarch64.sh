@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # aarch64.sh configure | build | test: cross-compiling for 64-bit Arm, and its tests under qemu-user.
 # `configure` fetches Debian's arm64 libraries and LibTorch's aarch64 wheel (1.2 GB on disk) into build/aarch64 and runs
-# CMake. With QUICK=1 only what does not use LibTorch is built, so CMake gets that of .venv in its place. `test` runs the built tests on an emulated processor with NEON alone, and on one that has SVE, too.
+# CMake. With QUICK=1 only what does not use LibTorch is built, so CMake gets that of .venv in its place. `test` runs the
+# built tests on an emulated processor with NEON alone, and on one that has SVE, too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=build/aarch64 sysroot=build/aarch64/sysroot wheels=build/aarch64/wheels
 
-# Runs a download, and once more if it fails: mirrors have bad moments.
+# Runs a download, and once more if it fails.
 twice() {
   "$@" && return
   echo "tamis: once more" >&2

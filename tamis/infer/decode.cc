@@ -16,7 +16,8 @@ namespace {
 
 nn::StreamedMatrix head_matrix(const models::Model& model, const models::ForwardOptions& options) {
   const at::NoGradGuard no_gradients;
-  check_weights(options, model.parameters().front().tensor.device());
+  const std::vector<models::Parameter> parameters = model.parameters();
+  if (!parameters.empty()) check_weights(options, parameters.front().tensor.device());
   const at::Tensor head_ND = model.head_weight();
   return {options.int8_weights ? head_ND : head_ND.to(options.compute_dtype), options.int8_weights};
 }

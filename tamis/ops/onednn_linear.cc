@@ -20,22 +20,8 @@ using OneDnnLinear = Tensor(const Tensor& x, const Tensor& weight, const std::op
                             std::optional<std::string_view> algorithm);
 using OneDnnHandle = c10::TypedOperatorHandle<OneDnnLinear>;
 
-/// oneDNN does not check every allocation of a new primitive and crashes where one fails. Under a memory limit
-/// (RLIMIT_AS) this throws std::bad_alloc before little is left; without one it does nothing.
-void check_memory_left() {
-  static const bool limited = [] {
-    rlimit limit{};
-    return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  }();
-  if (!limited) return;
-  constexpr size_t kReserve = 16 << 20;
-  void* address = mmap(nullptr, kReserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (address == MAP_FAILED) throw std::bad_alloc();
-  munmap(address, kReserve);
-}
-
 Tensor call_onednn(const OneDnnHandle& handle, const Tensor& x, const Tensor& weight_ED) {
-  check_memory_left();
+  check_onednn_memory();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   return handle.call(x, weight_ED, std::nullopt, "none", c10::List<std::optional<at::Scalar>>(), std::nullopt);
 }
@@ -64,6 +50,18 @@ Tensor dense(const Tensor& matrix) {
 }
 
 }  // namespace
+
+void check_onednn_memory() {
+  static const bool limited = [] {
+    rlimit limit{};
+    return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  }();
+  if (!limited) return;
+  constexpr size_t kReserve = 16 << 20;
+  void* address = mmap(nullptr, kReserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) throw std::bad_alloc();
+  munmap(address, kReserve);
+}
 
 bool has_onednn_linear() {
   return onednn_handle().has_value();

@@ -11,4 +11,9 @@ bool has_onednn_linear();
 /// the other (others are copied). Nothing is recorded for a gradient. Only where has_onednn_linear().
 at::Tensor onednn_linear(const at::Tensor& x, const at::Tensor& weight_ED);
 
+/// oneDNN does not check every allocation of a new primitive and crashes where one fails. Under a memory limit
+/// (RLIMIT_AS) this throws std::bad_alloc before little is left; without one it does nothing. To be called before
+/// products that oneDNN may compute, those of bfloat16 by at:: included.
+void check_onednn_memory();
+
 }  // namespace tamis::ops

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "tamis/ops/onednn_linear.h"
 #include "tamis/ops/parallel.h"
 
 namespace tamis::ops {
@@ -47,6 +48,7 @@ Tensor tiled_product(const Tensor& a_MK, const Tensor& b_KN) {
   parallel_gemms(tiles.count(), [&](int64_t tile) {
     const int64_t row = tile / tiles.across * tiles.rows, column = tile % tiles.across * tiles.columns;
     const int64_t rows = std::min(tiles.rows, M - row), columns = std::min(tiles.columns, N - column);
+    check_onednn_memory();
     const Tensor part = at::mm(a_MK.narrow(0, row, rows), b_KN.narrow(1, column, columns));
     result.narrow(0, row, rows).narrow(1, column, columns).copy_(part);
   });

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -149,47 +150,45 @@ double statistic_of(const Claim& claim, const Group& of, const Group& than) {
   return mean_of_seeds(of);
 }
 
-/// As many indices of the group's seeds as it has, drawn with replacement.
-std::vector<size_t> draw_seeds(const Group& group, std::mt19937_64& random) {
-  std::vector<size_t> drawn(group.size());
-  for (size_t& index : drawn) index = random() % group.size();
+/// The group with as many seeds, drawn with replacement.
+Group resample(const Group& group, std::mt19937_64& random) {
+  Group drawn;
+  std::vector<const std::vector<Observation>*> seeds;
+  for (const auto& [seed, observations] : group) seeds.push_back(&observations);
+  for (size_t i = 0; i < seeds.size(); ++i) drawn[i] = *seeds[random() % seeds.size()];
   return drawn;
 }
 
-/// The group of the seeds with these indices.
-Group take_seeds(const Group& group, const std::vector<size_t>& drawn) {
-  std::vector<const std::vector<Observation>*> seeds;
-  for (const auto& [seed, observations] : group) seeds.push_back(&observations);
-  Group taken;
-  for (size_t i = 0; i < drawn.size(); ++i) taken[i] = *seeds[drawn[i]];
-  return taken;
-}
-
-/// The statistic of each resample that has a finite one.
-std::vector<double> resampled(const Claim& claim, const Group& of, const Group& than) {
+/// Percentiles of the statistic over resamples of the seeds of each group; none if no resample has a finite one.
+std::optional<std::pair<double, double>> bootstrap_interval(const Claim& claim, const Group& of, const Group& than) {
   std::mt19937_64 random(1);
   std::vector<double> values;
   for (int i = 0; i < kResamples; ++i) {
-    const std::vector<size_t> first = draw_seeds(of, random);
-    const std::vector<size_t> second = claim.paired ? first : draw_seeds(than, random);
-    const double value = statistic_of(claim, take_seeds(of, first), take_seeds(than, second));
+    const Group first = resample(of, random), second = resample(than, random);
+    const double value = statistic_of(claim, first, second);
     if (std::isfinite(value)) values.push_back(value);
   }
-  return values;
+  if (values.empty()) return std::nullopt;
+  std::ranges::sort(values);
+  const auto at = [&](double share) {
+    return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
+  };
+  return std::pair{at(0.025), at(0.975)};
+}
+
+/// Of the mean difference between the runs of a seed.
+std::pair<double, double> paired_interval(const Group& of, const Group& than) {
+  std::vector<double> differences;
+  for (const auto& [seed, observations] : of) {
+    differences.push_back(mean_of_seeds({{seed, observations}}) - mean_of_seeds({{seed, than.at(seed)}}));
+  }
+  return student_interval(differences);
 }
 
 std::vector<json> seeds_of(const Group& group) {
   std::vector<json> seeds;
   for (const auto& [seed, observations] : group) seeds.push_back(seed);
   return seeds;
-}
-
-std::pair<double, double> percentiles(std::vector<double> values) {
-  std::ranges::sort(values);
-  const auto at = [&](double share) {
-    return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
-  };
-  return {at(0.025), at(0.975)};
 }
 
 bool is_exact(const Group& group) {
@@ -226,15 +225,18 @@ std::vector<std::string> claim_changes(const json& before, const json& now) {
   return changes;
 }
 
-std::pair<double, double> bootstrap_interval(std::span<const double> values) {
-  std::mt19937_64 random(1);
-  std::vector<double> means;
-  for (int i = 0; i < kResamples; ++i) {
-    double sum = 0;
-    for (size_t j = 0; j < values.size(); ++j) sum += values[random() % values.size()];
-    means.push_back(sum / static_cast<double>(values.size()));
-  }
-  return percentiles(std::move(means));
+std::pair<double, double> student_interval(std::span<const double> values) {
+  // The 97.5th percentile of Student's t distribution with 1, 2, ... degrees of freedom.
+  static constexpr std::array kStudent = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+                                          2.201,  2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+                                          2.080,  2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042};
+  const auto n = static_cast<double>(values.size());
+  double mean = 0, squares = 0;
+  for (const double value : values) mean += value / n;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  const double deviation = std::sqrt(squares / (n - 1));
+  const double half = kStudent[std::min(values.size() - 2, kStudent.size() - 1)] * deviation / std::sqrt(n);
+  return {mean - half, mean + half};
 }
 
 json judge(const Claim& claim, const Rows& rows) {
@@ -268,11 +270,11 @@ json judge(const Claim& claim, const Rows& rows) {
   result["seeds"] = seeds;
   if (seeds < kLeastSeeds)
     return undecided(fmt::format("{} of the {} seeds that an interval needs", seeds, kLeastSeeds));
-  std::vector<double> drawn = resampled(claim, of.group, than.group);
-  if (drawn.empty()) return undecided("the statistic has no interval");
-  const auto [low, high] = percentiles(std::move(drawn));
-  result["interval_95"] = {low, high};
-  result["verdict"] = verdict_of(claim, low, high);
+  const auto interval = claim.paired ? std::optional(paired_interval(of.group, than.group))
+                                     : bootstrap_interval(claim, of.group, than.group);
+  if (!interval) return undecided("the statistic has no interval");
+  result["interval_95"] = {interval->first, interval->second};
+  result["verdict"] = verdict_of(claim, interval->first, interval->second);
   return result;
 }
 

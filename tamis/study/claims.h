@@ -17,9 +17,10 @@ inline constexpr size_t kLeastSeeds = 3;
 ///
 ///   id, text, paper, statistic, at_least, at_most
 ///   value        the statistic; null when rows are missing or not finite
-///   interval_95  [low, high] of a percentile bootstrap over seeds; null with fewer than three seeds
+///   interval_95  [low, high]: a percentile bootstrap over seeds or, if paired, Student's t; null with fewer than three
+///                seeds
 ///   seeds        number of seeds, 0 for values that have none
-///   paired       whether both groups get the same resampled seeds
+///   paired       whether runs of the same seed are compared
 ///   verdict      "holds" or "does not hold" if the whole interval does, else "undecided"; with a reason
 ///
 /// Statistics, over rows with the metric and the columns `of` (first group) and `than` (second). A seed's value is the
@@ -35,15 +36,16 @@ inline constexpr size_t kLeastSeeds = 3;
 ///
 /// `x` is a column, or a metric of the same point and seed. Values without a seed are exact: no interval is needed.
 ///
-/// Runs of one seed have the same data in the same order, so their losses rise and fall together. A claim that is
-/// `paired` draws the same seeds for both groups, which leaves what they have in common out of the interval. Both
-/// groups need the same seeds; else the claim is undecided.
+/// Runs of one seed have the same data in the same order, so their losses rise and fall together. The interval of a
+/// difference that is `paired` is that of the mean difference between runs of the same seed, by Student's t
+/// distribution: a bootstrap of few pairs would be too narrow. Both groups need the same seeds; else the claim is
+/// undecided.
 nlohmann::json judge(const Claim& claim, const Rows& rows);
 
 /// What distinguishes two sets of claims as their recipes state them, by id: {"changed a", "added b", "removed c"}.
 std::vector<std::string> claim_changes(const nlohmann::json& before, const nlohmann::json& now);
 
-/// The interval of the mean of `values` by 10,000 resamples of a fixed random sequence.
-std::pair<double, double> bootstrap_interval(std::span<const double> values);
+/// The 95% interval of the mean of at least two values, by Student's t distribution (beyond 31 values, that of 31).
+std::pair<double, double> student_interval(std::span<const double> values);
 
 }  // namespace tamis::study

@@ -171,8 +171,9 @@ TEST(Judge, PairsBySeedLeaveOutWhatBothGroupsHaveInCommon) {
   const json paired = judge(claim, rows);
   EXPECT_EQ(paired["verdict"], "holds");
   EXPECT_DOUBLE_EQ(paired["value"], apart["value"]);
-  EXPECT_GT(paired["interval_95"][0], 0.11 - 1e-9);
-  EXPECT_LT(paired["interval_95"][1], 0.14 + 1e-9);
+  // Mean 0.125 and standard deviation 0.01291 of four differences; t = 3.182.
+  EXPECT_NEAR(paired["interval_95"][0], 0.125 - 3.182 * 0.01291 / 2, 1e-5);
+  EXPECT_NEAR(paired["interval_95"][1], 0.125 + 3.182 * 0.01291 / 2, 1e-5);
   EXPECT_EQ(paired["seeds"], 4);
   EXPECT_EQ(paired["paired"], true);
 }
@@ -213,32 +214,44 @@ TEST(Judge, GivesTheSameIntervalEveryTime) {
   EXPECT_EQ(judge(claim_on("value"), rows), judge(claim_on("value"), rows));
 }
 
-TEST(BootstrapInterval, OfEqualValuesIsThatValue) {
-  const auto [low, high] = bootstrap_interval(std::vector{0.25, 0.25, 0.25});
+TEST(StudentInterval, OfEqualValuesIsThatValue) {
+  const auto [low, high] = student_interval(std::vector{0.25, 0.25, 0.25});
   EXPECT_DOUBLE_EQ(low, 0.25);
   EXPECT_DOUBLE_EQ(high, 0.25);
 }
 
-TEST(BootstrapInterval, OfThreeValuesReachesTheExtremes) {
-  // Three times the least value has probability 1/27 > 2.5%.
-  const auto [low, high] = bootstrap_interval(std::vector{1.0, 2.0, 3.0});
-  EXPECT_DOUBLE_EQ(low, 1);
-  EXPECT_DOUBLE_EQ(high, 3);
+TEST(StudentInterval, OfThreeValuesIsWide) {
+  const auto [low, high] = student_interval(std::vector{1.0, 2.0, 3.0});
+  EXPECT_NEAR(low, 2 - 4.303 / std::sqrt(3), 1e-9);
+  EXPECT_NEAR(high, 2 + 4.303 / std::sqrt(3), 1e-9);
 }
 
-TEST(BootstrapInterval, CoversTheMeanOfManyNormalValues) {
-  std::mt19937_64 random(7);
-  std::normal_distribution<double> normal(10, 2);
-  int covered = 0;
-  for (int trial = 0; trial < 100; ++trial) {
-    std::vector<double> values(30);
-    for (double& value : values) value = normal(random);
-    const auto [low, high] = bootstrap_interval(values);
-    EXPECT_NEAR(high - low, 2 * 1.96 * 2 / std::sqrt(30), 0.8);
-    covered += low <= 10 && 10 <= high ? 1 : 0;
+TEST(StudentInterval, CoversTheMeanOfNormalValuesInNineteenOfTwentyTrials) {
+  for (const int n : {3, 6, 30, 60}) {
+    std::mt19937_64 random(7);
+    std::normal_distribution<double> normal(10, 2);
+    int covered = 0;
+    for (int trial = 0; trial < 2000; ++trial) {
+      std::vector<double> values(n);
+      for (double& value : values) value = normal(random);
+      const auto [low, high] = student_interval(values);
+      covered += low <= 10 && 10 <= high ? 1 : 0;
+    }
+    EXPECT_NEAR(covered / 2000.0, 0.95, 0.02) << n;
   }
-  EXPECT_GE(covered, 86);
-  EXPECT_LE(covered, 100);
+}
+
+TEST(Judge, ThreeSeedsOfUnlikeDifferencesAreUndecided) {
+  Claim claim = claim_on("difference");
+  claim.paired = true;
+  Rows rows;
+  for (const int64_t seed : {1, 2, 3}) {  // all differences are above 0
+    rows.push_back(claim_row("a", 1 + 0.01 * static_cast<double>(seed * seed), seed));
+    rows.push_back(claim_row("b", 1, seed));
+  }
+  claim.at_least = 0;
+  claim.at_most.reset();
+  EXPECT_EQ(judge(claim, rows)["verdict"], "undecided");
 }
 
 }  // namespace

@@ -210,10 +210,11 @@ class Measurement {
   /// window, null in the log, is the largest and has no value.
   void add_head_curves(const std::vector<json>& records) {
     const size_t each = std::max<size_t>(1, (records.size() + kCurvePoints - 1) / kCurvePoints);
-    for (size_t i = 0; i < records.size(); i += each) {
+    for (size_t i = records.empty() ? 0 : (records.size() - 1) % each; i < records.size(); i += each) {
+      const json& record = records[i];
       for (const auto& [metric, key] : {std::pair{"window_curve", "windows"}, {"acceptance_curve", "accepts"}}) {
         std::vector<double> values;
-        for (const json& layer : records[i].value(key, json::array())) {
+        for (const json& layer : record.value(key, json::array())) {
           for (const json& value : layer) {
             values.push_back(value.is_number() ? value.get<double>() : std::numeric_limits<double>::infinity());
           }
@@ -223,7 +224,7 @@ class Measurement {
         for (const auto& [name, value] : {std::pair{"smallest", values.front()},
                                           {"median", values[values.size() / 2]},
                                           {"largest", values.back()}}) {
-          if (std::isfinite(value)) add(metric, value, {{"step", records[i]["step"]}, {"head", name}});
+          if (std::isfinite(value)) add(metric, value, {{"step", record["step"]}, {"head", name}});
         }
       }
     }

@@ -67,10 +67,10 @@ const Cell* clearly_best(const std::vector<const Cell*>& cells, bool higher) {
   if (!std::ranges::all_of(cells, [](const Cell* cell) { return cell->has_interval(); })) return nullptr;
   const auto mean = [](const Cell* cell) { return mean_of(cell->values); };
   const Cell* best = higher ? *std::ranges::max_element(cells, {}, mean) : *std::ranges::min_element(cells, {}, mean);
-  const Interval own = bootstrap_interval(best->values);
+  const Interval own = student_interval(best->values);
   const bool apart = std::ranges::all_of(cells, [&](const Cell* cell) {
     if (cell == best) return true;
-    const Interval other = bootstrap_interval(cell->values);
+    const Interval other = student_interval(cell->values);
     return higher ? other.second < own.first : other.first > own.second;
   });
   return apart ? best : nullptr;

@@ -163,8 +163,8 @@ Rows both(Rows rows, const Rows& more) {
 }
 
 TEST(StudyPage, PrintsTheBestVariantBoldIfItDiffersBeyondUncertainty) {
-  const Rows apart = both(seeds_around("a", 0.8, 0.05), seeds_around("b", 0.6, 0.05));
-  EXPECT_THAT(page_with(json::object(), apart), HasSubstr("| a | **0.80 ± 0.05** |\n| b | 0.60 ± 0.05 |\n"));
+  const Rows apart = both(seeds_around("a", 0.8, 0.02), seeds_around("b", 0.6, 0.02));
+  EXPECT_THAT(page_with(json::object(), apart), HasSubstr("| a | **0.80 ± 0.02** |\n| b | 0.60 ± 0.02 |\n"));
   EXPECT_THAT(page_with(json::object(), apart), HasSubstr("in bold the best variant"));
   EXPECT_THAT(page_with(json::object(), both(seeds_around("a", 0.8, 0.15), seeds_around("b", 0.6, 0.05))),
               Not(HasSubstr("**")));
@@ -174,21 +174,21 @@ TEST(StudyPage, PrintsTheBestVariantBoldIfItDiffersBeyondUncertainty) {
 }
 
 TEST(StudyPage, TheLowestLossIsTheBest) {
-  Rows rows = both(seeds_around("a", 0.8, 0.05), seeds_around("b", 0.6, 0.05));
+  Rows rows = both(seeds_around("a", 0.8, 0.02), seeds_around("b", 0.6, 0.02));
   for (json& row : rows) row["metric"] = "validation_loss";
-  EXPECT_THAT(page_with({{"metric", "validation_loss"}}, rows), HasSubstr("| b | **0.60 ± 0.05** |"));
+  EXPECT_THAT(page_with({{"metric", "validation_loss"}}, rows), HasSubstr("| b | **0.60 ± 0.02** |"));
   for (json& row : rows) row["metric"] = "window";  // neither is better
   EXPECT_THAT(page_with({{"metric", "window"}}, rows), Not(HasSubstr("**")));
 }
 
 TEST(StudyPage, OnlyVariantsAreComparedForBoldType) {
-  Rows rows = both(seeds_around("a", 0.8, 0.05), seeds_around("b", 0.6, 0.05));
+  Rows rows = both(seeds_around("a", 0.8, 0.02), seeds_around("b", 0.6, 0.02));
   for (const json& row : seeds_around("a", 0.99, 0)) {
     rows.push_back(row);
     rows.back()["length"] = 64;
   }
   const std::string text = page_with({{"rows", {"length", "variant"}}}, rows);
-  EXPECT_THAT(text, HasSubstr("| 32 | a | **0.80 ± 0.05** |"));
+  EXPECT_THAT(text, HasSubstr("| 32 | a | **0.80 ± 0.02** |"));
   EXPECT_THAT(text, HasSubstr("| 64 | a | 0.99 ± 0.00 |"));  // alone at this length
 }
 

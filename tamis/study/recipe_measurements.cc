@@ -223,8 +223,9 @@ class MeasurementsReader : RecipeReader {
 
   /// Runs of one seed are compared with each other, so both groups need the same seeds.
   void check_pairs(const Claim& claim, const std::string& path) const {
-    if (claim.than.empty())
-      refuse(path, fmt::format("{}: the statistic {} has no second group", path, claim.statistic));
+    if (claim.statistic != "difference") {
+      refuse(path, fmt::format("{}: pairs are those of a difference, but the statistic is {}", path, claim.statistic));
+    }
     const auto seeds = [&](const json& where) {
       std::vector<int64_t> found;
       for (const int64_t seed : recipe_.seeds) {

@@ -338,7 +338,7 @@ TEST(StudyRecipe, RefusesBadClaims) {
       {claim + "metric = \"tanh_norm\"\nat_most = 1\nstatistic = \"slope\"\n", "the statistic slope needs `x`"},
       {claim + "metric = \"tanh_norm\"\nat_most = 1\nx = \"norm\"\n", "the statistic value has no `x`"},
       {claim + "metric = \"tanh_norm\"\nat_most = 1\npaired = true\n",
-       "small.toml:12: claims.0.paired: the statistic value has no second group"},
+       "small.toml:12: claims.0.paired: pairs are those of a difference, but the statistic is value"},
       {claim + "metric = \"tanh_norm\"\nat_most = 1\npaired = 1\n", "claims.0.paired must be true or false"},
       {kTwoVariants + "[[claims]]\ntext = \"t\"\nmetric = \"validation_loss\"\nat_most = 1\nstatistic = "
                       "\"difference\"\npaired = true\nof = {variant = \"rope\"}\nthan = {variant = \"window\", seed "

@@ -223,7 +223,6 @@ class Run {
       if (trace_) trace_->begin_step();
       const int64_t sent = mesh_ ? mesh_->bytes_sent() : 0;
       const StepResult result = session_.trainer().step(state().step);
-      if (mesh_) sent_bytes_ += mesh_->bytes_sent() - sent;
       const double seconds = now_seconds() - before;
       if (trace_ && trace_->end_step()) say_traced();
       state().step += 1;
@@ -232,6 +231,7 @@ class Run {
         write({{"type", "overflow"}, {"step", state().step}, {"loss_scale", state().loss_scale.value}});
         return true;
       }
+      if (mesh_) sent_bytes_ += mesh_->bytes_sent() - sent;
       state().tokens += result.tokens;
       state().seconds += seconds;
       statistics_->add(result, seconds);

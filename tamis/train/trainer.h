@@ -56,11 +56,11 @@ class Trainer {
   Trainer(const Recipe& recipe, const models::Model& model, const data::Source& source,
           distributed::ProcessMesh* mesh = nullptr);
 
-  /// Performs step n = 0, 1, ... In float16 a step whose loss is finite and whose gradient is not leaves the model
-  /// unchanged and lowers the loss scale, as long as that is possible. Otherwise throws ExitCode::kDiverged, before the
-  /// update, when the loss or a gradient is not finite; the model is unchanged then. The text names the first
-  /// non-finite tensor: parameters first, then activations in the order of the forward pass, then gradients in the
-  /// order of the backward pass.
+  /// Performs step n = 0, 1, ... In float16 a step whose loss is finite and whose gradient is not changes no
+  /// parameter (but the acceptance margin of the last step) and lowers the loss scale, as long as that is possible.
+  /// Otherwise throws ExitCode::kDiverged, before the update, when the loss or a gradient is not finite; the model is
+  /// unchanged then. The text names the first non-finite tensor: parameters first, then activations in the order of the
+  /// forward pass, then gradients in the order of the backward pass.
   StepResult step(int64_t step);
   /// The same without the update; throws where step() would have returned an overflow.
   StepResult try_step(int64_t step);

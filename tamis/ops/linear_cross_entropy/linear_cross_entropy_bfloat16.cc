@@ -23,6 +23,7 @@
 
 #include "tamis/base/instruction_set.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy_bfloat16_kernel.h"
+#include "tamis/ops/onednn_linear.h"
 
 namespace tamis::ops {
 
@@ -45,6 +46,7 @@ struct Product {
   bool add = false;
 
   void operator()(const BFloat16* a, const BFloat16* b_pairs, float* c) const {
+    check_onednn_memory();
     at::native::cpublas::brgemm(m, n, k, k, n, n, add, a, b_pairs, c);
   }
 };

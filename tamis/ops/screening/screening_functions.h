@@ -57,8 +57,7 @@ inline double softmask_slope(double distance, double w) {
   return x * std::sin(x) / 2 * (1 - 1 / w);
 }
 
-/// The length of TanhNorm(h) for that of h.                                                                   (13),
-/// (14)
+/// The length of TanhNorm(h) for that of h.                                                                        (14)
 inline double tanh_norm(double length) {
   return std::tanh(length);
 }
