@@ -256,7 +256,7 @@ def test_float16_with_overflows_has_the_bits_of_one_process_and_resumes(tamis, r
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     content["sha256"] = hashlib.sha256(canonical.encode()).hexdigest()
     state.write_text(json.dumps(content))
-    for name in ("alone", "resumed"):
+    for name in ("alone", "resumed", "sharded"):
         shutil.copytree(run, tmp_path / name)
     settings = ("train.precision=float16", "train.keep=0")
     alone(tamis, tmp_path / "alone", *settings, "train.steps=40")
@@ -265,8 +265,9 @@ def test_float16_with_overflows_has_the_bits_of_one_process_and_resumes(tamis, r
     assert scale_at(tmp_path / "resumed", 10) == scale_at(tmp_path / "alone", 8) / 4, "each step halves it"
     alone(tamis, tmp_path / "resumed", *settings, "train.steps=40")
     together(tamis, 2, run, *settings, "train.steps=40")
+    together(tamis, 2, tmp_path / "sharded", *settings, "train.steps=40", "train.shard=parameters")
     assert 6 < len(overflows(run)) < 30
-    for other in (tmp_path / "alone", tmp_path / "resumed"):
+    for other in (tmp_path / "alone", tmp_path / "resumed", tmp_path / "sharded"):
         assert weights(run, 40) == weights(other, 40)
         assert overflows(run) == overflows(other)
         assert scale_at(run, 40) == scale_at(other, 40)
