@@ -135,11 +135,11 @@ void judge_again(const StudyRecipe& recipe, json& study, const Rows& rows) {
   const json before = stated_claims(values_then(study).value_or(json::object()));
   json now = json::object();
   for (const Claim& claim : recipe.claims) now[claim.id] = claim.stated;
-  const std::vector<std::string> changes = claim_changes(before, now);
-  if (changes.empty()) return;
   study["claims"] = json::array();
   for (const Claim& claim : recipe.claims) study["claims"].push_back(judge(claim, rows));
   study["verdict"] = overall_verdict(study["claims"]);
+  const std::vector<std::string> changes = claim_changes(before, now);
+  if (changes.empty()) return;
   study["claim_changes"].push_back({{"time", train::utc_now()},
                                     {"results", study["done"]},
                                     {"what", fmt::format("{}", fmt::join(changes, ", "))},

@@ -30,7 +30,7 @@ RecipeChange change_since(const nlohmann::json& study, const std::filesystem::pa
 std::set<std::string> shown_metrics(const nlohmann::json& study);
 
 /// A study in a book with the claims, figures, tables and texts of today's recipe, for changes of the kind kShown.
-/// Claims that have changed are judged by the stored rows, and claim_changes notes that. Figures that have changed or
+/// Claims are judged by the stored rows; claim_changes notes which have changed. Figures that have changed or
 /// were not drawn are drawn into `directory`; without matplotlib a message says so, and the figures and their
 /// definitions remain as they are.
 nlohmann::json shown_by(const StudyRecipe& recipe, nlohmann::json study, const Rows& rows,
