@@ -24,7 +24,8 @@ constexpr std::array<std::pair<MatmulBackend, std::string_view>, 4> kNames = {{
     {MatmulBackend::kTiled, "tiled"},
 }};
 
-/// One thread computes everything while this exists.
+/// One thread computes everything while this exists. It sets ATen's number of threads, because MKL has one of its own
+/// that PlannedForOneThread leaves as it is.
 class OneThread {
  public:
   OneThread() {
