@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -17,6 +18,8 @@
 #include <functional>
 #include <initializer_list>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <string>
@@ -83,8 +86,8 @@ void in_fresh_thread(const Work& work) {
   }).join();
 }
 
-/// Counts the bytes of CPU tensors that exist, and their peak, during its lifetime. Tensors made during its lifetime
-/// must not outlive it.
+/// Counts the bytes of CPU tensors that exist, and their peak, during its lifetime: of all threads together and of each
+/// one. A tensor counts for the thread that made it. Tensors made during its lifetime must not outlive it.
 class PeakAllocation : private c10::Allocator {
  public:
   PeakAllocation() : before_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this); }
@@ -92,34 +95,61 @@ class PeakAllocation : private c10::Allocator {
   PeakAllocation(const PeakAllocation&) = delete;
   PeakAllocation& operator=(const PeakAllocation&) = delete;
 
-  int64_t peak_bytes() const { return peak_bytes_; }
-  int64_t current_bytes() const { return current_bytes_; }
+  int64_t peak_bytes() const { return all_.peak(); }
+  int64_t current_bytes() const { return all_.current(); }
+
+  /// The largest of the threads' own peaks: unlike `peak_bytes()`, it does not depend on which threads run together.
+  int64_t peak_bytes_of_a_thread() const {
+    const std::scoped_lock lock(mutex_);
+    int64_t largest = 0;
+    for (const auto& [thread, count] : of_thread_) largest = std::max(largest, count.peak());
+    return largest;
+  }
 
  private:
+  class Count {
+   public:
+    void add(int64_t bytes) {
+      const int64_t now = current_ += bytes;
+      for (int64_t peak = peak_; peak < now && !peak_.compare_exchange_weak(peak, now);) continue;
+    }
+    int64_t current() const { return current_; }
+    int64_t peak() const { return peak_; }
+
+   private:
+    std::atomic<int64_t> current_{0};
+    std::atomic<int64_t> peak_{0};
+  };
+
   /// Stored before the data, so that a plain pointer is enough to release a block.
   struct alignas(64) Header {
-    PeakAllocation* owner;
+    std::array<Count*, 2> counts;
     int64_t bytes;
   };
 
+  Count& of_this_thread() {
+    const std::scoped_lock lock(mutex_);
+    return of_thread_[std::this_thread::get_id()];
+  }
+
   c10::DataPtr allocate(size_t bytes) override {
     void* memory = std::aligned_alloc(alignof(Header), (sizeof(Header) + bytes + 63) / 64 * 64);
-    auto* header = new (memory) Header{this, static_cast<int64_t>(bytes)};
-    const int64_t now = current_bytes_ += header->bytes;
-    for (int64_t peak = peak_bytes_; peak < now && !peak_bytes_.compare_exchange_weak(peak, now);) continue;
+    auto* header = new (memory) Header{{&all_, &of_this_thread()}, static_cast<int64_t>(bytes)};
+    for (Count* count : header->counts) count->add(header->bytes);
     return {header + 1, header + 1, &release, c10::Device(c10::kCPU)};
   }
   static void release(void* data) {
     Header* header = static_cast<Header*>(data) - 1;
-    header->owner->current_bytes_ -= header->bytes;
+    for (Count* count : header->counts) count->add(-header->bytes);
     std::free(header);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
   c10::Allocator* before_;
-  std::atomic<int64_t> current_bytes_{0};
-  std::atomic<int64_t> peak_bytes_{0};
+  Count all_;
+  mutable std::mutex mutex_;
+  std::map<std::thread::id, Count> of_thread_;  // a map: its elements stay where they are
 };
 
 /// Standard normal numbers; a seed gives the same ones on every machine.
