@@ -91,8 +91,9 @@ case $what in
     ;;
   fuzz)
     install_packages clang
-    # libFuzzer; the package name contains clang's version.
-    install_packages "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
+    # libFuzzer and clang's omp.h; the package names contain clang's version.
+    version=$(clang -dumpversion | cut -d. -f1)
+    install_packages "libclang-rt-$version-dev" "libomp-$version-dev"
     ;;
   lint) install_packages $apt_lint ;;
   *) echo "setup.sh: expected build, test, parquet, python, plot, package, aarch64, bench, ruler, fuzz or lint, got '$what'" >&2; exit 2 ;;

@@ -191,7 +191,7 @@ void KeyValueCache::save(std::ostream& out) const {
 void KeyValueCache::load(std::istream& in, int64_t expected_position) {
   std::array<int64_t, 2> numbers{};
   in.read(reinterpret_cast<char*>(numbers.data()), sizeof(numbers));
-  const auto [position, kept] = numbers;
+  const int64_t position = numbers[0], kept = numbers[1];
   if (!in || position != expected_position || kept != (window_ ? std::min(position, *window_ - 1) : position)) {
     fail(ExitCode::kInput, "decoding state: its keys are damaged: it has {} of {} tokens, after {}", kept, position,
          expected_position);
