@@ -14,8 +14,9 @@ function(tamis_fuzz_targets)
   if(TAMIS_FUZZ)
     add_executable(tamis_fuzz ${folder}/targets.cc ${folder}/fuzz_main.cc)
     target_link_libraries(tamis_fuzz PRIVATE ${arg_USES})
-    # Without operators and kernels, nine tenths of the compile time; readers do not call them.
-    target_link_options(tamis_fuzz PRIVATE -fsanitize=fuzzer -Wl,--unresolved-symbols=ignore-all)
+    # Without operators and kernels, nine tenths of the compile time; readers do not call them. ld leaves empty entries
+    # for unresolved functions, which the loader refuses unless it binds all of them at once.
+    target_link_options(tamis_fuzz PRIVATE -fsanitize=fuzzer -Wl,--unresolved-symbols=ignore-all -Wl,-z,now)
     tamis_uses_torch(tamis_fuzz)
   elseif(TAMIS_TESTS)
     add_executable(fuzz_replay_test ${folder}/targets.cc ${folder}/replay_test.cc)

@@ -144,7 +144,9 @@ std::span<const Target> targets() {
 
 void run(const Target& target, std::string_view bytes) try { target.read(bytes); } catch (const Error& error) {
   const std::string text = error.what();
-  if (text.find("json.exception") != std::string::npos) found("an error text of the JSON library: " + text);
+  // A name in the input, which a message may quote, is not the library's.
+  const auto is_in = [](std::string_view whole) { return whole.find("json.exception") != std::string_view::npos; };
+  if (is_in(text) && !is_in(bytes)) found("an error text of the JSON library: " + text);
   if (text.size() > 4000) found(fmt::format("a message of {} bytes", text.size()));
   if (error.code() != ExitCode::kInput && error.code() != ExitCode::kUsage) found("an unexpected exit code: " + text);
 }
