@@ -20,6 +20,7 @@ MIXERS = {
     "multiscreen, rotary": ('model.position="rope"',),
     "multiscreen, recomputed": ("train.recompute=1.0",),
     "transformer": ('model.model_type="transformer"',),
+    "transformer, dropout": ('model.model_type="transformer"', "train.dropout=0.2"),
     "transformer, recomputed": ('model.model_type="transformer"', "train.recompute=1.0"),
     "sliding window": ('model.model_type="swax"', 'model.pattern="w"', "model.window=7"),
     "sliding window, beyond a neighbour": ('model.model_type="swax"', 'model.pattern="w"', "model.window=30"),

@@ -285,7 +285,9 @@ def scale_at(run, step):
 # ---- sharded parameters
 
 
-@pytest.mark.parametrize("settings", [(), ('model.model_type="transformer"',), ("train.recompute=0.5",)])
+@pytest.mark.parametrize(
+    "settings", [(), ('model.model_type="transformer"',), ("train.recompute=0.5",), ("train.dropout=0.1",)]
+)
 def test_sharded_parameters_give_the_bits_of_one_process(tamis, run, tmp_path, settings):
     alone(tamis, tmp_path / "alone", *settings)
     together(tamis, 3, run, "train.shard=parameters", *settings)

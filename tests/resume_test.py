@@ -38,6 +38,7 @@ files = "{text}"
 steps = {steps}
 length = 48
 batch_size = 4
+dropout = 0.1
 accumulation = 2
 precision = "bfloat16"
 threads = 2

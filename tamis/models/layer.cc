@@ -29,7 +29,8 @@ LayerWeights LayerWeights::with(const std::vector<Tensor>& list) const {
 }
 
 Layer::Layer(const ModelConfig& config, int64_t index, at::Device device)
-    : kind_(&find_mixer(config.mixer_of(index))),
+    : index_(index),
+      kind_(&find_mixer(config.mixer_of(index))),
       mixer_(kind_->make(config, device)),
       norm_eps_(config.norm_eps),
       gated_(config.mlp == "swiglu") {
@@ -100,13 +101,23 @@ Tensor Layer::mixer_input(const Tensor& x_BTD, const LayerWeights& weights) cons
   return normalised(x_BTD, weights.mixer_norm, weights.dtype);
 }
 
-Tensor Layer::add_mlp(const Tensor& y_BTD, const LayerWeights& weights) const {
-  if (!has_mlp()) return y_BTD;
+Tensor Layer::sum(const Tensor& x_BTD, const Tensor& term_BTD, std::optional<nn::Dropout> dropout, Part part) const {
+  if (!dropout) return x_BTD + term_BTD;
+  dropout->place = 1 + 2 * index_ + static_cast<int64_t>(part);  // 0: the embedding
+  return x_BTD + nn::dropout(term_BTD, *dropout);
+}
+
+Tensor Layer::mlp(const Tensor& y_BTD, const LayerWeights& weights) const {
   const nn::TraceScope scope("MLP");
   const Tensor inner = ops::linear(normalised(y_BTD, weights.mlp_norm, weights.dtype), weights.gate_up);
-  if (!gated_) return y_BTD + ops::linear(at::gelu(inner), weights.down);
+  if (!gated_) return ops::linear(at::gelu(inner), weights.down);
   const auto gate_up = inner.chunk(2, -1);
-  return y_BTD + ops::linear(at::silu(gate_up[0]) * gate_up[1], weights.down);
+  return ops::linear(at::silu(gate_up[0]) * gate_up[1], weights.down);
+}
+
+Tensor Layer::add_mlp(const Tensor& y_BTD, const LayerWeights& weights,
+                      const std::optional<nn::Dropout>& dropout) const {
+  return has_mlp() ? sum(y_BTD, mlp(y_BTD, weights), dropout, Part::kMlp) : y_BTD;
 }
 
 Tensor Layer::forward(const Tensor& x_BTD, const LayerWeights& weights, const LayerSettings& settings) const {
@@ -114,7 +125,7 @@ Tensor Layer::forward(const Tensor& x_BTD, const LayerWeights& weights, const La
     const nn::TraceScope scope(kind_->name);
     return mixer_->forward(mixer_input(x_BTD, weights), call(weights, settings));
   };
-  return add_mlp(x_BTD + mixed(), weights);
+  return add_mlp(sum(x_BTD, mixed(), settings.dropout, Part::kMixer), weights, settings.dropout);
 }
 
 }  // namespace tamis::models

@@ -12,11 +12,12 @@
 
 namespace tamis::models {
 
-/// What a pass over a model sets for its layers; as in MixerCall.
+/// What a pass over a model sets for its layers; as in MixerCall and ForwardOptions.
 struct LayerSettings {
   std::optional<int64_t> window;
   std::optional<double> expand_beyond;
   bool recompute = false;
+  std::optional<nn::Dropout> dropout;
   at::Tensor document_BT;
   Observer observe;
   distributed::ContextGroup* context = nullptr;
@@ -39,6 +40,8 @@ struct LayerWeights {
 /// A mixer and, if the configuration has one, an MLP, each behind an RMSNorm or none:
 ///
 ///   y = x + mixer(norm(x));   x <- y + W_down (SiLU(W_gate n) * W_up n),  n = norm(y)
+///
+/// Training may have dropout of both terms that are added to x.
 class Layer {
  public:
   Layer(const ModelConfig& config, int64_t index, at::Device device);
@@ -61,11 +64,18 @@ class Layer {
   /// norm(x) in the dtype of the matrices.
   at::Tensor mixer_input(const at::Tensor& x_BTD, const LayerWeights& weights) const;
   /// y + MLP(norm(y)).
-  at::Tensor add_mlp(const at::Tensor& y_BTD, const LayerWeights& weights) const;
+  at::Tensor add_mlp(const at::Tensor& y_BTD, const LayerWeights& weights,
+                     const std::optional<nn::Dropout>& dropout = std::nullopt) const;
 
  private:
   at::Tensor normalised(const at::Tensor& x, const at::Tensor& weight, at::ScalarType dtype) const;
+  at::Tensor mlp(const at::Tensor& y_BTD, const LayerWeights& weights) const;
+  enum class Part { kMixer, kMlp };
+  /// x + term, the latter after dropout if there is one.
+  at::Tensor sum(const at::Tensor& x_BTD, const at::Tensor& term_BTD, std::optional<nn::Dropout> dropout,
+                 Part part) const;
 
+  int64_t index_;
   const MixerKind* kind_;
   std::unique_ptr<Mixer> mixer_;
   double norm_eps_;

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "tamis/nn/dropout.h"
 #include "tamis/nn/safetensors.h"
 
 namespace tamis::distributed {
@@ -45,6 +46,7 @@ struct ForwardOptions {
   bool expand_windows = false;                // SWE: windows beyond the training length become infinite
   double recompute = 0.0;                     // training: share of the layers that recompute their activations
   std::optional<int64_t> window;              // training: of sliding-window attention, instead of the configuration's
+  std::optional<nn::Dropout> dropout;         // training: of the embedding and of every mixer's and MLP's output
   at::Tensor document_BT;                     // integers: tokens see only their own document; undefined: one document
   Observer observe;                           // of `hidden`: sees every activation; no recomputation then
   /// Training with context parallelism: this process has its part of every sequence, but the documents of all of it.

@@ -134,6 +134,7 @@ LayerSettings PatternModel::settings(const ForwardOptions& options) const {
   return {.window = options.window,
           .expand_beyond = expand_beyond(options.expand_windows),
           .recompute = false,
+          .dropout = options.dropout,
           .document_BT = options.document_BT,
           .observe = {},
           .context = options.context};
@@ -163,6 +164,7 @@ Tensor PatternModel::hidden(const Tensor& tokens_BT, const ForwardOptions& optio
   Tensor x = embedded(tokens_BT);
   const bool may_recompute = !options.observe && at::GradMode::is_enabled();
   const auto recomputed = static_cast<size_t>(std::lround(options.recompute * static_cast<double>(layers_.size())));
+  if (options.dropout) x = nn::dropout(x, *options.dropout);
   if (options.observe) options.observe("embedding", x);
   for (size_t l = 0; l < layers_.size(); ++l) {
     const Layer& layer = layers_[l];

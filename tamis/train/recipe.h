@@ -63,6 +63,8 @@ struct TrainRecipe {
   double unit_deviation = 0.0;      // initial deviation of the matrices that are scaled to unit length
                                     // (models::Start); 0: the paper's
   double acceptance_margin = 0.0;   // the last step lowers s_r of all heads by this
+  double dropout = 0.0;             // share of the elements of the embedding and of every mixer's and MLP's output
+                                    // that are zero in a training step, against memorising a small text
   double clip = 0.0;                // maximum gradient norm (2-norm over all tensors); 0: no clipping
   std::string precision = "auto";   // of matrix products and screening: "float32", "bfloat16", "float16" (with a loss
                                     // scale, loss_scale.h), or "auto": the faster one of the first two on this

@@ -95,6 +95,7 @@ void visit_fields(TrainRecipe& train, Visitor&& visit) {
   visit("decay_share", train.decay_share, Allowed{.least = 0.0, .most = 1.0});
   visit("unit_deviation", train.unit_deviation, Allowed{.least = 0.0, .most = 1e6});
   visit("acceptance_margin", train.acceptance_margin, Allowed{.least = 0.0, .most = 1e6});
+  visit("dropout", train.dropout, Allowed{.least = 0.0, .most = 0.99});
   visit("clip", train.clip, Allowed{.least = 0.0});
   visit("precision", train.precision, Allowed{.choices = {"auto", "float32", "bfloat16", "float16"}});
   visit("context_parallel", train.context_parallel, Allowed{.least = 1, .most = 1 << 20});

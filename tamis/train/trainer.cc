@@ -184,12 +184,25 @@ std::optional<int64_t> stochastic_window(const TrainRecipe& recipe, int64_t step
   return random.uniform() < recipe.window_short_share ? std::optional(recipe.window_short) : std::nullopt;
 }
 
-at::Tensor Trainer::loss_sum(const Batch& batch, std::optional<int64_t> window, const models::Observer& observe) const {
+Trainer::OfStep Trainer::of_step(int64_t step, size_t m) const {
+  OfStep result{.window = stochastic_window(recipe_, step), .dropout = {}};
+  if (recipe_.dropout > 0) {
+    result.dropout = nn::Dropout{.share = recipe_.dropout,
+                                 .seed = static_cast<uint64_t>(recipe_.seed),
+                                 .step = step,
+                                 .first_row = micro_batches_[m].first,
+                                 .first_token = first_token()};
+  }
+  return result;
+}
+
+at::Tensor Trainer::loss_sum(const Batch& batch, const OfStep& of_step, const models::Observer& observe) const {
   const at::Device device = parameters_.front().tensor.device();
   const models::ForwardOptions options{
       .compute_dtype = compute_dtype(recipe_.precision),
       .recompute = recipe_.recompute,
-      .window = window,
+      .window = of_step.window,
+      .dropout = of_step.dropout,
       .document_BT = batch.document_BT.defined() ? batch.document_BT.to(device) : batch.document_BT,
       .observe = observe,
       .context = mesh_ ? mesh_->context() : nullptr,
@@ -248,11 +261,15 @@ void Trainer::clear_gradients() {
 }
 
 StepResult Trainer::forward_and_backward(int64_t step) {
-  std::vector<std::vector<data::Example>> micro_batches;  // of this process
+  struct MicroBatch {
+    std::vector<data::Example> examples;
+    OfStep of_step;
+  };
+  std::vector<MicroBatch> micro_batches;  // of this process
   int64_t targets = 0;
   for (size_t m = 0; m < micro_batches_.size(); ++m) {
     if (!is_mine(m)) continue;
-    std::vector<data::Example>& examples = micro_batches.emplace_back();
+    std::vector<data::Example>& examples = micro_batches.emplace_back(MicroBatch{{}, of_step(step, m)}).examples;
     for (int64_t row = micro_batches_[m].first; row < micro_batches_[m].last; ++row) {
       examples.push_back(source_.example(step * recipe_.batch_size + row, recipe_.length));
     }
@@ -265,20 +282,20 @@ StepResult Trainer::forward_and_backward(int64_t step) {
                     .window = stochastic_window(recipe_, step)};
   std::vector<double> losses;
   std::string non_finite;
-  for (const std::vector<data::Example>& examples : micro_batches) {
-    const Batch batch = own_part(examples);
+  for (const MicroBatch& micro_batch : micro_batches) {
+    const Batch batch = own_part(micro_batch.examples);
     if (exchange_) exchange_->gather(kOutside);
-    const at::Tensor loss = loss_sum(batch, result.window) / counted;
+    const at::Tensor loss = loss_sum(batch, micro_batch.of_step) / counted;
     {
       const nn::TraceScope backward("backward");
-      if (exchange_) exchange_->begin(/*last=*/&examples == &micro_batches.back());
+      if (exchange_) exchange_->begin(/*last=*/&micro_batch == &micro_batches.back());
       (scale() == 1 ? loss : loss * scale()).backward();
       if (exchange_) exchange_->end();
     }
     if (exchange_) exchange_->release_all();
     losses.push_back(loss.item<double>());
     if (std::isfinite(losses.back()) || !non_finite.empty()) continue;
-    non_finite = first_non_finite_of(batch, result.window);
+    non_finite = first_non_finite_of(batch, micro_batch.of_step);
     if (non_finite.empty()) non_finite = "the loss itself";
     if (!mesh_) break;  // other processes wait for the gradients of all micro-batches
   }
@@ -329,13 +346,13 @@ std::string Trainer::first_non_finite_parameter_of_all() const {
   return "";
 }
 
-std::string Trainer::first_non_finite_of(const Batch& batch, std::optional<int64_t> window) const {
+std::string Trainer::first_non_finite_of(const Batch& batch, const OfStep& of_step) const {
   // The other processes may not have noticed, and would not take part in another forward pass.
   if (mesh_ && (mesh_->context() || exchange_->sharded())) return "";
   std::string non_finite = first_non_finite_parameter(parameters_);
   if (!non_finite.empty()) return non_finite;
   const at::NoGradGuard no_grad;
-  loss_sum(batch, window, [&non_finite](const std::string& name, const at::Tensor& activation) {
+  loss_sum(batch, of_step, [&non_finite](const std::string& name, const at::Tensor& activation) {
     if (non_finite.empty() && !all_finite(activation)) non_finite = "activation " + name;
   });
   return non_finite;
@@ -360,7 +377,7 @@ double Trainer::validation_loss(const ValidationSet& validation) const {
     if (!is_mine(m)) continue;
     const auto begin = validation.examples.begin() + static_cast<int64_t>(m * rows);
     const auto end = validation.examples.begin() + static_cast<int64_t>(std::min((m + 1) * rows, count));
-    sums.push_back(loss_sum(own_part({begin, end}), std::nullopt).item<double>());
+    sums.push_back(loss_sum(own_part({begin, end}), {}).item<double>());
   }
   if (exchange_) {
     const auto rounds = (batches + mesh_->rows() - 1) / mesh_->rows();

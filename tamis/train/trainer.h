@@ -94,7 +94,14 @@ class Trainer {
   double scale() const { return recipe_.precision == "float16" ? loss_scale_.value : 1.0; }
   /// Loss and gradients of a step; the latter stay in the parameters.
   StepResult forward_and_backward(int64_t step);
-  at::Tensor loss_sum(const Batch& batch, std::optional<int64_t> window, const models::Observer& observe = {}) const;
+  /// What a step sets for the forward pass of one of its micro-batches; validation has neither.
+  struct OfStep {
+    std::optional<int64_t> window;
+    std::optional<nn::Dropout> dropout;
+  };
+  /// Of micro-batch m.
+  OfStep of_step(int64_t step, size_t m) const;
+  at::Tensor loss_sum(const Batch& batch, const OfStep& of_step, const models::Observer& observe = {}) const;
   /// Whether this process computes micro-batch m.
   bool is_mine(size_t m) const;
   /// The tokens of each sequence that this process computes.
@@ -114,7 +121,7 @@ class Trainer {
   std::string first_non_finite_parameter_of_all() const;
   /// The first non-finite tensor in the computation of a batch's loss: a parameter, else an activation in the order of
   /// the forward pass. Empty when only the loss itself is not finite.
-  std::string first_non_finite_of(const Batch& batch, std::optional<int64_t> window) const;
+  std::string first_non_finite_of(const Batch& batch, const OfStep& of_step) const;
 
   TrainRecipe recipe_;
   const models::Model& model_;

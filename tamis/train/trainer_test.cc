@@ -69,6 +69,22 @@ TEST(Trainer, AccumulationIsTheSameStepUpToRounding) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-4);
 }
 
+TEST(Trainer, DropoutIsOfTrainingAndOfTheStepAlone) {
+  for (const char* type : {"multiscreen", "transformer"}) {
+    SCOPED_TRACE(type);
+    const std::string model = std::string("model.model_type=") + type;
+    Tiny plain({model}), some({model, "train.dropout=0.2"}), again({model, "train.dropout=0.2", "train.recompute=1"}),
+        parts({model, "train.dropout=0.2", "train.accumulation=4"});
+    const auto loss = [](Tiny& tiny) { return tiny.trainer.validation_loss(tiny.data.validation.at(0)); };
+    EXPECT_EQ(loss(plain), loss(some)) << "validation has no dropout";
+    const std::vector<double> expected = some.losses(3), in_parts = parts.losses(3);
+    EXPECT_NE(plain.losses(3), expected);
+    EXPECT_NE(expected[0], some.trainer.try_step(1).loss) << "each step drops others";
+    EXPECT_EQ(again.losses(3), expected);
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(in_parts[i], expected[i], 1e-4);
+  }
+}
+
 TEST(Trainer, TheLastStepNarrowsHeadsByTheMargin) {
   Tiny plain({"train.steps=3"}), narrowed({"train.steps=3", "train.acceptance_margin=0.5"});
   EXPECT_EQ(plain.losses(2), narrowed.losses(2));
