@@ -24,7 +24,6 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/memory.h"
-#include "tamis/bench/acceptance.h"
 #include "tamis/bench/check.h"
 #include "tamis/bench/dtypes.h"
 #include "tamis/bench/measure.h"
@@ -36,6 +35,7 @@
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "tamis/ops/matmul_backend.h"
 #include "tamis/ops/mlstm/mlstm.h"
+#include "tamis/ops/screening/acceptance.h"
 #include "tamis/ops/screening/screening.h"
 #include "tamis/ops/sieve_attention/sieve_attention.h"
 #include "tamis/ops/softmax_attention/softmax_attention.h"
@@ -43,7 +43,7 @@
 #include "tamis/ops/window.h"
 #include "tamis/train/machine.h"
 
-namespace tamis::bench::compared {
+namespace tamis::ops::compared {
 namespace {
 
 using at::Tensor;
@@ -422,4 +422,4 @@ bool add_all() {
 [[maybe_unused]] const bool kAdded = add_all();
 
 }  // namespace
-}  // namespace tamis::bench::compared
+}  // namespace tamis::ops::compared

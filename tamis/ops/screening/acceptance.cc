@@ -1,9 +1,9 @@
-#include "tamis/bench/acceptance.h"
+#include "tamis/ops/screening/acceptance.h"
 
 #include <cmath>
 #include <numbers>
 
-namespace tamis::bench {
+namespace tamis::ops {
 namespace {
 
 /// Integral of the density from the angle 0 to `angle`, not normalised: s = cos(angle) makes it sin^(dims - 2), smooth
@@ -32,4 +32,4 @@ double acceptance_for(double share, int64_t dims) {
   return high;
 }
 
-}  // namespace tamis::bench
+}  // namespace tamis::ops

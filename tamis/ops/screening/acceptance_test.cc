@@ -1,9 +1,9 @@
-#include "tamis/bench/acceptance.h"
+#include "tamis/ops/screening/acceptance.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-namespace tamis::bench {
+namespace tamis::ops {
 namespace {
 
 TEST(Acceptance, KnownDistributions) {
@@ -30,4 +30,4 @@ TEST(Acceptance, IsInverted) {
 }
 
 }  // namespace
-}  // namespace tamis::bench
+}  // namespace tamis::ops
