@@ -147,7 +147,8 @@ def test_a_long_text_is_cut_into_pieces_but_stays_one_document(tamis, tmp_path):
 
 
 def test_kills_do_not_change_a_byte(tamis, tmp_path):
-    """KILLS times (TAMIS_KILLS). Every KILLS / 12th time it has saved something new before."""
+    """KILLS times (TAMIS_KILLS). Every KILLS / 12th time it has saved something new before. A corpus that is complete
+    before is followed by another."""
     write_jsonl(tmp_path / "a.jsonl", 60_000 + 1500 * (KILLS - 12))
     shutil.copyfile(tmp_path / "a.jsonl", tmp_path / "b.txt")
     with gzip.open(tmp_path / "c.jsonl.gz", "wb", compresslevel=1) as out:
@@ -157,8 +158,8 @@ def test_kills_do_not_change_a_byte(tamis, tmp_path):
     begun = time.monotonic()
     prepared(tamis, *arguments, "--out", tmp_path / "whole", "--threads", 2)
     seconds = time.monotonic() - begun
-    chance, kills, went_on = random.Random(3), 0, 0
-    out = tmp_path / "killed"
+    chance, kills, most, corpora = random.Random(3), 0, 0, 1
+    out, went_on = tmp_path / "killed-1", 0
     while kills < KILLS:
         process = tamis.start("data", "prepare", *arguments, "--out", out, "--threads", 1, "--save-seconds", 0.02)
         before, done = went_on, 0
@@ -169,15 +170,22 @@ def test_kills_do_not_change_a_byte(tamis, tmp_path):
             time.sleep(0.01)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(chance.uniform(0.0, seconds / (20 if saves else 12)))
-        if process.poll() is not None:
-            break
         process.kill()
-        process.communicate()
-        kills += 1
-        went_on = max(went_on, done)
+        messages = process.communicate()[1]
+        if process.returncode == -signal.SIGKILL:
+            kills += 1
+            went_on = max(went_on, done)
+            most = max(most, went_on)
+            continue
+        assert process.returncode == 0, messages
+        assert content(out) == content(tmp_path / "whole")
+        shutil.rmtree(out)
+        corpora += 1
+        assert corpora <= KILLS, f"{kills} kills in {corpora} corpora"
+        out, went_on = tmp_path / f"killed-{corpora}", 0
     prepared(tamis, *arguments, "--out", out)
-    print(f"  {kills} kills")
-    assert kills >= KILLS // 4 and went_on >= 1, (kills, went_on)
+    print(f"  {kills} kills, {corpora} corpora")
+    assert most >= 1
     assert content(out) == content(tmp_path / "whole")
 
 

@@ -154,28 +154,41 @@ def test_same_bits_twice(tamis, run):
     expect_same_as_uninterrupted(tamis, run)
 
 
+def kill_after_a_save(tamis, run, seconds, during_save):
+    """Continues the run and kills it some time after it has saved once, or during the save after that. False when it
+    ended before."""
+    before = saved_steps(run)
+    process = start(tamis, run)
+
+    def saved():
+        steps = saved_steps(run)
+        return STEPS in steps or (steps[-1:] > before[-1:] and (not during_save or unfinished(run)))
+
+    wait_until(saved, process, "save")
+    if not during_save:
+        time.sleep(seconds)
+    process.kill()
+    process.communicate()
+    return process.returncode == -signal.SIGKILL
+
+
 def test_kill_at_random_moments_and_inside_saves(tamis, run):
-    """KILLS times (TAMIS_KILLS)."""
-    kills = inside_saves = 0
-    chance = random.Random(5)
-    while STEPS not in saved_steps(run) and kills < KILLS:
-        before = saved_steps(run)
-        process = start(tamis, run)
-        if kills % 2:
-            wait_until(lambda: saved_steps(run)[-1:] > before[-1:] and unfinished(run), process, "save")
-        else:
-            wait_until(lambda: saved_steps(run)[-1:] > before[-1:], process, "checkpoint")
-            time.sleep(chance.uniform(0, 0.02))
-        process.kill()
-        process.communicate()
-        kills += 1
-        inside_saves += any("step-" in name for name in unfinished(run))
-    expect(train(tamis, run), 0)
-    print(f"  {kills} kills, {inside_saves} of them inside a save")
-    assert kills >= KILLS // 2 and inside_saves >= 1, "too few kills, or none inside a save"
-    expect_same_as_uninterrupted(tamis, run)
-    resumed = json.loads((run / "run.json").read_text())["resumed"]
-    assert len(resumed) >= kills - 1, "run.json misses resumptions"
+    """KILLS times (TAMIS_KILLS). A run whose steps are done before is followed by another."""
+    kills, inside_saves, chance = 0, 0, random.Random(5)
+    for number in range(KILLS):
+        current, before = run.with_name(f"{run.name}-{number}"), kills
+        while STEPS not in saved_steps(current) and kills < KILLS:
+            killed = kill_after_a_save(tamis, current, chance.uniform(0, 0.02), during_save=kills % 2 == 1)
+            kills += killed
+            inside_saves += killed and any("step-" in name for name in unfinished(current))
+        expect(train(tamis, current), 0)
+        expect_same_as_uninterrupted(tamis, current)
+        resumed = json.loads((current / "run.json").read_text())["resumed"]
+        assert len(resumed) >= kills - before - 1, "run.json misses resumptions"
+        if kills == KILLS:
+            break
+    print(f"  {kills} kills, {inside_saves} of them inside a save, {number + 1} runs")
+    assert kills == KILLS and inside_saves >= 1, "too few kills, or none inside a save"
 
 
 def test_kill_before_the_first_checkpoint(tamis, run):
