@@ -7,6 +7,10 @@ from pathlib import Path
 import torch
 
 _LIBRARY = "libtamis_ops.so"
+_ADVICE = (
+    "build it for this torch, in Tamis's source tree: `make python` to use the tree itself, or "
+    "`pip install --no-build-isolation --no-deps --force-reinstall .` for the installed package"
+)
 
 
 def find() -> Path:
@@ -18,8 +22,7 @@ def find() -> Path:
             return place
     looked = ", ".join(str(place) for place in places)
     raise ImportError(
-        f"tamis: {_LIBRARY} is missing (looked for {looked}); "
-        "build it with `make python`, or name it in TAMIS_OPS_LIBRARY"
+        f"tamis: {_LIBRARY} is missing (looked for {looked}); {_ADVICE}; or name it in TAMIS_OPS_LIBRARY"
     )
 
 
@@ -38,13 +41,11 @@ def load() -> None:
     except (OSError, AttributeError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise ImportError(
-            f"tamis: {path} does not load into torch {torch.__version__}; "
-            f"build it for this torch with `make python` ({reason})"
+            f"tamis: {path} does not load into torch {torch.__version__} ({reason}); {_ADVICE}"
         ) from None
     built_for.restype = ctypes.c_char_p
     version = built_for().decode()
     if _version(version) != _version(torch.__version__):
         raise ImportError(
-            f"tamis: {path} was built for torch {version}, but this is torch {torch.__version__}; "
-            "build it for this torch with `make python`"
+            f"tamis: {path} was built for torch {version}, but this is torch {torch.__version__}; {_ADVICE}"
         )

@@ -12,10 +12,15 @@ from typing import Any, Optional, Union
 import torch
 from torch import Tensor
 
+from tamis import foreign_keys
 from tamis.config import ModelConfig
 from tamis.models import Multiscreen, Stack
 
 _CONFIG, _TENSORS, _TOKENIZER, _MANIFEST = "config.json", "model.safetensors", "tokenizer.json", "trainer.json"
+_INDEX, _GENERATION = "model.safetensors.index.json", "generation_config.json"
+_BESIDE = {"tokenizer_file": _TOKENIZER, "generation_file": _GENERATION}  # attributes of a model, and their files
+# Names of a tokenizer's end of text, the first that it has (tamis/text/huggingface_tokenizer.cc).
+_END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot|>", "[SEP]")
 _EXPECTED = "a checkpoint directory (config.json, model.safetensors) or a run with checkpoints/step-N"
 
 
@@ -24,7 +29,8 @@ def load(directory: Union[str, Path], *, device: Union[str, torch.device] = "cpu
     """The model of a checkpoint, or of the newest checkpoint of a run directory.
 
     Args:
-        directory: with config.json and model.safetensors, or a run with checkpoints/step-N.
+        directory: with config.json and model.safetensors (or model.safetensors.index.json and its shards), or a run
+            with checkpoints/step-N.
         dtype: of the matrices; all else is float32 (float64 with float64).
 
     Raises:
@@ -36,10 +42,9 @@ def load(directory: Union[str, Path], *, device: Union[str, torch.device] = "cpu
     config = _read_config(path)
     model = (Multiscreen if config.model_type == "multiscreen" else Stack)(config, device="meta")
     model.to_empty(device=device)
-    stored = _read_tensors(path / _TENSORS, config)
-    _fill(model, stored, path)
-    tokenizer = path / _TOKENIZER
-    model.tokenizer_file = tokenizer if tokenizer.is_file() else None
+    _fill(model, _read_tensors(path, config), path)
+    for attribute, name in _BESIDE.items():
+        setattr(model, attribute, path / name if (path / name).is_file() else None)
     model.special_tokens = _special_tokens(_read_json(path / _CONFIG))
     for parameter in model.parameters():
         if parameter.dim() > 1 or dtype == torch.float64:
@@ -48,7 +53,8 @@ def load(directory: Union[str, Path], *, device: Union[str, torch.device] = "cpu
 
 
 def save(model: Stack, directory: Union[str, Path]) -> None:
-    """Writes the model, as float32, and the tokenizer that it was loaded with; `tamis` and `load` read them.
+    """Writes the model, as float32, and the tokenizer and generation_config.json that it was loaded with; `tamis` and
+    `load` read them.
 
     The directory appears when it is complete. One that exists must be empty.
     """
@@ -63,8 +69,9 @@ def save(model: Stack, directory: Union[str, Path]) -> None:
     try:
         (temporary / _CONFIG).write_text(json.dumps(_stored_config(model), indent=2, sort_keys=True) + "\n")
         save_file(tensors, temporary / _TENSORS, metadata={"format": "pt"})
-        if model.tokenizer_file is not None:
-            shutil.copyfile(model.tokenizer_file, temporary / _TOKENIZER)
+        for attribute, name in _BESIDE.items():
+            if getattr(model, attribute) is not None:
+                shutil.copyfile(getattr(model, attribute), temporary / name)
         for file in temporary.iterdir():
             with open(file, "rb") as opened:
                 os.fsync(opened.fileno())
@@ -106,8 +113,23 @@ def load_tokenizer(model_or_directory: Union[Stack, str, Path]) -> Any:
 
 
 def _special_tokens(config: dict[str, Any]) -> dict[str, Any]:
-    keys = ("bos_token_id", "eos_token_id", "pad_token_id")
-    return {key: config[key] for key in keys if config.get(key) is not None}
+    return {key: config[key] for key in foreign_keys.TOKENS if config.get(key) is not None}
+
+
+def end_tokens(directory: Union[str, Path], tokenizer: Any) -> list[int]:
+    """The ids of the tokens that end a text: `eos_token_id` of generation_config.json, or of config.json where that
+    names none; then the end of text of `tokenizer`, a `tokenizers.Tokenizer`, at which `tamis generate` stops."""
+    path = find_checkpoint(directory)
+    found: list[int] = []
+    for name in (_GENERATION, _CONFIG):
+        given = _read_json(path / name).get("eos_token_id") if (path / name).is_file() else None
+        ids = given if isinstance(given, list) else [given]
+        found += [token for token in ids if isinstance(token, int) and not isinstance(token, bool) and token >= 0]
+        if found:
+            break
+    added = {token.content: number for number, token in tokenizer.get_added_tokens_decoder().items()}
+    found += [added[name] for name in _END_OF_TEXT if name in added][:1]
+    return list(dict.fromkeys(found))
 
 
 def _stored_config(model: Stack) -> dict[str, Any]:
@@ -119,7 +141,7 @@ def _stored_config(model: Stack) -> dict[str, Any]:
 
 
 def _is_checkpoint(path: Path) -> bool:
-    return (path / _CONFIG).is_file() and (path / _TENSORS).is_file()
+    return (path / _CONFIG).is_file() and any((path / name).is_file() for name in (_TENSORS, _INDEX))
 
 
 def _read_json(file: Path) -> dict[str, Any]:
@@ -159,14 +181,43 @@ def _read_config(path: Path) -> ModelConfig:
         raise ValueError(f"{path / _CONFIG}: {error}") from None
 
 
-def _read_tensors(file: Path, config: ModelConfig) -> dict[str, Tensor]:
+def _read_file(file: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
-        stored = load_file(file)
+        return load_file(file)
     except SafetensorError as error:
         raise ValueError(f"{file}: is not a safetensors file ({error})") from None
+
+
+def _read_shards(index: Path) -> dict[str, Tensor]:
+    """The tensors of the shards beside an index; every tensor is in exactly the file that the index gives."""
+    files = _read_json(index).get("weight_map")
+    if not isinstance(files, dict):
+        raise ValueError(f'{index}: expected an object with "weight_map", the file of each tensor')
+    for name, shard in files.items():  # no path leads out of the directory
+        if not isinstance(shard, str) or not re.fullmatch(r"[^./\0][^/\0]*\.safetensors", shard):
+            raise ValueError(
+                f'{index}: the file of "{name}" must be a name like model-00001-of-00002.safetensors, but is {shard!r}'
+            )
+    shards: dict[str, dict[str, Tensor]] = {}
+    for shard in sorted(set(files.values())):
+        if not (index.parent / shard).is_file():
+            raise ValueError(f"{index}: there is no {shard}, which the index names")
+        shards[shard] = _read_file(index.parent / shard)
+    for name, shard in files.items():
+        if name not in shards[shard]:
+            raise ValueError(f'{index}: {shard} has no tensor "{name}", which the index expects there')
+    for shard, tensors in shards.items():
+        for name in tensors:
+            if files.get(name) != shard:
+                raise ValueError(f'{index}: {shard} holds "{name}", which the index does not expect there')
+    return {name: shards[shard][name] for name, shard in files.items()}
+
+
+def _read_tensors(path: Path, config: ModelConfig) -> dict[str, Tensor]:
+    stored = _read_file(path / _TENSORS) if (path / _TENSORS).is_file() else _read_shards(path / _INDEX)
     # Version 0.1 stored the projections of screening layers of other presets whole.
     keys, values = config.num_attention_heads * config.key_dim, config.num_attention_heads * config.value_dim
     for name in [name for name in stored if name.endswith("qkvg_proj.weight")]:
@@ -182,14 +233,15 @@ def _read_tensors(file: Path, config: ModelConfig) -> dict[str, Tensor]:
 def _fill(model: Stack, stored: dict[str, Tensor], path: Path) -> None:
     """Copies the tensors into the parameters: exactly those that the configuration needs, in their shapes, finite."""
     parameters = dict(model.named_parameters())
+    source = _TENSORS if (path / _TENSORS).is_file() else _INDEX
     for name in stored:
         if name not in parameters:
-            raise ValueError(f'{path}: {_TENSORS} holds "{name}", which a model of config.json has not')
+            raise ValueError(f'{path}: {source} holds "{name}", which a model of config.json has not')
     with torch.no_grad():
         for name, parameter in parameters.items():
             tensor: Optional[Tensor] = stored.get(name)
             if tensor is None:
-                raise ValueError(f'{path}: {_TENSORS} has no tensor "{name}", which config.json requires')
+                raise ValueError(f'{path}: {source} has no tensor "{name}", which config.json requires')
             if tensor.shape != parameter.shape and not (parameter.dim() == 0 and tuple(tensor.shape) == (1,)):
                 raise ValueError(
                     f"{path}: {name} is {list(tensor.shape)} but config.json makes it {list(parameter.shape)}; was it "

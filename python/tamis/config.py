@@ -3,9 +3,11 @@
 import dataclasses
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Optional
+
+from tamis import foreign_keys
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ _SCREENING = {
     "key_dim", "value_dim", "mipe_threshold", "screening_position", "mipe_wrap_boundary", "tanh_norm", "gate",
     "output_scale", "fixed_r",
 }  # fmt: skip
-_ROPE = {"rope_theta", "rope_factor"}
+_ROPE = {"rope_theta", "rope_factor", "rope_scaling"}
+_LLAMA3 = {"rope_low_freq_factor", "rope_high_freq_factor", "rope_original_length"}
 
 # Letters of a pattern, and the settings that each mixer uses beside the sizes.
 MIXER_SETTINGS = {
@@ -42,17 +45,12 @@ MIXER_SETTINGS = {
     "s": _SCREENING,
 }
 
-# Keys that Hugging Face tools write and that say nothing about the computation.
-_IGNORED = {
-    "_name_or_path", "architectures", "auto_map", "bos_token_id", "dtype", "eos_token_id", "initializer_range",
-    "pad_token_id", "torch_dtype", "transformers_version", "use_cache",
-}  # fmt: skip
-
 _CHOICES = {
     "norm": ("rms", "none"),
     "mlp": ("swiglu", "gelu", "none"),
     "embedding": ("plain", "unit"),
     "position": ("rope", "none"),
+    "rope_scaling": ("linear", "llama3"),
     "screening_position": ("mipe", "rope", "none"),
     "ssmax": ("none", "learned", "one", "bias", "fixed", "position"),
 }
@@ -86,6 +84,10 @@ class ModelConfig:
     position: str = "rope"  # of softmax, sliding-window and entmax attention; or "none"
     rope_theta: float = 10_000.0
     rope_factor: float = 1.0
+    rope_scaling: str = "linear"  # or "llama3": rope_factor stretches long wavelengths alone (nn.Llama3Scaling)
+    rope_low_freq_factor: float = 1.0  # of "llama3"
+    rope_high_freq_factor: float = 4.0
+    rope_original_length: int = 8192  # tokens of the training before
     qk_norm: bool = False
     ssmax: str = "none"  # Scalable-Softmax: "learned", "one", "bias", "fixed", "position"
     ssmax_scale: Optional[float] = None
@@ -123,10 +125,13 @@ class ModelConfig:
     def from_dict(cls, given: Mapping[str, Any]) -> "ModelConfig":
         """Reads the keys of config.json or of a recipe's [model] table.
 
-        Raises ValueError, which names the key, when one is unknown, missing, of the wrong type or out of range.
+        Keys that Hugging Face tools write are checked where they repeat a setting, and else ignored
+        (`tamis.foreign_keys`). Raises ValueError, which names the key, when one is unknown, missing, of the wrong type
+        or out of range.
         """
-        keys = {key: value for key, value in given.items() if key not in _IGNORED}
-        return _read(cls, keys)
+        config = _read(cls, foreign_keys.without(given))
+        foreign_keys.check(given, config)
+        return config
 
     def to_dict(self) -> dict[str, Any]:
         """The contents of config.json: every key that the model uses, without those that the preset fixes."""
@@ -141,6 +146,8 @@ class ModelConfig:
             del result["mlstm_heads"]
         for key in self._unused_keys():
             result.pop(key, None)
+        if result.get("rope_scaling") == "linear":
+            del result["rope_scaling"]
         for key in ("norm", "mlp", "embedding"):
             if result[key] == getattr(preset, key):
                 del result[key]
@@ -163,6 +170,8 @@ class ModelConfig:
             rotates = rotates or ("position" in used and self.position == "rope")
             rotates = rotates or ("screening_position" in used and self.screening_position == "rope")
         unused = unused - _ROPE if rotates else unused | _ROPE
+        if not rotates or self.rope_scaling != "llama3":
+            unused |= _LLAMA3
         if self.mlp == "none":
             unused.add("intermediate_size")
         if self.embedding == "unit":
@@ -182,6 +191,10 @@ class ModelConfig:
         if "screening_position" in unused:
             unused.add("position")
         return unused | {"screening_position"}
+
+
+# The settings of a model (tamis/models/model_config.cc has the same).
+KEYS = frozenset(field.name for field in dataclasses.fields(ModelConfig)) | {"psi"}
 
 
 class _Reader:
@@ -231,11 +244,8 @@ def _read(cls: type[ModelConfig], given: Mapping[str, Any]) -> ModelConfig:
     if name not in _PRESETS:
         raise ValueError(f'model: "model_type" must be one of {", ".join(_PRESETS)}, but is {name!r}')
     preset = _PRESETS[name]
-    known = {field.name for field in dataclasses.fields(cls)} | {"psi"}
-    for key in given:
-        if key not in known:
-            nearest = difflib.get_close_matches(key, known, 1)
-            raise ValueError(f'model: unknown key "{key}"' + (f'; did you mean "{nearest[0]}"?' if nearest else ""))
+    _check_names(given, KEYS)
+    given = {key: value for key, value in given.items() if value is not None}  # null counts as absent
     reader = _Reader(given)
     psi = reader.integer("psi") if "psi" in given else None
     for size in ("hidden_size", "num_hidden_layers", "num_attention_heads"):
@@ -284,6 +294,10 @@ def _read(cls: type[ModelConfig], given: Mapping[str, Any]) -> ModelConfig:
         position="rope" if is_multiscreen else reader.choice("position", "rope"),
         rope_theta=reader.number("rope_theta", 10_000.0),
         rope_factor=reader.number("rope_factor", 1.0),
+        rope_scaling=reader.choice("rope_scaling", "linear"),
+        rope_low_freq_factor=reader.number("rope_low_freq_factor", 1.0),
+        rope_high_freq_factor=reader.number("rope_high_freq_factor", 4.0),
+        rope_original_length=reader.integer("rope_original_length", 8192),
         qk_norm=reader.boolean("qk_norm", False),
         ssmax=ssmax,
         ssmax_scale=scale if keeps_scale else None,
@@ -302,12 +316,27 @@ def _read(cls: type[ModelConfig], given: Mapping[str, Any]) -> ModelConfig:
         fixed_r=reader.number("fixed_r", 1.0, 1.0) if given.get("fixed_r") is not None else None,
     )
     _check_sizes(config)
-    used = {key: value for key, value in given.items() if key not in config._unused_keys()}
+    unused = config._unused_keys()
+    used = {key: value for key, value in given.items() if key not in unused}
+    refused = {key for key in unused if not key.startswith("rope_")} if is_multiscreen else {"psi"}
+    _check_names(given, KEYS - refused)
     # Without the unused settings, which would otherwise decide about parameters: Scalable-Softmax without a softmax.
     return config if len(used) == len(given) else _read(cls, used)
 
 
+def _check_names(given: Mapping[str, Any], known: Set[str]) -> None:
+    for key in given:
+        if key not in known:
+            nearest = difflib.get_close_matches(key, known, 1)
+            raise ValueError(f'model: unknown key "{key}"' + (f'; did you mean "{nearest[0]}"?' if nearest else ""))
+
+
 def _check_sizes(config: ModelConfig) -> None:
+    if config.rope_scaling == "llama3" and config.rope_low_freq_factor >= config.rope_high_freq_factor:
+        raise ValueError(
+            f'model: "rope_high_freq_factor" must be above "rope_low_freq_factor" {config.rope_low_freq_factor}, '
+            f"but is {config.rope_high_freq_factor}"
+        )
     letters = {config.mixer_of(layer) for layer in range(config.num_hidden_layers)}
     hidden, heads = config.hidden_size, config.num_attention_heads
     if letters & set("awebv") and hidden % heads:

@@ -6,7 +6,6 @@ An installed package registers the model (tamis_lm_eval.pth). From the source tr
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Optional, Union
 
 import torch
@@ -47,7 +46,7 @@ class TamisLM(TemplateLM):
         self._name = str(directory)
         self.model = checkpoint.load(directory, device=self._device, dtype=_DTYPES[dtype]).eval()
         self.vocabulary = checkpoint.load_tokenizer(self.model)
-        self._end = _end_token(directory, self.vocabulary)
+        self._ends = checkpoint.end_tokens(directory, self.vocabulary)
         automatic = isinstance(batch_size, str) and batch_size.startswith("auto")
         self.batch_size = 8 if automatic else int(batch_size)
         if self.batch_size < 1:
@@ -57,10 +56,10 @@ class TamisLM(TemplateLM):
 
     @property
     def eot_token_id(self) -> int:
-        if self._end is None:
-            raise ValueError(f"{self._name}: neither generation_config.json nor tokenizer.json names an end of text, "
-                             "which the harness needs before a text without a context")  # fmt: skip
-        return self._end
+        if not self._ends:
+            raise ValueError(f"{self._name}: neither generation_config.json, config.json nor tokenizer.json names an "
+                             "end of text, which the harness needs before a text without a context")  # fmt: skip
+        return self._ends[0]
 
     @property
     def tokenizer_name(self) -> str:
@@ -132,7 +131,7 @@ class TamisLM(TemplateLM):
         progress.close()
 
     def _continued(self, prompts: list[list[int]], options: dict[str, Any]) -> list[str]:
-        """Texts that follow the prompts, up to the first of the strings `until`."""
+        """Texts that follow the prompts, up to an end of text or the first of the strings `until`."""
         until = options.get("until") or []
         until = [until] if isinstance(until, str) else [text for text in until if text]
         most = int(options.get("max_gen_toks", self.max_gen_toks))
@@ -152,7 +151,7 @@ class TamisLM(TemplateLM):
         while open_rows:
             new = next(drawn).tolist()
             for row in sorted(open_rows):
-                if new[row] == self._end:
+                if new[row] in self._ends:
                     open_rows.remove(row)
                     continue
                 made[row].append(new[row])
@@ -167,15 +166,6 @@ class TamisLM(TemplateLM):
 def _batches(items: list[int], size: int) -> Iterator[list[int]]:
     for first in range(0, len(items), size):
         yield items[first : first + size]
-
-
-def _end_token(directory: Path, vocabulary: Any) -> Optional[int]:
-    file = directory / "generation_config.json"
-    if file.is_file():
-        end = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
-        if isinstance(end, int):
-            return end
-    return vocabulary.token_to_id("<|endoftext|>")
 
 
 def register() -> None:

@@ -88,17 +88,24 @@ class MLSTMLayer(_Layer, nn.MLSTM):
     pass
 
 
+def _rotary(c: ModelConfig) -> dict[str, Any]:
+    llama3 = None
+    if c.rope_scaling == "llama3":
+        llama3 = nn.Llama3Scaling(c.rope_low_freq_factor, c.rope_high_freq_factor, float(c.rope_original_length))
+    return {"rope_theta": c.rope_theta, "rope_factor": c.rope_factor, "rope_llama3": llama3}
+
+
 def _screening(c: ModelConfig, **options: Any) -> ScreeningLayer:
     return ScreeningLayer(c.hidden_size, c.num_attention_heads, c.key_dim, c.value_dim,
                           mipe_threshold=c.mipe_threshold, position=c.screening_position,
                           mipe_wrap_boundary=c.mipe_wrap_boundary, tanh_norm=c.tanh_norm,
-                          gate=c.gate, output_scale=c.output_scale, fixed_r=c.fixed_r, rope_theta=c.rope_theta,
-                          rope_factor=c.rope_factor, **options)  # fmt: skip
+                          gate=c.gate, output_scale=c.output_scale, fixed_r=c.fixed_r, **_rotary(c),
+                          **options)  # fmt: skip
 
 
 def _attention(c: ModelConfig, kind: type, *, rotary: bool = False, **options: Any) -> Module:
     if rotary:
-        options.update(position=c.position, rope_theta=c.rope_theta, rope_factor=c.rope_factor)
+        options.update(position=c.position, **_rotary(c))
     return kind(c.hidden_size, c.num_attention_heads, qk_norm=c.qk_norm, norm_eps=c.norm_eps, **options)
 
 
@@ -140,9 +147,11 @@ class Stack(Module):
         if isinstance(config, ModelConfig):
             config = config.to_dict()
         self.config = c = ModelConfig.from_dict({**(config or {}), **keys})
-        # Of the checkpoint that was loaded: its tokenizer, and bos_token_id and the like of its config.json.
+        # Of the checkpoint that was loaded: its tokenizer and generation_config.json, which `save` copies, and
+        # bos_token_id and the like of its config.json.
         self.tokenizer_file: Optional[Path] = None
-        self.special_tokens: dict[str, int] = {}
+        self.generation_file: Optional[Path] = None
+        self.special_tokens: dict[str, Any] = {}
         self.embed = Embedding(c.vocab_size, c.hidden_size, device=device)
         unit = c.embedding == "unit"
         self.s_E = Parameter(torch.empty((), device=device)) if unit else None
@@ -279,7 +288,8 @@ class Stack(Module):
         return float(self.config.max_position_embeddings) if expand_windows else None
 
     def save(self, directory: Union[str, Path]) -> None:
-        """Writes config.json, model.safetensors and the tokenizer: `tamis.save(self, directory)`."""
+        """Writes config.json, model.safetensors, the tokenizer and generation_config.json:
+        `tamis.save(self, directory)`."""
         from tamis import checkpoint
 
         checkpoint.save(self, directory)

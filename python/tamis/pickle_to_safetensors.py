@@ -54,8 +54,9 @@ def state_of(content):
     for name, value in content.items():
         if not isinstance(value, torch.Tensor):
             raise ValueError(f"expected a dictionary of tensors, but {name!r} is {type(value).__name__}")
-        for prefix in PREFIXES:
-            name = name.removeprefix(prefix)
+        while name.startswith(PREFIXES):  # in any order: DistributedDataParallel may be around torch.compile
+            for prefix in PREFIXES:
+                name = name.removeprefix(prefix)
         # Tied weights are stored once in the pickle, and safetensors stores no views.
         same = seen.setdefault((value.untyped_storage().data_ptr(), value.shape, value.stride()), name)
         tensors[name] = value.contiguous() if same == name else value.clone().contiguous()

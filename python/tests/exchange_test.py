@@ -40,12 +40,18 @@ def tamis(*arguments, code=0):
 
 
 def scored(directory, tokens=TOKENS):
-    """What the program gives: the log-probability of each token but the first."""
+    """What the program gives, and the Python package too: the log-probability of each token but the first."""
+    import tamis as package
+
     ids = pathlib.Path(directory) / "ids.json"
     ids.write_text(json.dumps(tokens))
     line = tamis("score", directory, "--ids", ids, "--json")
     ids.unlink()
-    return torch.tensor(json.loads(line)["logprobs"][1:], dtype=torch.float64)
+    logprobs = torch.tensor(json.loads(line)["logprobs"][1:], dtype=torch.float64)
+    model, row = package.load(directory), torch.tensor([tokens])
+    torch.testing.assert_close(package.scoring.score_targets(model, row[:, :-1], row[:, 1:], chunk_tokens=40)[0][0],
+                               logprobs, atol=2e-5, rtol=2e-5)  # fmt: skip
+    return logprobs
 
 
 def logits_of(model, tokens=TOKENS):
@@ -100,6 +106,22 @@ def test_a_llama_computes_the_same(tmp_path, scaling, groups, tied):
     model.save_pretrained(tmp_path / "hf")
     tamis("convert", tmp_path / "hf", tmp_path / "own")
     assert (scored(tmp_path / "own") - logprobs_of(model)).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize("shards", [1, 5])
+def test_the_package_opens_a_converted_llama(tmp_path, scaling, shards):
+    import tamis as package
+
+    model = llama(hidden_size=192, intermediate_size=320, **rope(scaling, theta=500.0))
+    model.save_pretrained(tmp_path / "hf")
+    tamis("convert", tmp_path / "hf", tmp_path / "own", "--shard-size", 1 if shards > 1 else 5120)
+    assert len(list((tmp_path / "own").glob("*.safetensors"))) == shards
+    assert (scored(tmp_path / "own") - logprobs_of(model)).abs().max() < 1e-4
+    package.load(tmp_path / "own").save(tmp_path / "saved")
+    assert torch.equal(scored(tmp_path / "saved"), scored(tmp_path / "own"))
+    generation = [(tmp_path / each / "generation_config.json").read_text() for each in ("own", "saved")]
+    assert generation[0] == generation[1]
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
@@ -376,8 +398,9 @@ def to_safetensors(*arguments):
     return subprocess.run([sys.executable, helper, *map(str, arguments)], capture_output=True, text=True)
 
 
-def test_a_pickle_becomes_safetensors(tmp_path):
-    state = multiscreen_tensors("_orig_mod.")
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module."])
+def test_a_pickle_becomes_safetensors(tmp_path, prefix):
+    state = multiscreen_tensors(prefix)
     torch.save({"model_state_dict": state, "step": 3, "config": {**PYTORCH, "mipe_threshold": 32.0}}, tmp_path / "m.pt")
     assert to_safetensors(tmp_path / "m.pt", tmp_path / "other").returncode == 0
     tamis("convert", tmp_path / "other", tmp_path / "own")

@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
+import tokenizers
 import torch
 from conftest import ROOT
 
@@ -96,6 +98,55 @@ def test_generated_texts_are_those_of_the_program(lm, run, program):
     stopped = lm.generate_until(requests((prompts[0], {"until": [stop], "max_gen_toks": 12})), disable_tqdm=True)
     assert stopped == [whole[0][: whole[0].index(stop)]]
     assert lm.generate_until(requests((prompts[0], {"until": "x", "max_gen_toks": 0})), disable_tqdm=True) == [""]
+
+
+@pytest.fixture
+def with_files(run, tmp_path):
+    """The model with these `eos_token_id` in config.json and generation_config.json, or another tokenizer."""
+
+    def made(tokenizer=None, **ends) -> TamisLM:
+        copy = shutil.copytree(run / "checkpoints/step-4", tmp_path / "copy", dirs_exist_ok=True)
+        (copy / "trainer.json").unlink()  # the digests of the files
+        for name in ["config", "generation_config"]:
+            content = json.loads((copy / f"{name}.json").read_text())
+            (copy / f"{name}.json").write_text(json.dumps({**content, "eos_token_id": ends.get(name)}))
+        if tokenizer is not None:
+            tokenizer.save(str(copy / "tokenizer.json"))
+        return TamisLM(str(copy))
+
+    return made
+
+
+def test_texts_end_at_every_end_token_of_the_files(lm, run, with_files, program, tmp_path):
+    prompt = "Line 3 of a small"
+    ids = lm.model.generate(torch.tensor([ids_of(lm, prompt)]), 12)[0].tolist()
+    end = max(ids, key=ids.index)  # the last that is new
+    assert 254 not in ids
+    whole, cut = (lm.vocabulary.decode(part, skip_special_tokens=False) for part in (ids, ids[: ids.index(end)]))
+    request = requests((prompt, {"until": [], "max_gen_toks": 12}))
+    for first, ends, text in [
+        (end, {"generation_config": end}, cut),
+        (254, {"generation_config": [254, end]}, cut),
+        (end, {"config": end}, cut),
+        (254, {"config": [254, end]}, cut),
+        (254, {"config": end, "generation_config": 254}, whole),
+    ]:
+        own = with_files(**ends)
+        assert own.eot_token_id == first and own.generate_until(request, disable_tqdm=True) == [text], ends
+        (found,) = own.loglikelihood_rolling(requests((TEXTS[0],)), disable_tqdm=True)
+        assert found == pytest.approx(sum(program.logprobs(run, [first, *ids_of(lm, TEXTS[0])], tmp_path)), abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot|>", "[SEP]", "<end>"])
+def test_the_end_of_text_of_a_tokenizer_is_that_of_the_program(name, with_files):
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0, "Line": 1, name: 2}, unk_token="<unk>"))
+    tokenizer.add_special_tokens([name])
+    own = with_files(tokenizer, config=-1)
+    if name == "<end>":
+        with pytest.raises(ValueError, match="config.json nor tokenizer.json names an end of text"):
+            own.loglikelihood_rolling(requests(("Line",)), disable_tqdm=True)
+    else:
+        assert own.eot_token_id == 2 and with_files(tokenizer, config=1).eot_token_id == 1
 
 
 def test_tasks_on_local_files_run_offline(run, lm, tmp_path):

@@ -10,10 +10,12 @@ from tamis import generation, scoring
 from tamis.state import KeyValueCache
 
 D, H = 32, 2
+LLAMA3 = tamis.nn.Llama3Scaling(1.0, 4.0, original_length=32.0)
 MIXERS = {
     "screening": lambda: tamis.nn.Screening(D, 4, 8, 6, mipe_threshold=20.0),
     "screening_rope": lambda: tamis.nn.Screening(D, 4, 8, 6, position="rope", gate=False, fixed_r=0.5),
     "softmax": lambda: tamis.nn.SoftmaxAttention(D, H, qk_norm=True, ssmax="bias"),
+    "softmax_llama3": lambda: tamis.nn.SoftmaxAttention(D, H, rope_factor=4.0, rope_llama3=LLAMA3),
     "sliding": lambda: tamis.nn.SoftmaxAttention(D, H, window=7, ssmax="learned"),
     "entmax": lambda: tamis.nn.EntmaxAttention(D, H),
     "stick_breaking": lambda: tamis.nn.StickBreakingAttention(D, H, qk_norm=True),
@@ -89,8 +91,6 @@ def test_gradients_reach_every_parameter(mixer):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast(mixer, dtype):
-    if dtype == torch.float16 and isinstance(mixer, tamis.nn.MLSTM):
-        pytest.skip("float16 is not a storage format of the operators")
     x = inputs()
     expected = mixer(x)
     with torch.autocast("cpu", dtype):

@@ -1,6 +1,7 @@
 """Checkpoints in Python and in the program: equal log-probabilities, equal greedy texts, both ways."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -10,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
 import tamis
+from tamis import config, foreign_keys
 from tamis.checkpoint import load_tokenizer
 
 STORED = ROOT / "tests" / "data" / "version-0.1"
@@ -27,6 +29,8 @@ MODELS = {
     "ssmax": STACK + 'pattern = "aw"\nssmax = "bias"\nrope_factor = 2.0\ntie_word_embeddings = false\n',
     "ssmax_position": STACK + 'pattern = "wa"\nssmax = "position"\nfinal_norm_weight = true\nposition = "none"\n',
     "mlstm": STACK + 'pattern = "m"\nmlstm_heads = 4\n',
+    "rotary": STACK + 'pattern = "aews"\nscreening_position = "rope"\nrope_scaling = "llama3"\nrope_factor = 4.0\n'
+    + "rope_original_length = 40\nrope_low_freq_factor = 0.5\n",
     "capped": STACK + 'pattern = "ma"\nlogit_soft_cap = 0.5\n',
 }
 
@@ -69,7 +73,8 @@ def test_saved_models_are_those_that_were_loaded(run, program, tmp_path):
     stored, saved = load_file(newest / "model.safetensors"), load_file(copy / "model.safetensors")
     assert stored.keys() == saved.keys() == model.state_dict().keys() == dict(model.named_parameters()).keys()
     assert all(torch.equal(stored[name], saved[name]) for name in stored)
-    assert json.loads((copy / "config.json").read_text()) == json.loads((newest / "config.json").read_text())
+    for name in ["config.json", "generation_config.json"]:
+        assert json.loads((copy / name).read_text()) == json.loads((newest / name).read_text())
     again = tamis.load(copy)
     assert torch.equal(again(tokens), model(tokens))
     ids = tokens[0].tolist()
@@ -171,8 +176,94 @@ def test_configurations_that_do_not_fit_are_refused(copy):
     assert '"position" must be one of mipe, rope, none' in with_keys(position="alibi")
     assert '"vocab_size" must be an integer' in with_keys(vocab_size=3.5)
     assert '"pattern" must have a letter' in with_keys(pattern="x")
+    assert '"rope_scaling" must be one of linear, llama3' in with_keys(rope_scaling="yarn")
+    scaled = {"position": "rope", "rope_scaling": "llama3", "rope_low_freq_factor": 4, "rope_high_freq_factor": 4}
+    assert '"rope_high_freq_factor" must be above "rope_low_freq_factor" 4.0, but is 4.0' in with_keys(**scaled)
+    assert 'unknown key "window"' in with_keys(window=9)  # which nothing in a Multiscreen uses
+    sizes = dict.fromkeys(["hidden_size", "num_hidden_layers", "num_attention_heads"])
+    assert 'unknown key "psi"' in with_keys(model_type="transformer", position="rope", psi=2, **sizes)
     (copy / "config.json").write_text("{")
     assert "is not JSON" in refusal(copy)
+
+
+# Keys of config.json that repeat a setting of this model or mean something else to other programs: accepted, refused.
+CHECKED = {
+    "bos_token_id": ([0, -1, [1, 2], None], [9999, "x", True, [1, 9999]]),
+    "eos_token_id": ([0, -1, [1, 2], None], [9999, -2, 1.5]),
+    "pad_token_id": ([0, -1, None], [9999]),
+    "dtype": (["bfloat16", None], ["int8", 3]),
+    "torch_dtype": (["float16"], ["float64"]),
+    "attention_bias": ([False, None], [True, 0]),
+    "bias": ([False], [True]),
+    "mlp_bias": ([False], [True]),
+    "use_bias": ([False], [True]),
+    "head_dim": ([16, 16.0], [8]),
+    "hidden_act": (["silu"], ["gelu"]),
+    "num_key_value_heads": ([2], [1]),
+    "is_encoder_decoder": ([False], [True]),
+    "rms_norm_eps": ([1e-6], [1e-5]),
+    "mipe_position_mode": (["paper_absolute"], ["reference_mod_after_wrap_boundary"]),
+    "mipe_reference_wrap_boundary": ([32], []),
+}
+
+
+@pytest.fixture(scope="module")
+def transformer(tmp_path_factory):
+    """A checkpoint with an MLP and norms."""
+    directory = tmp_path_factory.mktemp("transformer") / "model"
+    tamis.Stack({"model_type": "transformer", "vocab_size": 257, "hidden_size": 32, "num_hidden_layers": 1,
+                 "num_attention_heads": 2, "max_position_embeddings": 64}).save(directory)  # fmt: skip
+    return directory
+
+
+@pytest.fixture
+def with_keys(transformer, tmp_path):
+    """Copies it with keys added to config.json."""
+    config = json.loads((transformer / "config.json").read_text())
+
+    def copied(keys):
+        shutil.copytree(transformer, tmp_path / "keys", dirs_exist_ok=True)
+        (tmp_path / "keys" / "config.json").write_text(json.dumps({**config, **keys}))
+        return tmp_path / "keys"
+
+    return copied
+
+
+def test_keys_of_other_tools_are_accepted(with_keys, program, tmp_path):
+    ignored = dict.fromkeys(foreign_keys.IGNORED, {"any": ["thing"]})
+    directory = with_keys({**ignored, **{key: good[0] for key, (good, _) in CHECKED.items()}})
+    tokens = some_tokens(20)
+    expected = torch.tensor(program.logprobs(directory, tokens[0].tolist(), tmp_path), dtype=torch.float64)
+    torch.testing.assert_close(logprobs(tamis.load(directory), tokens, [20]), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("key", CHECKED)
+def test_keys_of_other_tools_are_checked_as_in_the_program(key, with_keys, program, tmp_path):
+    accepted, refused = CHECKED[key]
+    (tmp_path / "ids.json").write_text("[1, 2]")
+    for value in accepted:
+        program("score", with_keys({key: value}), "--ids", tmp_path / "ids.json")
+        tamis.load(tmp_path / "keys")
+    for value in refused:
+        message = program("score", with_keys({key: value}), "--ids", tmp_path / "ids.json", code=3)
+        assert f'"{key}" must be' in message and f'"{key}" must be' in refusal(tmp_path / "keys")
+
+
+def test_the_keys_are_those_of_the_program():
+    def listed(file: str, name: str) -> set[str]:
+        text = (ROOT / "tamis" / "models" / file).read_text()
+        found = re.search(rf"\b{name} = {{(.*?)}};", text, re.DOTALL)
+        return set(re.findall(r'"([^"\n]+)"', re.sub("//.*", "", found[1])))
+
+    assert listed("model_config.cc", "kKeys") == config.KEYS
+    assert listed("stored_config.cc", "kIgnored") == foreign_keys.IGNORED
+    assert set(CHECKED) == foreign_keys.CHECKED
+
+
+def test_null_counts_as_absent():
+    given = {"model_type": "transformer", "vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1,
+             "num_attention_heads": 2}  # fmt: skip
+    assert tamis.ModelConfig.from_dict({**given, "pattern": None, "window": None}) == tamis.ModelConfig.from_dict(given)
 
 
 def test_damage_is_found(tmp_path):
@@ -182,6 +273,31 @@ def test_damage_is_found(tmp_path):
     data[-1] ^= 1
     file.write_bytes(data)
     assert "model.safetensors: checksum differs" in refusal(tmp_path / "step-4")
+
+
+def test_shards_that_do_not_fit_their_index_are_refused(copy):
+    tensors, index = load_file(copy / "model.safetensors"), copy / "model.safetensors.index.json"
+    expected = tamis.load(copy)(some_tokens(9, 9))
+    (copy / "model.safetensors").unlink()
+    assert "holds no checkpoint" in refusal(copy, FileNotFoundError)
+    names, files = sorted(tensors), ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    for file, part in zip(files, [names[:3], names[3:]]):
+        save_file({name: tensors[name] for name in part}, copy / file)
+    places = {name: files[number >= 3] for number, name in enumerate(names)}
+
+    def indexed(places) -> str:
+        index.write_text(json.dumps({"weight_map": places}))
+        return refusal(copy)
+
+    index.write_text(json.dumps({"weight_map": places}))
+    assert torch.equal(tamis.load(copy)(some_tokens(9, 9)), expected)
+    assert 'expected an object with "weight_map"' in indexed([])
+    assert "must be a name like" in indexed({**places, names[0]: f"../copy/{files[0]}"})
+    assert f'{files[1]} has no tensor "{names[0]}"' in indexed({**places, names[0]: files[1]})
+    assert f'{files[0]} holds "{names[0]}"' in indexed({name: places[name] for name in names[1:]})
+    assert "there is no other.safetensors" in indexed({**places, names[0]: "other.safetensors"})
+    index.write_text("{")
+    assert "is not JSON" in refusal(copy)
 
 
 def test_the_newest_checkpoint_of_a_run_is_loaded(tmp_path):

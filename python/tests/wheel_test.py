@@ -132,3 +132,4 @@ def test_another_torch_is_named(python, tmp_path):
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, env=clean(), cwd="/")
     last = done.stderr.splitlines()[-1]
     assert done.returncode == 1 and "was built for torch" in last and "this is torch 2.11.0" in last
+    assert "pip install --no-build-isolation" in last

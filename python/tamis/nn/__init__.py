@@ -9,12 +9,13 @@ Matrices may have any dtype of the operators. Vectors (scales, biases, norms) ar
 """
 
 from tamis.nn.attention import EntmaxAttention, SieveAttention, SoftmaxAttention, StickBreakingAttention
-from tamis.nn.mixer import Mixer, RMSNorm, rms_norm, rotated, unit_rows
+from tamis.nn.mixer import Llama3Scaling, Mixer, RMSNorm, rms_norm, rotated, unit_rows
 from tamis.nn.mlstm import MLSTM
 from tamis.nn.screening import Screening
 
 __all__ = [
     "EntmaxAttention",
+    "Llama3Scaling",
     "MLSTM",
     "Mixer",
     "RMSNorm",

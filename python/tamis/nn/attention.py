@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import Linear, Parameter, init
 
 from tamis import operators
-from tamis.nn.mixer import Mixer, RMSNorm, inner_weights, residual_weights, rotated, wide
+from tamis.nn.mixer import Llama3Scaling, Mixer, RMSNorm, inner_weights, residual_weights, rotated, wide
 from tamis.state import KeyValueCache, MixerState
 
 
@@ -19,7 +19,7 @@ class _Attention(Mixer):
 
     def __init__(self, hidden_size: int, num_heads: int, *, qk_norm: bool = False, norm_eps: float = 1e-6,
                  position: Literal["rope", "none"] = "none", rope_theta: float = 10_000.0, rope_factor: float = 1.0,
-                 window: Optional[int] = None, num_layers: int = 1,
+                 rope_llama3: Optional[Llama3Scaling] = None, window: Optional[int] = None, num_layers: int = 1,
                  device: Optional[torch.device] = None):  # fmt: skip
         super().__init__()
         if hidden_size % num_heads:
@@ -27,7 +27,8 @@ class _Attention(Mixer):
         self.hidden_size, self.num_heads, self.head_dim = hidden_size, num_heads, hidden_size // num_heads
         if position == "rope" and self.head_dim % 2:
             raise ValueError(f"attention: rotary embedding needs heads of even width, but it is {self.head_dim}")
-        self.position, self.rope_theta, self.rope_factor, self.window = position, rope_theta, rope_factor, window
+        self.position, self.window = position, window
+        self.rope_theta, self.rope_factor, self.rope_llama3 = rope_theta, rope_factor, rope_llama3
         self.qkv_proj = Linear(hidden_size, 3 * hidden_size, bias=False, device=device)
         self.o_proj = Linear(hidden_size, hidden_size, bias=False, device=device)
         self.q_norm = RMSNorm(self.head_dim, norm_eps, device) if qk_norm else None
@@ -56,8 +57,10 @@ class _Attention(Mixer):
             q, k = self.q_norm(q), self.k_norm(k)
         if self.position == "rope":
             first = 0 if state is None else state.position
-            q = rotated(q, first, theta=self.rope_theta, factor=self.rope_factor)
-            k = rotated(k, first, theta=self.rope_theta, factor=self.rope_factor)
+            q, k = (
+                rotated(y, first, theta=self.rope_theta, factor=self.rope_factor, llama3=self.rope_llama3)
+                for y in (q, k)
+            )
         key_start = 0
         if state is not None:
             k, v, document, key_start = state.append(k, v, document)
@@ -75,6 +78,7 @@ class SoftmaxAttention(_Attention):
         hidden_size, num_heads: D and H; heads are D / H wide.
         window: keys that a query sees, its own included; None for all.
         position: "rope" or "none".
+        rope_theta, rope_factor, rope_llama3: theta, factor and llama3 of `tamis.nn.rotated`.
         qk_norm: RMSNorm of queries and keys, per head.
         ssmax: scores times: "none"; "learned" s ln n; "one" ln n; "bias" s ln n + b; "fixed" ssmax_scale ln n;
             "position" s p_n + b, where p is passed to forward.
@@ -84,7 +88,7 @@ class SoftmaxAttention(_Attention):
 
     def __init__(self, hidden_size: int, num_heads: int, *, window: Optional[int] = None,
                  position: Literal["rope", "none"] = "rope", rope_theta: float = 10_000.0, rope_factor: float = 1.0,
-                 qk_norm: bool = False, norm_eps: float = 1e-6,
+                 rope_llama3: Optional[Llama3Scaling] = None, qk_norm: bool = False, norm_eps: float = 1e-6,
                  ssmax: Literal["none", "learned", "one", "bias", "fixed", "position"] = "none",
                  ssmax_scale: Optional[float] = None, num_layers: int = 1,
                  device: Optional[torch.device] = None):  # fmt: skip
@@ -92,8 +96,8 @@ class SoftmaxAttention(_Attention):
             raise ValueError('SoftmaxAttention: ssmax="fixed" needs ssmax_scale')
         self._ssmax, self._ssmax_scale = ssmax, ssmax_scale
         super().__init__(hidden_size, num_heads, qk_norm=qk_norm, norm_eps=norm_eps, position=position,
-                         rope_theta=rope_theta, rope_factor=rope_factor, window=window, num_layers=num_layers,
-                         device=device)  # fmt: skip
+                         rope_theta=rope_theta, rope_factor=rope_factor, rope_llama3=rope_llama3, window=window,
+                         num_layers=num_layers, device=device)  # fmt: skip
 
     def _add_parameters(self, device: Optional[torch.device]) -> None:
         learns_bias = self._ssmax in ("bias", "position")
@@ -130,17 +134,18 @@ class EntmaxAttention(_Attention):
         hidden_size, num_heads: D and H; heads are D / H wide.
         alpha: from 1 (softmax) to 2 (sparsemax).
         position: "rope" or "none".
+        rope_theta, rope_factor, rope_llama3: theta, factor and llama3 of `tamis.nn.rotated`.
         qk_norm: RMSNorm of queries and keys, per head.
         num_layers: of the model, for the initial o_proj.
     """
 
     def __init__(self, hidden_size: int, num_heads: int, *, alpha: float = 1.5,
                  position: Literal["rope", "none"] = "rope", rope_theta: float = 10_000.0, rope_factor: float = 1.0,
-                 qk_norm: bool = False, norm_eps: float = 1e-6, num_layers: int = 1,
-                 device: Optional[torch.device] = None):  # fmt: skip
+                 rope_llama3: Optional[Llama3Scaling] = None, qk_norm: bool = False, norm_eps: float = 1e-6,
+                 num_layers: int = 1, device: Optional[torch.device] = None):  # fmt: skip
         super().__init__(hidden_size, num_heads, qk_norm=qk_norm, norm_eps=norm_eps, position=position,
-                         rope_theta=rope_theta, rope_factor=rope_factor, num_layers=num_layers,
-                         device=device)  # fmt: skip
+                         rope_theta=rope_theta, rope_factor=rope_factor, rope_llama3=rope_llama3,
+                         num_layers=num_layers, device=device)  # fmt: skip
         self.alpha = alpha
 
     def _attend(self, q, k, v, document, key_start, position_scale) -> Tensor:

@@ -1,6 +1,7 @@
 """What all mixers share: their interface, norms, rotary embedding and initial weights."""
 
 import math
+from dataclasses import dataclass
 from typing import Optional
 
 import torch
@@ -17,17 +18,45 @@ def wide(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
-def rotated(x: Tensor, first: int = 0, *, theta: float = 10_000.0, factor: float = 1.0) -> Tensor:
+@dataclass(frozen=True)
+class Llama3Scaling:
+    """How Llama 3.1 stretches the wavelengths 2 pi / f of a model that was trained on `original_length` = L tokens, by
+    s = `factor` of `rotated`:
+
+        f          if the wavelength is below L / high_frequency_factor
+        f / s      if it is above L / low_frequency_factor
+        (1 - g) f / s + g f,  g = (L / wavelength - low) / (high - low),  between
+    """
+
+    low_frequency_factor: float = 1.0
+    high_frequency_factor: float = 4.0  # above the low one
+    original_length: float = 8192.0  # tokens
+
+    def stretched(self, frequency: Tensor, factor: float) -> Tensor:
+        """f in radians a position, float64 -> the same."""
+        low, high = self.low_frequency_factor, self.high_frequency_factor
+        waves = frequency * (self.original_length / (2 * math.pi))  # L / wavelength
+        kept = ((waves - low) / (high - low)).clamp(0, 1)
+        return (1 - kept) * frequency / factor + kept * frequency
+
+
+def rotated(x: Tensor, first: int = 0, *, theta: float = 10_000.0, factor: float = 1.0,
+            llama3: Optional[Llama3Scaling] = None) -> Tensor:  # fmt: skip
     """Rotary position embedding of rows at the positions first, first + 1, ...; half-split pairs, angles in float64.
 
     Args:
         x: [B, T, H, K], K even: dimensions d and d + K/2 are a pair.
         theta: base of the wavelengths.
-        factor: position i counts as i / factor.
+        factor: position i counts as i / factor; with `llama3` its s instead.
+        llama3: stretches long wavelengths alone.
     """
     length, half = x.shape[1], x.shape[3] // 2
-    position = torch.arange(first, first + length, dtype=torch.float64, device=x.device) / factor
+    position = torch.arange(first, first + length, dtype=torch.float64, device=x.device)
     frequency = torch.exp(torch.arange(half, dtype=torch.float64, device=x.device) * (-math.log(theta) / half))
+    if llama3 is None:
+        position = position / factor
+    else:
+        frequency = llama3.stretched(frequency, factor)
     angle = (position[:, None] * frequency)[:, None]
     x32 = wide(x)
     cosine, sine = angle.cos().to(x32.dtype), angle.sin().to(x32.dtype)

@@ -9,7 +9,7 @@ from torch.nn import Linear, Parameter, init
 from torch.nn import functional as F
 
 from tamis import operators
-from tamis.nn.mixer import Mixer, rotated, wide
+from tamis.nn.mixer import Llama3Scaling, Mixer, rotated, wide
 from tamis.state import MixerState, ScreeningState
 
 
@@ -27,6 +27,7 @@ class Screening(Mixer):
         mipe_wrap_boundary: positions from this on count modulo the window in MiPE, as in multiscreen-pytorch.
         tanh_norm, gate, output_scale: False leaves TanhNorm, W_G or s_O out.
         fixed_r: acceptance width in (0, 1]; learned where None.
+        rope_theta, rope_factor, rope_llama3: theta, factor and llama3 of `tamis.nn.rotated`.
         num_layers: of the model, for the initial output scale 1 / sqrt(num_layers H).
     """
 
@@ -34,11 +35,12 @@ class Screening(Mixer):
                  mipe_threshold: float = 256.0, position: Literal["mipe", "rope", "none"] = "mipe",
                  tanh_norm: bool = True, gate: bool = True, output_scale: bool = True,
                  fixed_r: Optional[float] = None, rope_theta: float = 10_000.0, rope_factor: float = 1.0,
-                 mipe_wrap_boundary: Optional[int] = None, num_layers: int = 1, device: Optional[torch.device] = None):  # fmt: skip
+                 rope_llama3: Optional[Llama3Scaling] = None, mipe_wrap_boundary: Optional[int] = None,
+                 num_layers: int = 1, device: Optional[torch.device] = None):  # fmt: skip
         super().__init__()
         self.hidden_size, self.num_heads, self.key_dim, self.value_dim = hidden_size, num_heads, key_dim, value_dim
         self.mipe_threshold, self.position, self.tanh_norm, self.fixed_r = mipe_threshold, position, tanh_norm, fixed_r
-        self.rope_theta, self.rope_factor = rope_theta, rope_factor
+        self.rope_theta, self.rope_factor, self.rope_llama3 = rope_theta, rope_factor, rope_llama3
         self.mipe_wrap_boundary = mipe_wrap_boundary
         keys, values = num_heads * key_dim, num_heads * value_dim
         self.q_proj = Linear(hidden_size, keys, bias=False, device=device)
@@ -89,8 +91,10 @@ class Screening(Mixer):
         if self.mipe_wrap_boundary is not None:
             q, k = (self._wrapped(y, first, expand_beyond) for y in (q, k))
         if self.position == "rope":
-            q = rotated(q, first, theta=self.rope_theta, factor=self.rope_factor)
-            k = rotated(k, first, theta=self.rope_theta, factor=self.rope_factor)
+            q, k = (
+                rotated(y, first, theta=self.rope_theta, factor=self.rope_factor, llama3=self.rope_llama3)
+                for y in (q, k)
+            )
         s_w, s_r = wide(self.s_w), wide(self._s_r())
         options = {
             "mipe_threshold": self.mipe_threshold,
