@@ -9,7 +9,7 @@ import signal
 import struct
 
 import pytest
-from program import Program, finished, wait_until
+from program import Program, expect_refused, finished, wait_until
 
 STEPS = 60
 RECIPE = """
@@ -107,14 +107,26 @@ def test_the_second_goes_back_and_leaves_out_what_lies_between(tamis, seeds):
     first, last = back["left_out"]
     assert back["from"] == last and back["step"] <= last
     steps = {record["step"] for record in records(tamis, run, "train")}
-    missing = {first, *range(max(first, back["step"] + 1), last + 1)}  # batches before the checkpoint were trained on
-    assert steps == set(range(1, STEPS + 1)) - missing
+    assert first > back["step"], "the batches before the checkpoint were trained on"
+    [skipped] = records(tamis, run, "non_finite")
+    assert skipped["action"] == "skip" and skipped["step"] <= first
+    assert steps == set(range(1, STEPS + 1)) - {skipped["step"], *range(first, last + 1)}
 
 
 def test_the_third_stops(tamis, seeds):
     done = train(tamis, f"find-{seeds['stop']}", f"train.seed={seeds['stop']}")
     assert done.returncode == 20 and done.stderr.count("\n") < 10, done
     assert "not finite were the steps" in done.stderr and "checkpoint" in done.stderr
+    assert_the_log_names_every_step(tamis, seeds, done)
+
+
+def assert_the_log_names_every_step(tamis, seeds, done):
+    run = f"find-{seeds['stop']}"
+    named = [int(step) for step in done.stderr.split("not finite were the steps ")[1].split(";")[0].split(", ")]
+    events = records(tamis, run, "non_finite")
+    logged = [event["step"] for event in events] + [back["from"] for back in records(tamis, run, "rollback")]
+    assert sorted(logged) == sorted(named) and [event["action"] for event in events].count("stop") == 1
+    assert events[-1]["action"] == "stop" and events[-1]["error"] in done.stderr
 
 
 def test_stop_stops_at_the_first(tamis, seeds):
@@ -136,6 +148,45 @@ def test_a_killed_run_recovers_in_the_same_way(tamis, seeds):
     last = f"step-{STEPS}/model.safetensors"
     whole = tamis.directory / f"find-{seed}" / "checkpoints" / last
     assert (checkpoints / last).read_bytes() == whole.read_bytes()
+
+
+def test_a_run_without_a_checkpoint_since_it_went_back(tamis, seeds):
+    """As if it had been killed before the next one: the log alone knows what it left out."""
+    seed = seeds["back"]
+    assert train(tamis, "lost", f"train.seed={seed}", "train.save_every=100").returncode == 0
+    last = tamis.directory / "lost" / "checkpoints" / f"step-{STEPS}"
+    weights = (last / "model.safetensors").read_bytes()
+    shutil.rmtree(last)
+    where = ("--set", "run.dir=lost", "--set", f"train.seed={seed}", "--set", "train.save_every=100")
+    [back] = records(tamis, "lost", "rollback")
+    [skipped] = records(tamis, "lost", "non_finite")
+    assert back["step"] == 0 and back["left_out"] == [skipped["step"], back["from"]], (back, skipped)
+    after = [record for record in records(tamis, "lost", "train") if record["step"] > back["from"]]
+    for record in (after[0], after[-1]):
+        again = json.loads(tamis.out("train", "run.toml", "--replay", record["step"], *where, "--json"))
+        assert again["loss"] == record["loss"] and again["grad_norms"] == record["grad_norms"]
+    for step, error in ((skipped["step"], skipped["error"]), (back["from"], back["error"])):
+        again = json.loads(tamis.out("train", "run.toml", "--replay", step, *where, "--json"))
+        assert again["finite"] is False and again["error"] == error, "computed before the run went back"
+    assert train(tamis, "lost", f"train.seed={seed}", "train.save_every=100").returncode == 0
+    assert (last / "model.safetensors").read_bytes() == weights
+    without_time = [{**event, "time": None} for event in (skipped, back)]
+    events = [{**event, "time": None} for kind in ("non_finite", "rollback") for event in records(tamis, "lost", kind)]
+    assert events == without_time, "once each"
+
+
+def test_replay_is_of_a_run_that_exists_and_of_its_recipe(tamis, seeds):
+    seed = seeds["back"]
+    none = tamis("train", "run.toml", "--replay", 3, "--set", "run.dir=none")
+    expect_refused(none, 3, "none: does not exist")
+    assert not (tamis.directory / "none").exists()
+    where = ("--set", f"run.dir=find-{seed}", "--set", f"train.seed={seed}")
+    for option in (("--fresh",), ("--trace", "trace.json")):
+        expect_refused(tamis("train", "run.toml", "--replay", 3, *where, *option), 2, f"leave out {option[0]}")
+    # Without a checkpoint before the step as with one.
+    for step in (3, STEPS):
+        other = tamis("train", "run.toml", "--replay", step, *where, "--set", "train.lr=0.5")
+        assert other.returncode == 2 and "belongs to another recipe: train.lr was 0.001, is 0.5" in other.stderr, other
 
 
 def test_replay_computes_a_step_again(tamis, seeds):

@@ -93,6 +93,14 @@ def test_a_run_with_fewer_steps_writes_what_there_is(tamis, recipe, run, tmp_pat
     assert named(json.loads(trace_file.read_text()), "step 5"), "the last step is missing"
 
 
+def test_a_run_with_no_steps_to_trace_says_so(tamis, recipe, run, tmp_path):
+    trace_file = tmp_path / "trace.json"
+    for steps in ("warms up", "is finished"):
+        done = tamis("train", recipe, "--set", f"run.dir={run}", "--set", "train.steps=3", "--trace", trace_file)
+        assert done.returncode == 0 and not trace_file.exists(), (steps, done)
+        assert done.stderr.count(f"{trace_file}: not written: the first 3 steps") == 1, (steps, done)
+
+
 def test_a_trace_that_cannot_be_written_is_one_line(tamis, recipe, run, tmp_path):
     nowhere = tmp_path / "none/trace.json"
     expect_refused(tamis("train", recipe, "--set", f"run.dir={run}", "--trace", nowhere), 30, "none")

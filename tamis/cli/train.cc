@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "tamis/base/error.h"
 #include "tamis/base/message.h"
 #include "tamis/base/output_file.h"
 #include "tamis/cli/commands.h"
@@ -40,6 +41,10 @@ void run(const TrainCommand& command) {
   options.rendezvous = command.processes.rendezvous;
   options.timeout_seconds = command.processes.timeout_seconds;
   train::check_options(options);
+  if (command.replay > 0 && (options.fresh || !options.trace.empty())) {
+    fail(ExitCode::kUsage, "--replay computes a single step and changes nothing in the run; leave out {}",
+         options.fresh ? "--fresh" : "--trace");
+  }
   if (!options.trace.empty()) check_output_file(options.trace);
   if (command.run.threads > 0) options.overrides.push_back(fmt::format("train.threads={}", command.run.threads));
   if (command.replay > 0) {

@@ -50,5 +50,38 @@ TEST(Log, UnfinishedAndDamagedLinesAreDropped) {
   }
 }
 
+/// A run goes back to step 1 after steps 3 and 5, and has then come to step 6.
+const char* const kRolledBack =
+    "{\"step\":1}\n"
+    "{\"step\":3,\"type\":\"non_finite\"}\n"
+    "{\"left_out\":[3,5],\"step\":1,\"type\":\"rollback\"}\n"
+    "{\"step\":2}\n{\"step\":6}\n";
+
+TEST(Log, KeepsWhatTheRunKnowsOfNonFiniteSteps) {
+  const TemporaryDirectory directory;
+  const auto cut = [&](int64_t step, const NonFiniteSteps& known) {
+    const auto path = directory.write("log.jsonl", kRolledBack);
+    { const Log log(path, step, known); }
+    return read_file(path);
+  };
+  const std::string all = kRolledBack, first = "{\"step\":1}\n";
+  const NonFiniteSteps known{.steps = {3, 5}, .left_out = {{3, 5}}};
+  EXPECT_EQ(cut(6, known), all);
+  EXPECT_EQ(cut(1, known), all.substr(0, all.find("{\"step\":2}"))) << "goes back once more";
+  EXPECT_EQ(cut(1, {}), first) << "resumes from a checkpoint before step 3, and comes to all of it again";
+  EXPECT_EQ(cut(2, {}), first + "{\"step\":2}\n");
+}
+
+TEST(Log, KnowsTheStepsThatWereLeftOut) {
+  const TemporaryDirectory directory;
+  using Ranges = std::vector<NonFiniteSteps::Range>;
+  EXPECT_EQ(read_left_out(directory.path() / "none.jsonl"), Ranges());
+  const auto ranges = [&](const std::string& text) { return read_left_out(directory.write("log.jsonl", text)); };
+  EXPECT_EQ(ranges(kRolledBack), (Ranges{{3, 5}}));
+  EXPECT_EQ(ranges("{\"left_out\":[3,9],\"step\":6,\"type\":\"rollback\"}\n"), (Ranges{{7, 9}}))
+      << "the checkpoint has the batches up to step 6";
+  EXPECT_EQ(ranges("{\"left_out\":[3],\"step\":1,\"type\":\"rollback\"}\n"), Ranges());
+}
+
 }  // namespace
 }  // namespace tamis::train

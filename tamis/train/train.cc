@@ -74,6 +74,7 @@ class Run {
     if (state().step >= settings().steps) {
       say("{}: finished: {} of {} steps are done; raise train.steps to continue, or use --fresh to start a new run",
           dir(), state().step, settings().steps);
+      finish_trace();
       return summary();
     }
     try {
@@ -120,7 +121,7 @@ class Run {
       if (save_now) save();
       if (stopping && !last) stop(signal);
     }
-    if (trace_ && trace_->finish()) say_traced();
+    finish_trace();
     wait_for_save();
   }
 
@@ -205,10 +206,10 @@ class Run {
     statistics_.emplace(settings(), session_.model(), state(), matmul_flops_);
   }
 
-  /// Removes later records than the state's.
+  /// Removes the records of what the state has still to come to.
   void open_log() {
     log_.reset();  // closes the file first
-    log_.emplace(directory_->log(), state().step);
+    log_.emplace(directory_->log(), state().step, state().non_finite);
     if (settings().tensorboard) log_->add_events(directory_->path() / "tensorboard", state().step);
   }
 
@@ -258,10 +259,12 @@ class Run {
   bool recover(const Error& error, bool updated) {
     const int64_t step = updated ? state().step : state().step + 1;
     NonFiniteSteps& history = state().non_finite;
+    const size_t known = history.steps.size();
     const bool stops = settings().non_finite == "stop";
     switch (stops ? NonFiniteAction::kStop : record_non_finite(history, step, updated)) {
       case NonFiniteAction::kSkip:
-        write({{"type", "non_finite"}, {"step", step}, {"error", error.what()}});
+        // A step that is met again after a return to a checkpoint is in the log already.
+        if (history.steps.size() > known) write_non_finite(step, "skip", error);
         say("{}; the step is skipped", error.what());
         state().step = step;
         return true;
@@ -269,6 +272,7 @@ class Run {
         go_back(step, error.what());
         return false;
       case NonFiniteAction::kStop:
+        write_non_finite(step, "stop", error);
         std::string steps = history.steps.size() < 2
                                 ? ""
                                 : fmt::format("; not finite were the steps {}", fmt::join(history.steps, ", "));
@@ -277,10 +281,14 @@ class Run {
     return false;
   }
 
+  void write_non_finite(int64_t step, const char* action, const Error& error) {
+    write({{"type", "non_finite"}, {"step", step}, {"action", action}, {"error", error.what()}});
+  }
+
   /// Continues from the last checkpoint, or from the beginning if there is none.
   void go_back(int64_t from, const std::string& error) {
     wait_for_save();
-    const NonFiniteSteps history = state().non_finite;
+    NonFiniteSteps history = state().non_finite;
     const RunDirectory::Newest newest = newest_intact();
     statistics_.reset();  // refers to the model
     if (newest.step) {
@@ -288,20 +296,31 @@ class Run {
     } else {
       session_.begin();
     }
+    auto& [first_left_out, last_left_out] = history.left_out.back();
+    first_left_out = std::max(first_left_out, state().step + 1);  // the checkpoint was trained on the batches before
     state().non_finite = history;
-    say("{}; continues after step {} without the batches of steps {} to {}", error, state().step,
-        history.left_out.back().first, history.left_out.back().last);
+    say("{}; continues after step {} without the batches of steps {} to {}", error, state().step, first_left_out,
+        last_left_out);
     if (first()) open_log();
     write({{"type", "rollback"},
            {"step", state().step},
            {"from", from},
-           {"left_out", {history.left_out.back().first, history.left_out.back().last}},
+           {"left_out", {first_left_out, last_left_out}},
            {"error", error}});
     statistics_.emplace(settings(), session_.model(), state(), matmul_flops_);
   }
 
   void write(const json& record) {
     if (log_) log_->write(record);
+  }
+
+  /// Writes the trace of a run with fewer steps than were to be traced.
+  void finish_trace() {
+    if (!trace_) return;
+    if (trace_->finish()) return say_traced();
+    if (trace_->traced() > 0) return;
+    say("{}: not written: the first {} steps of a start are not traced, and this one had no more",
+        trace_->file().string(), StepTrace::kWarmSteps);
   }
 
   void say_traced() {
@@ -379,7 +398,7 @@ class Run {
   }
 
   [[noreturn]] void stop(int signal) {
-    if (trace_ && trace_->finish()) say_traced();
+    finish_trace();
     progress_.clear();
     wait_for_save();
     fail(exit_code_of(signal), "{}: stopped by {} and saved after step {} of {}; run the same command to resume", dir(),
