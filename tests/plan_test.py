@@ -111,6 +111,15 @@ def test_a_corpus_that_is_not_opened_is_taken_to_be_validated(tamis):
     assert not planned["measured"] and planned["seconds"] > planned["seconds_in_steps"], planned
 
 
+def test_a_missing_corpus_is_said_in_one_line(tamis):
+    settings = ("--set=train.batch_tokens=1073741824", "--set=data.sources.text.path=nowhere")
+    assumed = tamis("plan", ROOT / "recipes/text.toml", *settings, "--json")
+    assert assumed.returncode == 0 and assumed.stderr.count("\n") == 1, assumed
+    assert 'data.sources.text: "nowhere" does not exist' in assumed.stderr, assumed
+    given = tamis("plan", ROOT / "recipes/text.toml", *settings, "--set=model.vocab_size=4096", "--json")
+    assert given.returncode == 0 and not given.stderr, given
+
+
 def test_the_table_says_the_same(tamis):
     (tamis.directory / "recipe.toml").write_text(RECIPE.format(model="multiscreen", tokens=512, accumulation=1))
     done = tamis("plan", "recipe.toml")
@@ -125,4 +134,8 @@ def test_a_wrong_recipe_is_one_line(tamis):
     (tamis.directory / "recipe.toml").write_text(RECIPE.format(model="multiscren", tokens=512, accumulation=1))
     expect_refused(tamis("plan", "recipe.toml"), 2, 'did you mean "multiscreen"?')
     expect_refused(tamis("plan", "nowhere.toml"), 3, "nowhere.toml")
+    for command in ("plan", "train"):
+        books = ROOT / "recipes/books.toml"
+        expect_refused(tamis(command, books), 2, f"books.toml:4: [study] makes this a recipe of a study; run it with: "
+                       f"tamis study {books}")
     expect_refused(tamis("plan", "recipe.toml", "--set", "lr"), 2, "expected key=value")

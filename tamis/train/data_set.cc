@@ -17,6 +17,7 @@
 #include "tamis/data/task_source.h"
 #include "tamis/data/text_file.h"
 #include "tamis/data/token_source.h"
+#include "tamis/models/checkpoint.h"
 
 namespace tamis::train {
 namespace {
@@ -228,7 +229,19 @@ class Opener {
 }  // namespace
 
 std::unique_ptr<text::Tokenizer> open_tokenizer(const std::string& name) {
-  return name == "byte" ? text::make_byte_tokenizer() : text::load_tokenizer(name);
+  if (name == "byte") return text::make_byte_tokenizer();
+  if (!std::filesystem::is_directory(name)) return text::load_tokenizer(name);
+  return text::load_tokenizer(models::resolve_checkpoint(name) / "tokenizer.json");
+}
+
+std::unique_ptr<text::Tokenizer> find_tokenizer(const std::filesystem::path& checkpoint) {
+  std::filesystem::path file;
+  try {
+    file = models::resolve_checkpoint(checkpoint) / "tokenizer.json";
+  } catch (const Error&) {  // the run may have a checkpoint of its own by now
+    return nullptr;
+  }
+  return std::filesystem::exists(file) ? text::load_tokenizer(file) : nullptr;
 }
 
 void check_vocab_size(const Recipe& recipe, const text::Tokenizer& tokenizer) {
@@ -261,8 +274,14 @@ int64_t steps_of_epochs(const DataSet& data, const TrainRecipe& train) {
          "train.steps",
          data.training->name());
   }
-  const double steps = train.epochs * static_cast<double>(*examples) / static_cast<double>(train.batch_size);
-  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps)));
+  const double exact = train.epochs * static_cast<double>(*examples) / static_cast<double>(train.batch_size);
+  const int64_t steps = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(exact)));
+  if (train.steps_given && train.steps != steps) {
+    fail(ExitCode::kUsage,
+         "train.steps = {} and train.epochs = {}, which are {} steps of these data, disagree; give one", train.steps,
+         train.epochs, steps);
+  }
+  return steps;
 }
 
 DataSet open_data(const Recipe& recipe, const text::Tokenizer& tokenizer) {

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,8 +15,11 @@
 
 namespace tamis::train {
 
-/// Opens the tokenizer `name`: "byte", or the path of a tokenizer.json.
+/// Opens the tokenizer `name`: "byte", or the path of a tokenizer.json or of a checkpoint or run that has one.
 std::unique_ptr<text::Tokenizer> open_tokenizer(const std::string& name);
+
+/// The tokenizer of a checkpoint or run; null when it has none, or when there is no checkpoint.
+std::unique_ptr<text::Tokenizer> find_tokenizer(const std::filesystem::path& checkpoint);
 
 /// Throws ExitCode::kUsage when the tokenizer has more tokens than the model's vocabulary.
 void check_vocab_size(const Recipe& recipe, const text::Tokenizer& tokenizer);
@@ -45,7 +49,8 @@ struct DataSet {
   std::vector<std::string> notes;  // lines for the user, such as how many prompts were cut
 };
 
-/// Steps after which `epochs` passes over the data are done. Throws ExitCode::kUsage when the data have no epochs.
+/// Steps after which `epochs` passes over the data are done. Throws ExitCode::kUsage when the data have no epochs or
+/// the recipe gives another number of steps.
 int64_t steps_of_epochs(const DataSet& data, const TrainRecipe& train);
 
 /// Reads every file and draws one example from every source, so that files that are missing, empty or too short are

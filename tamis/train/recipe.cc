@@ -31,6 +31,9 @@ class RecipeReader {
   RecipeReader(const TomlDocument& document, RecipeUse use) : document_(document), use_(use) {}
 
   Recipe read() {
+    if (document_.values.contains("study")) {
+      refuse("study", "[study] makes this a recipe of a study; run it with: tamis study " + document_.name);
+    }
     const std::vector<std::string> tables = {"model", "data", "train", "run"};
     for (const auto& [key, value] : document_.values.items()) {
       if (std::find(tables.begin(), tables.end(), key) == tables.end()) refuse(key, unknown_name("table", key, tables));
@@ -77,12 +80,29 @@ class RecipeReader {
       refuse("data.sources", "expected at least one table [data.sources.NAME]; its kind is one of " + known_kinds());
     }
     for (const auto& [name, values] : sources.items()) read_source(name, values);
-    if (!given("data", "tokenizer")) recipe_.data.tokenizer = tokenizer_of_sources();
+    if (!given("data", "tokenizer")) recipe_.data.tokenizer = default_tokenizer();
     reader.accept("sources");
     reader.refuse_other_keys();
   }
 
-  /// The tokenizer of the first prepared corpus, else the byte tokenizer.
+  /// The tokenizer of the first prepared corpus, else of the model that the run starts from, else "byte". The ids of a
+  /// corpus have to be those that the model knows.
+  std::string default_tokenizer() const {
+    const std::string prepared = tokenizer_of_sources(), &start = recipe_.train.start_from;
+    const std::unique_ptr<text::Tokenizer> known = start.empty() ? nullptr : find_tokenizer(start);
+    if (prepared.empty()) return !known || known->name() == "byte" ? "byte" : start;
+    if (known && open_tokenizer(prepared)->digest() != known->digest()) {
+      refuse(
+          "train.start_from",
+          fmt::format("the tokenizer of the corpus, {0}, is not that of train.start_from = {1}, whose embeddings would "
+                      "get other tokens; prepare the corpus with the tokenizer of {1}, or set data.tokenizer = {0} "
+                      "to learn them anew",
+                      shown(prepared), shown(start)));
+    }
+    return prepared;
+  }
+
+  /// That of the first prepared corpus; empty without one.
   std::string tokenizer_of_sources() const {
     for (const SourceRecipe& source : recipe_.data.sources) {
       for (const std::string& path : source.path) {
@@ -90,7 +110,7 @@ class RecipeReader {
           return (std::filesystem::path(path) / "tokenizer.json").string();
       }
     }
-    return "byte";
+    return "";
   }
 
   static std::string known_kinds() { return fmt::format("{}", fmt::join(source_kinds(), ", ")); }
@@ -114,6 +134,14 @@ class RecipeReader {
 
   void resolve_train() {
     TrainRecipe& train = recipe_.train;
+    train.steps_given = given("train", "steps");
+    if (train.epochs > 0 && recipe_.data.sources.size() > 1) {
+      refuse("train.epochs", fmt::format("train.epochs needs a single source, but the recipe has {}; give train.steps",
+                                         recipe_.data.sources.size()));
+    }
+    if (train.start_state == "all" && train.start_from.empty()) {
+      refuse("train.start_state", "train.start_state = \"all\" needs train.start_from, the run to continue");
+    }
     if (train.batch_size == 0) {
       if (given("train", "batch_size")) {
         refuse("train.batch_size",
@@ -142,7 +170,10 @@ class RecipeReader {
 
   void resolve_model() {
     json model = table("model");
-    if (!model.contains("vocab_size")) model["vocab_size"] = default_vocab_size();
+    if (!model.contains("vocab_size")) {
+      model["vocab_size"] = default_vocab_size();
+      if (use_ == RecipeUse::kPlan && !given("data", "tokenizer")) note_missing_corpora(model["vocab_size"]);
+    }
     if (!model.contains("max_position_embeddings")) model["max_position_embeddings"] = recipe_.train.length;
     if (model["max_position_embeddings"] != recipe_.train.length) {
       refuse(
@@ -187,6 +218,21 @@ class RecipeReader {
       most = std::max(most, data::vocab_size(data::find_task(source.kind), source.task.settings));
     }
     return most;
+  }
+
+  /// Says what the vocabulary of a plan assumes when a corpus that would have a tokenizer is missing.
+  void note_missing_corpora(int64_t vocab_size) {
+    if (recipe_.data.tokenizer != "byte") return;
+    for (const SourceRecipe& source : recipe_.data.sources) {
+      const auto missing =
+          std::ranges::find_if(source.path, [](const std::string& path) { return !std::filesystem::exists(path); });
+      if (source.kind != "corpus" || (!source.path.empty() && missing == source.path.end())) continue;
+      recipe_.notes.push_back(fmt::format(
+          "data.sources.{}: {}, so the plan assumes the byte tokenizer and model.vocab_size = {}; give "
+          "model.vocab_size, or the corpus",
+          source.name, source.path.empty() ? "path is not given" : shown(*missing) + " does not exist", vocab_size));
+      return;
+    }
   }
 
   /// The path of the [model] key that an error text mentions first, either in quotes or after "unknown".

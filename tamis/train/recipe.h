@@ -38,14 +38,16 @@ struct SourceRecipe {
 
 /// [data]
 struct DataRecipe {
-  std::string tokenizer = "byte";     // "byte", or the path of a tokenizer.json; unless given, that of the first
-                                      // prepared corpus among the sources
+  std::string tokenizer = "byte";     // "byte", or the path of a tokenizer.json or of a checkpoint or run with one;
+                                      // unless given, that of the first prepared corpus among the sources, else that
+                                      // of train.start_from
   std::vector<SourceRecipe> sources;  // at least one, ordered by name
 };
 
 /// [train]
 struct TrainRecipe {
   int64_t steps = 1000;                       // optimizer steps of the whole run
+  bool steps_given = false;                   // whether the recipe names them; not a key
   double epochs = 0;                          // passes over the data, in the place of steps; 0: none. One source, with
                                               // sequential sampling
   int64_t length = 256;                       // tokens of a training sequence
@@ -111,12 +113,13 @@ struct Recipe {
   DataRecipe data;
   TrainRecipe train;
   RunRecipe run;
+  std::vector<std::string> notes = {};  // lines for the user: what a plan assumes; not part of the recipe
 };
 
 /// Reads a recipe, applies `overrides` (`train.lr=0.0625`) and fills in defaults that depend on other keys: batch_size,
 /// run.dir, and in [model] the tokenizer's vocab_size and max_position_embeddings = train.length. Unknown keys, wrong
 /// types and values out of range throw ExitCode::kUsage with file:line and, for names, the closest known one.
-/// kPlan accepts texts and corpora without files.
+/// kPlan accepts texts and corpora without files, and notes what it assumes of them.
 enum class RecipeUse { kRun, kPlan };
 Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides = {},
                    RecipeUse use = RecipeUse::kRun);

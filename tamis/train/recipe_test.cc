@@ -152,6 +152,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"", "train.lr", "--set train.lr: expected key=value"},
         BadRecipe{"unit_deviation = 1\n", "model.model_type=transformer",
                   "tiny.toml:18: train.unit_deviation = 1 needs a model with screening layers"},
+        BadRecipe{"start_state = \"all\"\n", "", "tiny.toml:18: train.start_state = \"all\" needs train.start_from"},
+        BadRecipe{"epochs = 2\n[data.sources.b]\nkind = \"mqar\"\n", "",
+                  "tiny.toml:18: train.epochs needs a single source, but the recipe has 2; give train.steps"},
+        BadRecipe{"[study]\ntitle = \"Two\"\n[choose]\n", "", "a recipe of a study; run it with: tamis study "},
         BadRecipe{"", "train.lr.x=1", "the parent of \"x\" is not a table"},
         BadRecipe{"", "train=1", "--set train=1: [train] must be a table"},
         BadRecipe{"", "model.hiden_size=8", "--set model.hiden_size=8: unknown model key \"hiden_size\"; did you mean"},
@@ -175,6 +179,20 @@ TEST(Recipe, TheVocabularyFitsTheTokenizerAndTheTasks) {
   EXPECT_EQ(vocab_size("", {"model.vocab_size=50257"}), 50257);
   EXPECT_EQ(vocab_size("", {"model.vocab_size=50257", "data.tokenizer=later.json"}), 50257)
       << "a recipe with a vocab_size is read without its tokenizer";
+}
+
+TEST(Recipe, APlanSaysWhatItAssumesOfACorpusThatIsMissing) {
+  const TemporaryDirectory directory;
+  const auto file = directory.write("tiny.toml", kTinyRecipe + "[data.sources.books]\nkind = \"corpus\"\n");
+  const auto notes = [&](std::vector<std::string> overrides) {
+    return load_recipe(file, overrides, RecipeUse::kPlan).notes;
+  };
+  EXPECT_THAT(notes({}), ::testing::ElementsAre(HasSubstr("data.sources.books: path is not given, so the plan assumes "
+                                                          "the byte tokenizer and model.vocab_size = 257")));
+  EXPECT_THAT(notes({"data.sources.books.path=nowhere"}),
+              ::testing::ElementsAre(HasSubstr("data.sources.books: \"nowhere\" does not exist")));
+  EXPECT_THAT(notes({"model.vocab_size=4096"}), ::testing::IsEmpty());
+  EXPECT_THAT(notes({"data.tokenizer=byte"}), ::testing::IsEmpty());
 }
 
 TEST(Recipe, MissingFileIsAnInputError) {

@@ -101,12 +101,30 @@ void Session::begin() {
   complete_state();
 }
 
+namespace {
+
+/// False when the checkpoint has another tokenizer.
+bool may_be_tokenizer_of(const std::filesystem::path& checkpoint, const text::Tokenizer& tokenizer) {
+  try {
+    const auto known = find_tokenizer(checkpoint);
+    return !known || known->digest() == tokenizer.digest();
+  } catch (const Error&) {  // one that this build cannot read, unlike `tokenizer`
+    return false;
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<models::Model> Session::new_model(const std::filesystem::path& from) const {
   const TrainRecipe& train = recipe_.train;
   auto model = models::make_model(
       recipe_.model, models::Start{.seed = train.seed, .device = at::kCPU, .unit_deviation = train.unit_deviation});
   if (from.empty()) return model;
   const std::vector<std::string> kept = models::copy_parameters(*model, from);
+  if (!may_be_tokenizer_of(from, tokenizer())) {
+    say_(fmt::format("{}: warning: data.tokenizer = {} is not the tokenizer of {}, whose embeddings get other tokens",
+                     recipe_.run.dir, shown(recipe_.data.tokenizer), from.string()));
+  }
   say_(fmt::format("{}: starts from {}{}", recipe_.run.dir, from.string(),
                    kept.empty() ? "" : fmt::format("; new: {}", fmt::join(kept, ", "))));
   return model;
