@@ -93,3 +93,22 @@ def test_formats(tamis, model, tmp_path):
     refused(tamis, model, 3, 'model_type "mamba" and its tensors are of no known format; known: ', "--from names one")
     shutil.copytree(STORED, tmp_path / "stored")
     refused(tamis, tmp_path / "stored", 2, "have no positions that wrap", options=["--wrap-positions"])
+    refused(tamis, model, 2, 'unknown rotary layout "foo"', options=["--rotary-layout", "foo", "--from", "multiscreen-pytorch"])
+    layout = ["--rotary-layout", "half", "--from", "multiscreen-pytorch"]
+    refused(tamis, model, 2, "--rotary-layout: models of the formats multiscreen-pytorch and tamis have no other layout", options=layout)
+
+
+def test_without_a_tokenizer(tamis, model, tmp_path):
+    (model / "tokenizer.json").unlink(missing_ok=True)
+    tamis.out("convert", model, tmp_path / "back")
+    hint = f"{tmp_path}/back: has no tokenizer.json; copy the model's there, or give token ids"
+    expect_refused(tamis("inspect", tmp_path / "back"), 3, hint, f"tamis score {tmp_path}/back --ids FILE")
+    (tmp_path / "ids.json").write_text("[1, 2, 3]")
+    tamis.out("score", tmp_path / "back", "--ids", tmp_path / "ids.json")
+
+
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+def test_tokens_outside_the_vocabulary(tamis, model, file):
+    settings = json.loads((model / file).read_text()) if (model / file).exists() else {}
+    (model / file).write_text(json.dumps({**settings, "pad_token_id": 10**6}))
+    refused(tamis, model, 3, f'{model}/{file}: model: "pad_token_id" must be a token id below "vocab_size"')

@@ -34,7 +34,7 @@ bool fits_int64(const json& number) {
   return !number.is_number_unsigned() || number.get<uint64_t>() <= std::numeric_limits<int64_t>::max();
 }
 
-bool contains(const std::vector<std::string>& names, const std::string& name) {
+bool contains(std::span<const std::string> names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -49,9 +49,13 @@ void ObjectReader::check_object(const std::string& name) const {
   if (!object_.is_object()) fail_at("", fmt::format("{}: expected a table of keys, but got {}", name, shown(object_)));
 }
 
-void ObjectReader::refuse_other_keys() const {
+void ObjectReader::accept(const std::string& key) {
+  if (!contains(known_, key)) known_.push_back(key);
+}
+
+void ObjectReader::refuse_other_keys(std::span<const std::string> ignored) const {
   for (const auto& [key, value] : object_.items()) {
-    if (!contains(known_, key)) fail_at(key, unknown_name(kind_of_key(), key, known_));
+    if (!contains(known_, key) && !contains(ignored, key)) fail_at(key, unknown_name(kind_of_key(), key, known_));
   }
 }
 

@@ -39,10 +39,11 @@ class ObjectReader {
   }
 
   /// Marks a key as known that is read by other code.
-  void accept(const std::string& key) { known_.push_back(key); }
+  void accept(const std::string& key);
 
-  /// Throws when the object has a key that was neither read nor accepted; the text suggests the closest known key.
-  void refuse_other_keys() const;
+  /// Throws when the object has a key that was neither read nor accepted nor is in `ignored`; the text suggests the
+  /// closest of those read or accepted and lists them.
+  void refuse_other_keys(std::span<const std::string> ignored = {}) const;
 
  protected:
   /// `object` must outlive the reader.

@@ -65,7 +65,7 @@ void add_convert(CLI::App& app) {
       ->type_name(known_formats());
   sub->add_option("--to", command->options.to, "Format to write")->type_name(known_formats())->capture_default_str();
   sub->add_option("--rotary-layout", command->options.format.rotary_layout,
-                  "How the other side pairs the dimensions of a rotary head; default: as is usual in its format")
+                  "From or to llama: how its files pair the dimensions of a rotary head; default: half")
       ->type_name("half|interleaved");
   sub->add_flag("--wrap-positions", command->options.format.wrap_positions,
                 "From multiscreen-pytorch and multiscreen-hf: positions beyond the training length count modulo the "

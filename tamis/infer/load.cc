@@ -29,7 +29,14 @@ std::unique_ptr<models::Model> read_model(const std::filesystem::path& checkpoin
 
 LoadedModel load(const std::filesystem::path& path, at::Device device, const nlohmann::json& changes) {
   LoadedModel loaded{.checkpoint = intact_checkpoint(path), .model = nullptr, .tokenizer = nullptr};
-  loaded.tokenizer = text::load_tokenizer(loaded.checkpoint / "tokenizer.json");
+  const std::filesystem::path tokenizer = loaded.checkpoint / "tokenizer.json";
+  if (!std::filesystem::exists(tokenizer)) {
+    fail(ExitCode::kInput,
+         "{}: has no tokenizer.json; copy the model's there, or give token ids, which need none: tamis score {} --ids "
+         "FILE",
+         loaded.checkpoint.string(), path.string());
+  }
+  loaded.tokenizer = text::load_tokenizer(tokenizer);
   loaded.model = read_model(loaded.checkpoint, device, changes);
   if (loaded.model->vocab_size() < loaded.tokenizer->vocab_size()) {
     fail(ExitCode::kInput,

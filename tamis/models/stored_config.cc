@@ -16,7 +16,7 @@ using nlohmann::json;
 const std::vector<std::string> kIgnored = {
     // Of the file.
     "_name_or_path", "_commit_hash", "architectures", "auto_map", "custom_pipelines", "name_or_path",
-    "task_specific_params", "tokenizer_class", "transformers_version", "unsloth_version",
+    "task_specific_params", "tokenizer_class", "transformers.js_config", "transformers_version", "unsloth_version",
     // Of training.
     "attention_dropout", "attn_pdrop", "embd_pdrop", "gradient_checkpointing", "hidden_dropout", "initializer_range",
     "labels_are_shifted", "resid_pdrop",

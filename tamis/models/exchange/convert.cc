@@ -13,6 +13,7 @@
 #include "tamis/base/names.h"
 #include "tamis/base/storage_error.h"
 #include "tamis/models/checkpoint.h"
+#include "tamis/models/exchange/rotary_layout.h"
 #include "tamis/models/manifest.h"
 #include "tamis/models/model.h"
 #include "tamis/models/stored_config.h"
@@ -119,15 +120,38 @@ std::string main_dtype(const std::vector<LazyTensor>& tensors) {
   return largest.dtype == at::kHalf ? "float16" : "float32";
 }
 
-json special_tokens_of(const Opened& opened) {
+/// The special tokens of config.json, and those that only generation_config.json has. What a checkpoint could not say
+/// (stored_config.h) is refused, a dtype too.
+json special_tokens_of(const Opened& opened, const ModelConfig& config) {
   json tokens = special_tokens(opened.source.config);
+  json checked = tokens;
+  for (const char* key : {"dtype", "torch_dtype"}) checked[key] = opened.source.config.value(key, json());
+  as_input_errors(opened.source.where, [&] { check_foreign_keys(checked, config); });
+
   const fs::path generation = opened.directory / kGeneration;
   if (!fs::is_regular_file(generation)) return tokens;
   const json settings = read_json(generation, /*most_levels=*/8);
   if (!settings.is_object()) return tokens;
-  json all = special_tokens(settings);
-  all.update(tokens);
-  return all;
+  json more = special_tokens(settings);
+  for (const auto& token : tokens.items()) more.erase(token.key());
+  as_input_errors(generation.string(), [&] { check_foreign_keys(more, config); });
+  tokens.update(more);
+  return tokens;
+}
+
+void check_options(const FormatOptions& options, const Format& from, const Format& to) {
+  if (options.wrap_positions && !from.may_wrap_positions()) {
+    fail(ExitCode::kUsage, "--wrap-positions: models of the format {} have no positions that wrap", from.name());
+  }
+  if (options.rotary_layout.empty()) return;
+  is_interleaved(options);  // an unknown name is the first error
+  if (from.has_rotary_layouts() != to.has_rotary_layouts()) return;
+  if (to.has_rotary_layouts()) {
+    fail(ExitCode::kUsage, "--rotary-layout: from {} to {} it could be that of either; convert to {} in between",
+         from.name(), to.name(), tamis_format().name());
+  }
+  fail(ExitCode::kUsage, "--rotary-layout: models of the formats {} and {} have no other layout; leave it out",
+       from.name(), to.name());
 }
 
 /// Reports what has been written.
@@ -155,14 +179,13 @@ Converted convert(const fs::path& source, const fs::path& target, const ConvertO
   const Opened opened = open(source);
   TensorTable tensors = opened.table();
   const Format& from = format_of(opened, tensors, options.from);
-  if (options.format.wrap_positions && !from.may_wrap_positions()) {
-    fail(ExitCode::kUsage, "--wrap-positions: models of the format {} have no positions that wrap", from.name());
-  }
+  check_options(options.format, from, to);
   Converted result{.from = from.name(), .to = to.name(), .copied = {}, .notes = {}};
 
   const ModelConfig config = as_input_errors(opened.source.where, [&] {
     return read_model_config(complete_config(from.import_config(opened.source, tensors, options.format)));
   });
+  const json tokens = special_tokens_of(opened, config);
   if (&from == &tamis_format()) {  // under today's names
     tensors = TensorTable(
         opened.where,
@@ -181,7 +204,7 @@ Converted convert(const fs::path& source, const fs::path& target, const ConvertO
   result.tensors = std::ssize(written);
   written = with_progress(std::move(written), result.bytes, progress);
   written_config["torch_dtype"] = main_dtype(written);
-  written_config.update(special_tokens_of(opened));
+  written_config.update(tokens);
 
   write_directory_atomic(target, [&](const fs::path& place) {
     write_config(place, written_config);

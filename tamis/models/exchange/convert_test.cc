@@ -4,15 +4,13 @@
 #include <c10/core/GradMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <limits>
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
 #include "tamis/models/checkpoint.h"
-#include "tamis/models/testing.h"
-#include "tamis/nn/safetensors_set.h"
+#include "tamis/models/exchange/testing.h"
 
 namespace tamis::models::exchange {
 namespace {
@@ -22,45 +20,11 @@ using at::Tensor;
 using nlohmann::json;
 using ::testing::HasSubstr;
 using testing::small_config;
+using testing::small_llama;
 using testing::small_stack;
 
-using Tensors = std::map<std::string, Tensor>;
-
-class Exchange : public ::testing::Test {
+class Exchange : public testing::ConversionTest {
  protected:
-  void SetUp() override {
-    root_ = fs::temp_directory_path() / ("tamis-exchange-" + std::to_string(getpid()));
-    fs::remove_all(root_);
-    make_directories(root_);
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
-  fs::path save(const json& complete_config, const std::string& name = "own") const {
-    const auto model = make_model(complete_config, 3);
-    testing::disturb(*model);
-    write_directory_atomic(root_ / name, [&](const fs::path& directory) { save_model(*model, directory); });
-    return root_ / name;
-  }
-
-  fs::path write(const json& config, const Tensors& tensors, const std::string& name = "other") const {
-    std::vector<nn::NamedTensor> list;
-    for (const auto& [key, tensor] : tensors) list.push_back({key, tensor});
-    write_directory_atomic(root_ / name, [&](const fs::path& directory) {
-      write_file_atomic(directory / "config.json", config.dump());
-      nn::write_safetensors(directory / "model.safetensors", list);
-    });
-    return root_ / name;
-  }
-
-  static Tensors read(const fs::path& directory) {
-    const nn::SafetensorsSet file(directory);
-    Tensors result;
-    for (const std::string& name : file.names()) result[name] = file.tensor(name);
-    return result;
-  }
-
-  static json config_of(const fs::path& directory) { return json::parse(read_file(directory / "config.json")); }
-
   static Tensor logits(const fs::path& directory) {
     const at::NoGradGuard no_grad;
     const auto model = load_model(directory);
@@ -79,28 +43,7 @@ class Exchange : public ::testing::Test {
     ASSERT_EQ(before.size(), after.size());
     for (const auto& [name, tensor] : before) EXPECT_TRUE(tensor.equal(after.at(name))) << name;
   }
-
-  std::string refusal(const fs::path& source, const ConvertOptions& options = {},
-                      ExitCode code = ExitCode::kInput) const {
-    try {
-      convert(source, root_ / "target", options);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), code) << error.what();
-      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
-      EXPECT_FALSE(fs::exists(root_ / "target"));
-      return error.what();
-    }
-    return "accepted";
-  }
-
-  fs::path root_;
 };
-
-json llama_config(const json& change = json::object()) {
-  json own = {{"final_norm_weight", true}, {"tie_word_embeddings", false}};
-  own.update(change);
-  return small_stack(own);
-}
 
 TEST_F(Exchange, MultiscreensGoAndComeBack) {
   for (const char* format : {"multiscreen-pytorch", "multiscreen-hf"}) {
@@ -145,12 +88,46 @@ TEST_F(Exchange, PositionsOfAMultiscreenWrapOnRequest) {
 }
 
 TEST_F(Exchange, TransformersGoToLlamaAndBack) {
-  expect_round_trip(save(llama_config()), "llama");
-  expect_round_trip(save(llama_config({{"tie_word_embeddings", true}, {"rope_factor", 4}}), "tied"), "llama");
+  expect_round_trip(save(small_llama()), "llama");
+  expect_round_trip(save(small_llama({{"tie_word_embeddings", true}, {"rope_factor", 4}}), "tied"), "llama");
   expect_round_trip(
-      save(llama_config({{"rope_scaling", "llama3"}, {"rope_factor", 8}, {"rope_original_length", 16}}), "stretched"),
+      save(small_llama({{"rope_scaling", "llama3"}, {"rope_factor", 8}, {"rope_original_length", 16}}), "stretched"),
       "llama");
-  expect_round_trip(save(llama_config(), "interleaved"), "llama", {.rotary_layout = "interleaved"});
+  expect_round_trip(save(small_llama(), "interleaved"), "llama", {.rotary_layout = "interleaved"});
+}
+
+TEST_F(Exchange, InterleavedRowsArePermutedAsByTransformers) {
+  // permute() of its convert_llama_weights_to_hf.py, which brings Meta's rows into the order of transformers.
+  const auto permuted = [](const Tensor& rows) { return rows.view({4, 3, 2, 24}).transpose(1, 2).reshape({24, 24}); };
+  const std::string name = "model.layers.1.self_attn.";
+  const ConvertOptions from_meta{.format = {.rotary_layout = "interleaved"}};
+  const fs::path own = save(small_llama());
+  convert(own, root_ / "half", {.to = "llama"});
+  const Tensors meta = read(root_ / "half");
+  convert(root_ / "half", root_ / "read", from_meta);  // takes the rows for Meta's
+  const std::vector<Tensor> qkv = read(root_ / "read").at("layers.1.qkv_proj.weight").split(24);
+  EXPECT_TRUE(qkv[0].equal(permuted(meta.at(name + "q_proj.weight"))));
+  EXPECT_TRUE(qkv[1].equal(permuted(meta.at(name + "k_proj.weight"))));
+  EXPECT_TRUE(qkv[2].equal(meta.at(name + "v_proj.weight")));
+  EXPECT_TRUE(qkv[0][1].equal(meta.at(name + "q_proj.weight")[2]));  // of a head six wide: 1 and 4 were 2 and 3
+  EXPECT_TRUE(qkv[0][4].equal(meta.at(name + "q_proj.weight")[3]));
+
+  convert(own, root_ / "meta", {.to = "llama", .format = {.rotary_layout = "interleaved"}});
+  const Tensors written = read(root_ / "meta");
+  EXPECT_TRUE(permuted(written.at(name + "q_proj.weight")).equal(meta.at(name + "q_proj.weight")));
+  EXPECT_TRUE(permuted(written.at(name + "k_proj.weight")).equal(meta.at(name + "k_proj.weight")));
+  EXPECT_TRUE(written.at(name + "v_proj.weight").equal(meta.at(name + "v_proj.weight")));
+}
+
+TEST_F(Exchange, RefusesARotaryLayoutThatSaysNothing) {
+  const fs::path own = save(small_config());
+  EXPECT_THAT(refusal(own, {.format = {.rotary_layout = "interleavd"}}, ExitCode::kUsage),
+              HasSubstr("unknown rotary layout \"interleavd\"; did you mean \"interleaved\"?"));
+  EXPECT_THAT(refusal(own, {.to = "multiscreen-hf", .format = {.rotary_layout = "half"}}, ExitCode::kUsage),
+              HasSubstr("models of the formats tamis and multiscreen-hf have no other layout"));
+  convert(save(small_llama(), "llama"), root_ / "there", {.to = "llama"});
+  EXPECT_THAT(refusal(root_ / "there", {.to = "llama", .format = {.rotary_layout = "interleaved"}}, ExitCode::kUsage),
+              HasSubstr("from llama to llama it could be that of either; convert to tamis in between"));
 }
 
 TEST_F(Exchange, AFinalNormWithoutWeightsBecomesOnes) {
@@ -162,7 +139,7 @@ TEST_F(Exchange, AFinalNormWithoutWeightsBecomesOnes) {
 }
 
 TEST_F(Exchange, GroupedKeysAreRepeatedForTheirHeads) {
-  convert(save(llama_config()), root_ / "there", {.to = "llama"});
+  convert(save(small_llama()), root_ / "there", {.to = "llama"});
   Tensors tensors = read(root_ / "there");
   json config = config_of(root_ / "there");
   config["num_key_value_heads"] = 2;
@@ -179,7 +156,7 @@ TEST_F(Exchange, GroupedKeysAreRepeatedForTheirHeads) {
 }
 
 TEST_F(Exchange, LargeModelsAreWrittenAsShards) {
-  const fs::path own = save(llama_config());
+  const fs::path own = save(small_llama());
   convert(own, root_ / "target", {.shard_bytes = 20'000});
   EXPECT_FALSE(fs::exists(root_ / "target" / "model.safetensors"));
   const json map = json::parse(read_file(root_ / "target" / "model.safetensors.index.json"))["weight_map"];
@@ -192,7 +169,7 @@ TEST_F(Exchange, LargeModelsAreWrittenAsShards) {
 }
 
 TEST_F(Exchange, HalfPrecisionStaysHalfPrecision) {
-  convert(save(llama_config()), root_ / "there", {.to = "llama"});
+  convert(save(small_llama()), root_ / "there", {.to = "llama"});
   Tensors tensors = read(root_ / "there");
   for (auto& [name, tensor] : tensors) tensor = tensor.to(at::kBFloat16);
   convert(write(config_of(root_ / "there"), tensors), root_ / "target", {});
@@ -213,7 +190,7 @@ TEST_F(Exchange, CopiesTheTokenizerAndItsTokens) {
 }
 
 TEST_F(Exchange, SaysWhichTensorIsWrong) {
-  convert(save(llama_config()), root_ / "there", {.to = "llama"});
+  convert(save(small_llama()), root_ / "there", {.to = "llama"});
   const json config = config_of(root_ / "there");
   const Tensors tensors = read(root_ / "there");
   const auto with = [&](const auto& change) {
@@ -238,7 +215,7 @@ TEST_F(Exchange, SaysWhichTensorIsWrong) {
 }
 
 TEST_F(Exchange, RefusesWhatALlamaComputesOtherwise) {
-  convert(save(llama_config()), root_ / "there", {.to = "llama"});
+  convert(save(small_llama()), root_ / "there", {.to = "llama"});
   const Tensors tensors = read(root_ / "there");
   const auto with = [&](const json& change) {
     json config = config_of(root_ / "there");
@@ -265,7 +242,7 @@ TEST_F(Exchange, RefusesModelsThatTheTargetCannotHold) {
   EXPECT_THAT(refusal(save(small_stack(), "stack"), {.to = "multiscreen-hf"}), HasSubstr("its pattern is \"a\""));
   EXPECT_THAT(refusal(save(small_config({{"gate", false}}), "open"), {.to = "multiscreen-pytorch"}),
               HasSubstr("the gate"));
-  const fs::path capped = save(llama_config({{"logit_soft_cap", 30}}), "capped");
+  const fs::path capped = save(small_llama({{"logit_soft_cap", 30}}), "capped");
   EXPECT_THAT(refusal(capped, {.to = "llama"}), HasSubstr("its logits have a soft cap"));
 }
 
@@ -286,7 +263,7 @@ TEST_F(Exchange, RefusesBadNamesAndTargets) {
 }
 
 TEST_F(Exchange, SaysWhatIsWrongWithShards) {
-  const fs::path own = save(llama_config());
+  const fs::path own = save(small_llama());
   convert(own, root_ / "shards", {.shard_bytes = 20'000});
   const fs::path index = root_ / "shards" / "model.safetensors.index.json";
   const json whole = json::parse(read_file(index));
@@ -304,7 +281,6 @@ TEST_F(Exchange, SaysWhatIsWrongWithShards) {
   EXPECT_THAT(with([](json& i) { i["weight_map"]["more"] = i["weight_map"]["norm.weight"]; }),
               HasSubstr("has no tensor \"more\", which the index expects there"));
   EXPECT_EQ(with([](json&) {}), "accepted");
-  fs::remove_all(root_ / "target");
   const auto last = whole["weight_map"]["norm.weight"].get<std::string>();
   fs::resize_file(root_ / "shards" / last, fs::file_size(root_ / "shards" / last) - 1);
   EXPECT_THAT(refusal(root_ / "shards", {.to = "llama"}), HasSubstr(last));

@@ -15,10 +15,6 @@ constexpr double kMostSize = 1LL << 40;
 
 ExternalConfig::ExternalConfig(const json& config, std::string where) : ObjectReader(config), where_(std::move(where)) {
   check_object("config");
-  for (const std::string& key : ignored_keys()) accept(key);
-  for (const char* key : {"model_type", "bos_token_id", "eos_token_id", "pad_token_id", "dtype", "torch_dtype"}) {
-    accept(key);
-  }
 }
 
 std::string ExternalConfig::name_of(const std::string& key) const {
@@ -91,12 +87,20 @@ void ExternalConfig::require(const std::string& key, const json& expected, const
   refuse_value(key, fmt::format("must be {}, but is {}: {}", expected.dump(), shown(object()[key]), why));
 }
 
+void ExternalConfig::check_heads(const std::string& heads_key, int64_t heads, int64_t width) {
+  if (width % heads != 0) refuse_value(heads_key, fmt::format("must divide the width {}, but is {}", width, heads));
+  require("head_dim", width / heads, "the heads of Tamis's layers share the width equally");
+}
+
 void ExternalConfig::refuse_value(const std::string& key, const std::string& text) const {
   fail_at(key, name_of(key) + " " + text);
 }
 
-void ExternalConfig::finish() const {
-  refuse_other_keys();
+void ExternalConfig::finish() {
+  for (const char* key : {"model_type", "bos_token_id", "eos_token_id", "pad_token_id", "dtype", "torch_dtype"}) {
+    accept(key);
+  }
+  refuse_other_keys(ignored_keys());
 }
 
 }  // namespace tamis::models::exchange

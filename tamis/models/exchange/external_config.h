@@ -28,10 +28,15 @@ class ExternalConfig : public ObjectReader {
   nlohmann::json value(const std::string& key);
   /// The key must be absent or have this value: `why` says what Tamis lacks.
   void require(const std::string& key, const nlohmann::json& expected, const std::string& why);
+  /// The heads must divide the width, and `head_dim`, if present, must be the quotient.
+  void check_heads(const std::string& heads_key, int64_t heads, int64_t width);
   [[noreturn]] void refuse_value(const std::string& key, const std::string& text) const;
 
-  /// Throws when a key was neither read nor is one of ignored_keys() (stored_config.h) or of the special tokens.
-  void finish() const;
+  /// Throws when a key was neither read nor is one that every config.json may have: ignored_keys() (stored_config.h),
+  /// special tokens, the dtype.
+  void finish();
+  /// The same for an object within a config.json: throws when a key was not read.
+  void finish_part() const { refuse_other_keys(); }
 
  private:
   const std::string* present(const Names& names);

@@ -16,7 +16,7 @@ namespace tamis::models::exchange {
 /// Choices of a conversion that no file says.
 struct FormatOptions {
   /// Which dimensions of a head rotary embedding pairs: "half" d and d + D/2, "interleaved" 2 d and 2 d + 1, or empty:
-  /// as is usual in the format.
+  /// "half".
   std::string rotary_layout;
   /// Multiscreens of other programs: positions wrap in MiPE as there (ModelConfig::mipe_wrap_boundary).
   bool wrap_positions = false;
@@ -39,6 +39,8 @@ class Format {
 
   /// FormatOptions::wrap_positions means something when this is the source.
   virtual bool may_wrap_positions() const { return false; }
+  /// FormatOptions::rotary_layout means something when this is the source or the target.
+  virtual bool has_rotary_layouts() const { return false; }
 
   // Both directions throw ExitCode::kInput when the other side computes something else.
 

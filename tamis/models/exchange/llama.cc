@@ -4,7 +4,11 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
+
 #include "tamis/base/error.h"
+#include "tamis/base/json.h"
+#include "tamis/base/names.h"
 #include "tamis/models/exchange/external_config.h"
 #include "tamis/models/exchange/format.h"
 #include "tamis/models/exchange/rotary_layout.h"
@@ -23,31 +27,49 @@ std::string layer_name(int64_t layer) {
   return "model.layers." + std::to_string(layer) + ".";
 }
 
-/// `rope_scaling` of transformers 4, or `rope_parameters` of 5, in Tamis's keys.
-void read_rope(ExternalConfig& reader, json& result) {
-  reader.number({"rope_theta"}, 1.0);  // marks it as known
-  json rope = reader.value("rope_parameters");
-  json scaling = reader.value("rope_scaling");
-  if (rope.is_null()) rope = scaling.is_null() ? json::object() : scaling;
-  if (!rope.is_object()) reader.refuse_value("rope_scaling", "must be an object, but is " + rope.dump());
-  ExternalConfig own(rope, "rope_scaling");
-  result["rope_theta"] = own.number({"rope_theta"}, reader.number({"rope_theta"}, 10'000.0));
-  const std::string type = own.text("rope_type", own.text("type", "default"));
+/// The rotations that an object describes, in Tamis's keys. `where` names it; `theta` is the base unless it has its
+/// own.
+json read_rope(const json& rope, const std::string& where, double theta) {
+  ExternalConfig reader(rope, where);
+  json result = {{"rope_theta", reader.number({"rope_theta"}, theta)}};
+  const std::string type = reader.text("rope_type", reader.text("type", "default"));
   if (type == "linear") {
-    result["rope_factor"] = own.number({"factor"});
+    result["rope_factor"] = reader.number({"factor"});
   } else if (type == "llama3") {
     result["rope_scaling"] = "llama3";
-    result["rope_factor"] = own.number({"factor"});
-    result["rope_low_freq_factor"] = own.number({"low_freq_factor"});
-    result["rope_high_freq_factor"] = own.number({"high_freq_factor"});
-    result["rope_original_length"] = own.size({"original_max_position_embeddings"});
+    result["rope_factor"] = reader.number({"factor"});
+    result["rope_low_freq_factor"] = reader.number({"low_freq_factor"});
+    result["rope_high_freq_factor"] = reader.number({"high_freq_factor"});
+    result["rope_original_length"] = reader.size({"original_max_position_embeddings"});
   } else if (type != "default") {
-    reader.refuse_value("rope_scaling",
-                        "has the type \"" + type + "\"; Tamis computes \"default\", \"linear\" and \"llama3\"");
+    fail(ExitCode::kInput, R"({}: has the type {}; Tamis computes "default", "linear" and "llama3")", where,
+         quoted_name(type));
   }
-  for (const char* key : {"partial_rotary_factor", "attention_factor"}) own.require(key, 1.0, "other rotations differ");
-  own.number({"factor"}, 1.0);
-  own.finish();
+  for (const char* key : {"partial_rotary_factor", "attention_factor"}) {
+    reader.require(key, 1.0, "other rotations differ");
+  }
+  reader.number({"factor"}, 1.0);
+  reader.finish_part();
+  return result;
+}
+
+/// `rope_scaling` of transformers 4, or `rope_parameters` of 5, either beside `rope_theta`. Where a file has both,
+/// transformers takes the first alone, also its base; whoever wrote another second one hardly meant that.
+json read_rotations(ExternalConfig& reader, const std::string& where) {
+  const double theta = reader.number({"rope_theta"}, 10'000.0);
+  reader.require("partial_rotary_factor", 1.0, "Tamis rotates all dimensions of a head");
+  std::optional<json> result;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const json rope = reader.value(key);
+    if (rope.is_null() || rope == json::object()) continue;
+    if (!rope.is_object()) reader.refuse_value(key, "must be an object, but is " + shown(rope));
+    const json rotations = read_rope(rope, where + ": " + key, theta);
+    if (result && *result != rotations) {
+      reader.refuse_value(key, R"(and "rope_scaling" describe different rotations; leave one of them out)");
+    }
+    result = rotations;
+  }
+  return result.value_or(json{{"rope_theta", theta}});
 }
 
 class LlamaFormat final : public Format {
@@ -59,7 +81,9 @@ class LlamaFormat final : public Format {
     return config.value("model_type", json()) == "llama";
   }
 
-  json import_config(const Source& source, const TensorTable& tensors, const FormatOptions&) const override {
+  bool has_rotary_layouts() const override { return true; }
+
+  json import_config(const Source& source, const TensorTable& tensors, const FormatOptions& options) const override {
     ExternalConfig reader(source.config, source.where);
     const int64_t heads = reader.size({"num_attention_heads"}), width = reader.size({"hidden_size"});
     json result = {{"model_type", "transformer"},
@@ -78,14 +102,19 @@ class LlamaFormat final : public Format {
     reader.require("mlp_bias", false, "Tamis's MLPs have no biases");
     reader.require("quantization_config", json(), "only tensors in F32, F16 or BF16 are read");
     reader.require("sliding_window", json(), "Tamis reads a LLaMA with full attention only");
-    if (width % heads == 0) {
-      reader.require("head_dim", width / heads, "Tamis's heads are \"hidden_size\" / \"num_attention_heads\" wide");
-    }
+    reader.check_heads("num_attention_heads", heads, width);
     if (const int64_t groups = reader.size({"num_key_value_heads"}, heads); heads % groups != 0) {
       reader.refuse_value("num_key_value_heads",
                           fmt::format("must divide \"num_attention_heads\" {}, but is {}", heads, groups));
     }
-    read_rope(reader, result);
+    result.update(read_rotations(reader, source.where));
+    if (reader.boolean("rope_interleaved", false) && options.rotary_layout.empty()) {
+      reader.refuse_value("rope_interleaved",
+                          "is true, which transformers ignores: say how the rows of W_Q and W_K are stored with "
+                          "--rotary-layout interleaved, or half as transformers reads them");
+    }
+    for (const char* key : {"is_llama_config", "max_sequence_length"})
+      reader.accept(key);  // transformers reads neither
     if (tensors.has_name_with(".bias")) {
       fail(ExitCode::kInput, "{}: the model has biases (tensors named .bias); Tamis's layers have none", source.where);
     }
@@ -98,7 +127,7 @@ class LlamaFormat final : public Format {
     const int64_t N = config.vocab_size, D = config.hidden_size, F = config.intermediate_size;
     const int64_t H = config.num_attention_heads, d = config.head_dim();
     const int64_t groups = ExternalConfig(source.config, source.where).size({"num_key_value_heads"}, H);
-    const bool interleaved = is_interleaved(options, "half");
+    const bool interleaved = is_interleaved(options);
     const auto all_heads = [&](const LazyTensor& grouped) {
       if (groups == H) return grouped;
       return computed(grouped.name, grouped, {H * d, D}, [=](const Tensor& rows) {
@@ -127,8 +156,8 @@ class LlamaFormat final : public Format {
     result.push_back(renamed("norm.weight", tensors.take("model.norm.weight", {D})));
     if (!config.tie_word_embeddings) {
       result.push_back(renamed("head.weight", tensors.take("lm_head.weight", {N, D})));
-    } else if (tensors.contains("lm_head.weight")) {
-      check_tied(source, tensors, {N, D});
+    } else {
+      tensors.take_copy("lm_head.weight", "model.embed_tokens.weight", {N, D});
     }
     tensors.skip([](const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); });
     return result;
@@ -152,7 +181,9 @@ class LlamaFormat final : public Format {
                    {"tie_word_embeddings", config.tie_word_embeddings},
                    {"attention_bias", false},
                    {"mlp_bias", false},
-                   {"use_cache", true}};
+                   {"use_cache", true},
+                   {"bos_token_id", nullptr},  // not 1 and 2, as transformers takes it without the keys
+                   {"eos_token_id", nullptr}};
     if (config.rope_scaling == "llama3") {
       result["rope_scaling"] = {{"rope_type", "llama3"},
                                 {"factor", config.rope_factor},
@@ -168,7 +199,7 @@ class LlamaFormat final : public Format {
   std::vector<LazyTensor> export_tensors(TensorTable& tensors, const ModelConfig& config,
                                          const FormatOptions& options) const override {
     const int64_t N = config.vocab_size, D = config.hidden_size, F = config.intermediate_size;
-    const bool interleaved = is_interleaved(options, "half");
+    const bool interleaved = is_interleaved(options);
     const auto rotary = [&](const LazyTensor& rows) {
       return interleaved ? to_interleaved(rows, config.head_dim()) : rows;
     };
@@ -199,16 +230,6 @@ class LlamaFormat final : public Format {
   }
 
  private:
-  /// A tied head that is stored all the same must be the embedding.
-  static void check_tied(const Source& source, TensorTable& tensors, const Shape& shape) {
-    const Tensor head = tensors.take("lm_head.weight", shape).make();
-    const Tensor embedding = tensors.take("model.embed_tokens.weight", shape).make();
-    if (head.to(at::kFloat).equal(embedding.to(at::kFloat))) return;
-    fail(ExitCode::kInput,
-         "{}: \"tie_word_embeddings\" is true, but lm_head.weight differs from model.embed_tokens.weight",
-         source.where);
-  }
-
   static void check_is_llama(const ModelConfig& config) {
     const auto expect = [](bool fits, const std::string& what) {
       if (!fits) fail(ExitCode::kInput, "a LLaMA cannot be written of this model: {}", what);

@@ -9,9 +9,9 @@
 
 namespace tamis::models::exchange {
 
-bool is_interleaved(const FormatOptions& options, const std::string& usual) {
+bool is_interleaved(const FormatOptions& options) {
   static const std::array<std::string, 2> kLayouts = {"half", "interleaved"};
-  const std::string& layout = options.rotary_layout.empty() ? usual : options.rotary_layout;
+  const std::string& layout = options.rotary_layout.empty() ? kLayouts[0] : options.rotary_layout;
   if (layout != kLayouts[0] && layout != kLayouts[1]) {
     throw Error(ExitCode::kUsage, unknown_name("rotary layout", layout, kLayouts));
   }

@@ -8,7 +8,7 @@
 namespace tamis::models::exchange {
 
 /// Whether the other side's layout is interleaved; throws ExitCode::kUsage for an unknown name.
-bool is_interleaved(const FormatOptions& options, const std::string& usual);
+bool is_interleaved(const FormatOptions& options);
 
 /// Rows [H D, ...] of interleaved pairs as rows of half-split pairs, and back.
 LazyTensor to_half_split(const LazyTensor& rows, int64_t head_dim);

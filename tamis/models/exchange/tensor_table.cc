@@ -45,6 +45,13 @@ LazyTensor TensorTable::take(const std::string& name, const Shape& shape) {
   return computed(name, found, {}, [](const at::Tensor& one) { return one.view({}); });
 }
 
+void TensorTable::take_copy(const std::string& copy, const std::string& original, const Shape& shape) {
+  if (!contains(copy)) return;
+  const at::Tensor stored = take(copy, shape).make(), tied = take(original, shape).make();
+  if (stored.to(at::kFloat).equal(tied.to(at::kFloat))) return;
+  fail(ExitCode::kInput, "{}: \"tie_word_embeddings\" is true, but {} differs from {}", where_, copy, original);
+}
+
 void TensorTable::skip(const std::function<bool(const std::string& name)>& skipped) {
   for (auto& [name, entry] : tensors_) entry.used = entry.used || skipped(name);
 }

@@ -27,6 +27,9 @@ class TensorTable {
   /// The tensor, which must have this shape (or hold one number where `shape` is empty) and a floating dtype. Throws
   /// ExitCode::kInput.
   LazyTensor take(const std::string& name, const Shape& shape);
+  /// For tied weights, of which files may hold both: takes `copy` where there is one. Throws ExitCode::kInput unless it
+  /// equals `original`.
+  void take_copy(const std::string& copy, const std::string& original, const Shape& shape);
   /// Leaves out tensors that are no parameters, such as buffers.
   void skip(const std::function<bool(const std::string& name)>& skipped);
   /// Throws ExitCode::kInput when a tensor is left that was neither taken nor skipped.

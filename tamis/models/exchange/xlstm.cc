@@ -58,6 +58,12 @@ class XlstmFormat final : public Format {
     reader.require("gate_soft_cap", 15.0, "the gates of Tamis's mLSTM are capped at 15");
     reader.require("eps", 1e-6, "the denominator of Tamis's mLSTM has this summand");
     reader.require("weight_mode", "single", "only separate projections are read");
+    // Keys of NX-AI's own files, which transformers ignores: xLSTM-7B has the values that it computes.
+    reader.require("add_qk_norm", false, "Tamis's mLSTM does not normalise queries and keys");
+    reader.require("add_post_norm", false, "Tamis's blocks have no norms behind the mixer and the MLP");
+    reader.require("add_post_blocks_norm", true, "Tamis's models have a norm before the head");
+    reader.require("cell_norm_eps", result["norm_eps"], "all norms of Tamis's models share \"norm_eps\"");
+    reader.check_heads("num_heads", heads, D);
     const bool null = source.config.contains(kCap) && source.config[kCap].is_null();  // no cap; absent: the default
     const double cap = reader.number({kCap}, null ? kNoCap : kDefaultCap);
     if (cap < kNoCap) result["logit_soft_cap"] = cap;
@@ -65,6 +71,10 @@ class XlstmFormat final : public Format {
          {"autocast_kernel_dtype", "chunk_size", "chunkwise_kernel", "inference_state_dtype", "max_inference_chunksize",
           "mode", "norm_reduction_force_float32", "return_last_states", "sequence_kernel", "step_kernel"}) {
       reader.accept(key);  // of how the same numbers are computed
+    }
+    for (const char* key : {"add_embedding_dropout", "add_forward_backend_padding", "force_bos_token_insert",
+                            "igate_bias_init_range", "mlstm_round_up_to_multiple_of"}) {
+      reader.accept(key);  // of training and texts; rounded widths are those of the tensors, whose shapes are checked
     }
     reader.finish();
     return result;
@@ -99,6 +109,8 @@ class XlstmFormat final : public Format {
     result.push_back(renamed("norm.weight", tensors.take("backbone.out_norm.weight", {s.D})));
     if (!config.tie_word_embeddings) {
       result.push_back(renamed("head.weight", tensors.take("lm_head.weight", {s.N, s.D})));
+    } else {
+      tensors.take_copy("lm_head.weight", "backbone.embeddings.weight", {s.N, s.D});
     }
     return result;
   }
@@ -135,7 +147,10 @@ class XlstmFormat final : public Format {
         {"add_out_norm", true},
         {"eps", 1e-6},
         {"autocast_kernel_dtype", "float32"},
-        {"tie_word_embeddings", config.tie_word_embeddings}};
+        {"tie_word_embeddings", config.tie_word_embeddings},
+        {"bos_token_id", nullptr},  // not 0, 2 and 1, as transformers takes it without the keys
+        {"eos_token_id", nullptr},
+        {"pad_token_id", nullptr}};
   }
 
   std::vector<LazyTensor> export_tensors(TensorTable& tensors, const ModelConfig& config,
