@@ -136,6 +136,46 @@ def test_held_out_documents(tamis, tmp_path):
     assert texts_of(tmp_path / "y") == everything and len(texts_of(tmp_path / "y", "validation")) == 7
 
 
+def test_files_for_validation_are_not_trained_on(tamis, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in "abc":
+        (folder / f"{name}.txt").write_text(name)
+    (tmp_path / "link.txt").symlink_to(folder / "b.txt")
+    for number, validation in enumerate((folder / "b.txt", tmp_path / "link.txt", folder / "." / "[b]*.txt")):
+        out = tmp_path / str(number)
+        result = prepared(tamis, folder, "--out", out, "--validation", validation)
+        assert texts_of(out) == ["a", "c"] and texts_of(out, "validation") == ["b"]
+        assert result["also_held_out"] == 1 and result["files"] == 3
+    again = prepare(tamis, folder, "--out", tmp_path / "0", "--validation", folder / "b.txt")
+    assert "held out only: 1 file, named for training too" in again.stdout, again
+    refused = prepare(tamis, folder / "a.txt", "--out", tmp_path / "no", "--validation", folder)
+    expect_refused(refused, 2, "a.txt: is named for validation too, so that nothing is left to train on")
+    assert not (tmp_path / "no").exists()
+
+
+def test_names_that_say_something_else(tamis, tmp_path):
+    for name in ("A.JSONL", "b.json"):
+        (tmp_path / name).write_text('{"text": "one"}\n{"text": "two"}\n')
+        prepared(tamis, tmp_path / name, "--out", tmp_path / f"{name}.out")
+        assert texts_of(tmp_path / f"{name}.out") == ["one", "two"]
+    (tmp_path / "list.json").write_text('[{"text": "one"}, {"text": "two"}]')
+    for name in ("x.bin", "a.npy"):
+        (tmp_path / name).write_bytes(b"\xff\x00" * 1000)
+    out = tmp_path / "out"
+    for arguments, code, message in (
+        ([tmp_path / "list.json", "--out", out], 3, "list.json: expected JSON Lines, an object on each line"),
+        ([tmp_path / "x.bin", "--out", out], 3, "x.bin: holds tokens, which need no preparation"),
+        ([tmp_path / "a.npy", "--out", out], 3, 'a data source of the kind "corpus"'),
+        ([tmp_path / "b.json", "--out", ""], 2, "--out: expected a name, but it is empty"),
+        ([tmp_path / "b.json", "--out", out, "--field", ""], 2, "--field: expected a name, but it is empty"),
+        (["", "--out", out], 2, "expected the name of a file or folder, or a pattern, but it is empty"),
+        ([tmp_path / "b.json", "--out", out, "--validation", ""], 2, "expected the name of a file or folder"),
+    ):
+        expect_refused(prepare(tamis, *arguments), code, message)
+    assert not out.exists()
+
+
 def test_a_long_text_is_cut_into_pieces_but_stays_one_document(tamis, tmp_path):
     for name, text in (
         ("lines.txt", "".join(f"line {i} of text\n" for i in range(200_000))),

@@ -4,11 +4,13 @@ import json
 import os
 import pathlib
 import random
+import resource
 import subprocess
 import sys
 
 import pytest
-from program import expect_refused
+from prepare_test import tokens_of
+from program import expect_refused, limited
 
 tokenizers = pytest.importorskip("tokenizers")
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers  # noqa: E402
@@ -215,6 +217,66 @@ def test_training_equals_the_package_and_itself(tamis, works):
     for _ in range(2):
         out.unlink()
         assert train(tamis, text).read_bytes() == first
+
+
+def trained_on(tamis, text, **options):
+    """The summary, and the merges."""
+    path, out = tamis.directory / "words.txt", tamis.directory / "words.json"
+    path.write_text(text)
+    done = tamis("data", "train-tokenizer", path, "--vocab", 300, "--threads", 1, "--out", out, "--json", **options)
+    assert done.returncode == 0 and not done.stderr.startswith("tamis"), done
+    return json.loads(done.stdout), json.loads(out.read_text())["model"]["merges"]
+
+
+def test_long_words_are_cut(tamis, works):
+    limits = {"preexec_fn": limited(resource.RLIMIT_AS, 1_900_000 << 10), "env": {**os.environ, "OMP_NUM_THREADS": "1"}}
+    summary, merges = trained_on(tamis, "x" * 30_000_000, timeout=120, **limits)
+    assert summary["cut_bytes"] == summary["bytes"] == 30_000_000
+    assert merges[:8] == [["x" * 2**i] * 2 for i in range(8)]
+    words = "".join(f"word{i} of a line\n" for i in range(200))
+    assert trained_on(tamis, words + "y" * 4096)[0]["cut_bytes"] == 0
+    assert trained_on(tamis, words + "y" * 4097)[0]["cut_bytes"] == 4097
+    done = tamis("data", "train-tokenizer", "words.txt", "--out", "words.json", "--vocab", 300)
+    assert "  cut into pieces: 4.0 KiB in words of more than 4096 bytes\n" in done.stdout, done
+
+
+def test_a_line_of_many_words_has_the_merges_of_its_words(tamis, works):
+    """A line of more than 1 MiB is divided between words."""
+    chance = random.Random(1)
+    words = [f"w{chance.randrange(10**6):x}" for _ in range(300_000)]
+    merges = [trained_on(tamis, space.join(["", *words]))[1] for space in (" ", "\n ")]
+    assert len(merges[0]) > 20 and merges[0] == merges[1]
+
+
+def test_training_says_what_is_wrong_and_nothing_else(tamis, works):
+    (tamis.directory / "empty.txt").write_text("")
+    (tamis.directory / "one_bad.jsonl").write_text('{"text": "good"}\n{"body": "bad"}\n')
+    arguments = ("data", "train-tokenizer", "--vocab", 257, "--out", "made.json")
+    expect_refused(tamis(*arguments, "empty.txt"), 3, "empty.txt: expected text, but it is empty")
+    assert "left out: 1 corrupt record, such as" in tamis.out(*arguments, "one_bad.jsonl")
+    for option in ("--field", "--out"):
+        expect_refused(tamis(*arguments[:4], "one_bad.jsonl", option, ""), 2, f"{option}: expected a name, but it is empty")
+    expect_refused(tamis(*arguments, ""), 2, "expected the name of a file or folder, or a pattern, but it is empty")
+
+
+def test_pieces_of_a_long_text_have_the_ids_of_the_whole(tamis, works, tmp_path):
+    """With merges from words to line ends, which a text must not be cut between."""
+    chance = random.Random(0)
+    words = "of a to go window model token with text head".split()
+    ends = [chance.choice(["the", "cats"]) if i % 50 else "end" for i in range(30_000)]
+    lines = [" ".join(chance.choice(words) for _ in range(8)) + f" {end}\n" for end in ends]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator([line for line in lines[:3000] if not line.endswith("end\n")], trainer)
+    assert any(token.endswith("the\u010a") for token in tokenizer.get_vocab())
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    text = "".join(lines)
+    (tmp_path / "text.txt").write_text(text)
+    tamis.out("data", "prepare", tmp_path / "text.txt", "--tokenizer", tmp_path / "tokenizer.json", "--out", tmp_path / "out")
+    expected = tokenizer.encode(text, add_special_tokens=False).ids
+    assert tokens_of(tmp_path / "out") == [[*expected, tokenizer.token_to_id("<|endoftext|>")]]
 
 
 RECIPE = """

@@ -55,6 +55,10 @@ void refuse_other_names(CLI::App& app, const std::string& kind) {
   });
 }
 
+void check_not_empty(const std::string& option, const std::string& value) {
+  if (value.empty()) fail(ExitCode::kUsage, "{}: expected a name, but it is empty", option);
+}
+
 void check_options(const RunOptions& options) {
   constexpr int64_t kMostThreads = 4096;
   if (options.threads < 0 || options.threads > kMostThreads) {

@@ -48,6 +48,9 @@ void add_json_option(CLI::App& command, bool& json);
 /// Refuses any first word that is no subcommand: `unknown task "abc_digit"; did you mean "abc_digits"?`.
 void refuse_other_names(CLI::App& app, const std::string& kind);
 
+/// Throws ExitCode::kUsage when the value of an option is empty.
+void check_not_empty(const std::string& option, const std::string& value);
+
 /// Throws ExitCode::kUsage on a number of threads that is out of range or an unknown device.
 void check_options(const RunOptions& options);
 

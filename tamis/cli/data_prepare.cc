@@ -36,6 +36,8 @@ void check_choice(const char* kind, const std::string& value, const std::array<s
 void check(const PrepareCommand& command) {
   check_choice("format", command.options.format, std::array<std::string, 4>{"auto", "text", "jsonl", "parquet"});
   check_choice("--on-error", command.on_error, std::array<std::string, 2>{"skip", "fail"});
+  check_not_empty("--field", command.options.field);
+  check_not_empty("--out", command.options.out.string());
 }
 
 std::string count_of(int64_t count, const char* what) {
@@ -57,6 +59,9 @@ std::string to_text(const nlohmann::json& result) {
           : fmt::format("prepared from {} in {}", count_of(result["files"], "file"), format_duration(seconds)));
   text += split_line(result["training"], "training");
   if (result["validation"]["documents"] != 0) text += split_line(result["validation"], "validation");
+  if (result["also_held_out"] != 0) {
+    text += fmt::format("  held out only: {}, named for training too\n", count_of(result["also_held_out"], "file"));
+  }
   if (records["empty"] != 0)
     text += fmt::format("  left out: {} without text\n", count_of(records["empty"], "document"));
   if (records["corrupt"] != 0) {
@@ -116,7 +121,8 @@ void add_data_prepare(CLI::App& data) {
   sub->add_option("--field", options.field, "The field of a JSONL record, or the column of Parquet, with the text")
       ->type_name("NAME")
       ->capture_default_str();
-  sub->add_option("--validation", options.validation, "Files, folders or patterns to hold out for validation")
+  sub->add_option("--validation", options.validation,
+                  "Files, folders or patterns to hold out for validation, also of FILES")
       ->type_name("FILES");
   add_number(*sub, "--validation-fraction", options.validation_fraction,
              "Fraction of the documents to hold out for validation, evenly spaced", {0.0, 0.9});

@@ -47,6 +47,7 @@ class TrainingProgress {
 
   void read(double done, double total) {
     const std::scoped_lock lock(mutex_);
+    if (now_seconds() - begun_ < 1) return;  // short work needs no progress
     line_.update(fmt::format("reading {} {:3.0f}%", progress_bar(done, total), 100 * done / std::max(total, 1.0)));
   }
 
@@ -63,6 +64,7 @@ class TrainingProgress {
 
  private:
   ProgressLine line_;
+  const double begun_ = now_seconds();
   std::mutex mutex_;
   std::condition_variable end_;
   bool ended_ = false;
@@ -75,30 +77,37 @@ std::string to_text(const nlohmann::json& summary, const TrainTokenizerCommand& 
                                  format_bytes(summary["bytes"]), format_duration(summary["seconds"]),
                                  tokens < command.training.vocab_size ? "; no other pair is frequent enough" : "");
   if (summary["left_out"] != 0) {
-    text += fmt::format("  left out: {} corrupt records, such as {}\n", summary["left_out"].get<int64_t>(), problem);
+    const int64_t count = summary["left_out"];
+    text += fmt::format("  left out: {} corrupt record{}, such as {}\n", count, count == 1 ? "" : "s", problem);
+  }
+  if (summary["cut_bytes"] != 0) {
+    text += fmt::format("  cut into pieces: {} in words of more than 4096 bytes\n", format_bytes(summary["cut_bytes"]));
   }
   return text;
 }
 
 void run(const TrainTokenizerCommand& command) {
+  check_not_empty("--field", command.field);
+  check_not_empty("--out", command.out.string());
   check_output_file(command.out);
   data::TrainingText source(command.inputs, command.field);
   const double begun = now_seconds();
-  std::string contents;
+  text::TrainedTokenizer trained;
   {
     TrainingProgress progress;
     text::TokenizerTraining training = command.training;
     training.merging = [&] { progress.merge(); };
-    contents = text::train_tokenizer(training, [&] {
+    trained = text::train_tokenizer(training, [&] {
       progress.read(static_cast<double>(source.read_bytes()), static_cast<double>(source.total_bytes()));
       return source.next();
     });
   }
-  write_file_atomic(command.out, contents);
+  write_file_atomic(command.out, trained.json);
   const nlohmann::json summary = {
-      {"file", command.out.string()},  {"vocab_size", parse_json(contents, "tokenizer")["model"]["vocab"].size()},
-      {"files", source.files()},       {"bytes", source.text_bytes()},
-      {"left_out", source.left_out()}, {"seconds", now_seconds() - begun}};
+      {"file", command.out.string()},    {"vocab_size", parse_json(trained.json, "tokenizer")["model"]["vocab"].size()},
+      {"files", source.files()},         {"bytes", source.text_bytes()},
+      {"left_out", source.left_out()},   {"cut_bytes", trained.cut_bytes},
+      {"seconds", now_seconds() - begun}};
   fmt::print(summary_stream(command.out), "{}",
              command.json ? to_line(summary) : to_text(summary, command, source.first_problem()));
 }
@@ -107,7 +116,8 @@ void run(const TrainTokenizerCommand& command) {
 
 void add_train_tokenizer(CLI::App& data) {
   auto command = std::make_shared<TrainTokenizerCommand>();
-  auto* sub = data.add_subcommand("train-tokenizer", "Train a byte-level BPE tokenizer on text files or JSONL.");
+  auto* sub = data.add_subcommand("train-tokenizer",
+                                  "Train a byte-level BPE tokenizer on text files, JSONL (.gz, .zst) or Parquet.");
   sub->add_option("files", command->inputs, "Files, folders or patterns such as 'data/*.jsonl.zst'")
       ->type_name("FILES")
       ->required();
@@ -117,7 +127,7 @@ void add_train_tokenizer(CLI::App& data) {
   add_number(*sub, "--min-frequency", training.min_frequency, "Merge only pairs of tokens that occur this often",
              whole(1));
   add_number(*sub, "--threads", training.threads, "Threads to compute with; 0: one per core", whole(0, 4096));
-  sub->add_option("--field", command->field, "The field of a JSONL record with its text")
+  sub->add_option("--field", command->field, "The field of a JSONL record, or the column of Parquet, with the text")
       ->type_name("NAME")
       ->capture_default_str();
   sub->add_option("--out", command->out, "File to write")->type_name("FILE")->capture_default_str();

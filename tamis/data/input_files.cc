@@ -16,14 +16,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Compression compression_of(const fs::path& file) {
-  const fs::path extension = file.extension();
-  return extension == ".gz" ? Compression::kGzip : extension == ".zst" ? Compression::kZstd : Compression::kNone;
+std::string lower_extension(const fs::path& file) {
+  std::string extension = file.extension().string();
+  std::ranges::transform(extension, extension.begin(),
+                         [](char c) { return 'A' <= c && c <= 'Z' ? c + ('a' - 'A') : c; });
+  return extension;
 }
 
-/// The extension before .gz or .zst.
-std::string inner_extension(const fs::path& file) {
-  return (compression_of(file) == Compression::kNone ? file : file.stem()).extension().string();
+Compression compression_of(const fs::path& file) {
+  const std::string extension = lower_extension(file);
+  return extension == ".gz" ? Compression::kGzip : extension == ".zst" ? Compression::kZstd : Compression::kNone;
 }
 
 bool is_jsonl(std::string_view extension) {
@@ -32,7 +34,7 @@ bool is_jsonl(std::string_view extension) {
 
 bool is_data(const fs::path& file) {
   static constexpr std::array<std::string_view, 4> kTexts = {".txt", ".md", ".text", ".parquet"};
-  const std::string extension = inner_extension(file);
+  const std::string extension = content_extension(file);
   return is_jsonl(extension) || std::find(kTexts.begin(), kTexts.end(), extension) != kTexts.end();
 }
 
@@ -42,6 +44,8 @@ class Finder {
 
   void add(const std::string& argument) {
     std::error_code ignored;
+    if (argument.empty())
+      fail(ExitCode::kUsage, "expected the name of a file or folder, or a pattern, but it is empty");
     if (fs::is_directory(argument, ignored)) return add_folder(argument);
     if (fs::exists(fs::symlink_status(argument, ignored))) return add_file(argument);
     if (argument.find_first_of("*?[") == std::string::npos) {
@@ -60,7 +64,7 @@ class Finder {
       fail(ExitCode::kInput, "{}: expected a file, a folder or a pattern, but it is {}", file.string(),
            fs::exists(status) ? "neither" : "a link to nothing");
     }
-    const std::string extension = inner_extension(file);
+    const std::string extension = content_extension(file);
     const TextFormat format = format_of(extension);
     if (format == TextFormat::kParquet && compression_of(file) != Compression::kNone) {
       fail(ExitCode::kInput, "{}: decompress it first; Parquet is compressed inside", file.string());
@@ -74,9 +78,9 @@ class Finder {
     if (format_ != "auto") {
       return format_ == "jsonl" ? TextFormat::kJsonl : format_ == "parquet" ? TextFormat::kParquet : TextFormat::kText;
     }
-    return is_jsonl(extension)       ? TextFormat::kJsonl
-           : extension == ".parquet" ? TextFormat::kParquet
-                                     : TextFormat::kText;
+    return is_jsonl(extension) || extension == ".json" ? TextFormat::kJsonl
+           : extension == ".parquet"                   ? TextFormat::kParquet
+                                                       : TextFormat::kText;
   }
 
   void add_sorted(std::vector<fs::path> found) {
@@ -123,6 +127,10 @@ std::vector<InputFile> find_input_files(const std::vector<std::string>& argument
   Finder finder(format);
   for (const std::string& argument : arguments) finder.add(argument);
   return finder.take();
+}
+
+std::string content_extension(const fs::path& file) {
+  return lower_extension(compression_of(file) == Compression::kNone ? file : file.stem());
 }
 
 uint64_t sampled_checksum(const InputFile& file) {

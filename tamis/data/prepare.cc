@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cmath>
 #include <exception>
-#include <map>
+#include <iterator>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -23,6 +23,8 @@
 #include "tamis/data/records.h"
 #include "tamis/data/shard.h"
 #include "tamis/data/split_writer.h"
+#include "tamis/data/text_files.h"
+#include "tamis/text/line_cuts.h"
 
 namespace tamis::data {
 namespace {
@@ -86,18 +88,6 @@ void take_field(Record& record, const std::string& field) {
   }
 }
 
-/// True when texts that are cut as cut_text cuts them have the tokens of the whole.
-bool may_cut(const text::Tokenizer& tokenizer) {
-  constexpr std::array<std::array<std::string_view, 2>, 5> kTexts = {
-      {{"a word", "\nword"}, {"word", "\n\n  word"}, {"77", "\r\n\r\n7."}, {" The end", "\n\n\n"}, {"x", "\n\tWORD"}}};
-  return std::all_of(kTexts.begin(), kTexts.end(), [&](const auto& parts) {
-    std::vector<int64_t> first = tokenizer.encode(parts[0]);
-    const std::vector<int64_t> second = tokenizer.encode(parts[1]);
-    first.insert(first.end(), second.begin(), second.end());
-    return first == tokenizer.encode(std::string(parts[0]) + std::string(parts[1]));
-  });
-}
-
 class Preparation {
  public:
   Preparation(const PrepareOptions& options, const text::Tokenizer& tokenizer,
@@ -109,15 +99,14 @@ class Preparation {
         digest_(tokenizer.digest()),
         training_(split("training")),
         validation_(split("validation")) {
-    files_ = find_input_files(options.inputs, options.format);
-    first_validation_file_ = static_cast<int64_t>(files_.size());
-    for (InputFile& file : find_input_files(options.validation, options.format)) files_.push_back(std::move(file));
+    find_files();
     for (const InputFile& file : files_) {
       check_column(file);
       total_bytes_ += file.bytes;
     }
     limits_.document_bytes = static_cast<size_t>(options.most_bytes);
-    if (!may_cut(tokenizer)) limits_.piece_bytes = limits_.document_bytes;
+    limits_.cut_behind = text::letters_before_cuts(parse_json(tokenizer.to_json(), "tokenizer.json"));
+    if (limits_.cut_behind.empty()) limits_.piece_bytes = limits_.document_bytes;
     request_ = request();
   }
 
@@ -146,6 +135,26 @@ class Preparation {
  private:
   SplitWriter split(const char* name) const {
     return {options_.out, name, token_bytes_for(tokenizer_.vocab_size()), digest_, options_.shard_tokens};
+  }
+
+  /// A file that is to be held out is no input, though a folder or pattern of the inputs may contain it.
+  void find_files() {
+    std::vector<InputFile> held_out = find_text_files(options_.validation, options_.format);
+    const auto place = [](const InputFile& file) {
+      std::error_code ignored;
+      return fs::weakly_canonical(file.path, ignored);
+    };
+    std::set<fs::path> held_out_places;
+    for (const InputFile& file : held_out) held_out_places.insert(place(file));
+    files_ = find_text_files(options_.inputs, options_.format);
+    also_held_out_ =
+        std::erase_if(files_, [&](const InputFile& file) { return held_out_places.contains(place(file)); });
+    if (files_.empty()) {
+      fail(ExitCode::kUsage, "{}: is named for validation too, so that nothing is left to train on",
+           options_.inputs.front());
+    }
+    first_validation_file_ = std::ssize(files_);
+    std::ranges::move(held_out, std::back_inserter(files_));
   }
 
   /// A Parquet file that cannot be read is an error before anything is written.
@@ -368,6 +377,7 @@ class Preparation {
             {"records", manifest.rest.value("records", json::object())},
             {"files", manifest.rest.value("files", json())},
             {"bytes", manifest.rest.value("bytes", json())},
+            {"also_held_out", also_held_out_},
             {"complete_before", complete_before},
             {"seconds", 0.0}};
   }
@@ -380,6 +390,7 @@ class Preparation {
   SplitWriter training_, validation_;
   std::vector<InputFile> files_;  // of `inputs`, then of `validation`
   int64_t first_validation_file_ = 0;
+  size_t also_held_out_ = 0;  // files that `inputs` name too
   int64_t total_bytes_ = 0;
   RecordLimits limits_;
   json request_;

@@ -12,8 +12,8 @@
 namespace tamis::data {
 
 struct PrepareOptions {
-  std::vector<std::string> inputs;      // files, folders and patterns; see find_input_files
-  std::vector<std::string> validation;  // the same, held out for validation
+  std::vector<std::string> inputs;      // files, folders and patterns; see find_text_files
+  std::vector<std::string> validation;  // the same, held out for validation, also where `inputs` name them too
   std::filesystem::path out;            // the corpus
   std::string format = "auto";          // "text", "jsonl", "parquet", or "auto": by the names of the files
   std::string field = "text";           // of a JSONL record
@@ -38,7 +38,8 @@ struct PrepareProgress {
 /// Memory does not depend on the input: some 100 MB, and about 20 times the largest document of JSONL, at most
 /// `most_bytes`. Corrupt records (no JSON, no such field, a value that is no text, too long, damaged or not UTF-8) are
 /// counted and left out. Returns counts for --json: corpus, training and validation (documents, tokens, shards),
-/// records, seconds, complete_before (the corpus was there already).
+/// records, also_held_out (files that inputs and validation name), seconds, complete_before (the corpus was there
+/// already).
 ///
 /// Throws ExitCode::kInput when an input cannot be read or there is no document at all, ExitCode::kUsage when `out`
 /// holds something else, such as a corpus made with other options, ExitCode::kRuntime when another process prepares

@@ -71,8 +71,7 @@ class Reader {
 
   void read(const InputFile& file) {
     const std::string name = file.path.string();
-    const bool squad = file.path.extension() == ".json" ||
-                       (file.compression != Compression::kNone && file.path.stem().extension() == ".json");
+    const bool squad = content_extension(file.path) == ".json";
     const Template prompt(given(templates_.prompt, squad ? kSquadPrompt : "{prompt}"), "prompt");
     const Template answer(given(templates_.answer, squad ? " {answer}" : "{answer}"), "answer");
     add_ = [this, prompt, answer](const json& record, const std::string& place) {
@@ -171,7 +170,13 @@ class Reader {
 PromptAnswers read_prompt_answers(const std::vector<std::string>& files, const PromptTemplates& templates) {
   Reader reader(templates);
   for (const InputFile& file : find_input_files(files, "auto")) reader.read(file);
-  return reader.take();
+  PromptAnswers read = reader.take();
+  if (read.pairs.empty()) {
+    const std::string why =
+        read.without_answer > 0 ? fmt::format("; questions without an answer: {}", read.without_answer) : "";
+    fail(ExitCode::kInput, "{}: expected prompts and answers, but there are none{}", one_line(files.front()), why);
+  }
+  return read;
 }
 
 }  // namespace tamis::data

@@ -31,7 +31,7 @@ struct PromptAnswers {
 /// fields context, question, answer (the first of the answers), id and title.
 ///
 /// Throws ExitCode::kInput with file and place when a file is damaged, a field that a template names is missing or no
-/// text, or an answer is empty; ExitCode::kUsage when a template is malformed.
+/// text, an answer is empty, or there is no pair; ExitCode::kUsage when a template is malformed.
 PromptAnswers read_prompt_answers(const std::vector<std::string>& files, const PromptTemplates& templates);
 
 }  // namespace tamis::data

@@ -44,6 +44,7 @@ PromptSource::PromptSource(std::string name, const text::Tokenizer& tokenizer, s
     used += read;
     sequences_.back().second = p + 1;
   }
+  if (pairs.empty()) fail(ExitCode::kInput, "{}: there is no pair of prompt and answer to learn from", name_);
   if (sequences_.empty()) {
     fail(ExitCode::kInput, "{}: none of its {} pairs of prompt and answer fits into a sequence of {} tokens", name_,
          pairs.size(), length_);

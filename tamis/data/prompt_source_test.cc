@@ -80,6 +80,21 @@ TEST(PromptAnswers, ReadsSquad) {
   EXPECT_EQ(read.without_answer, 1);
 }
 
+TEST(PromptAnswers, SaysThatThereIsNoPair) {
+  const TemporaryDirectory directory;
+  const auto error = [&](const std::string& name, const std::string& content) {
+    const auto file = directory.write(name, content);
+    return error_of([&] { read_prompt_answers({file.string()}, {}); });
+  };
+  EXPECT_EQ(error("a.jsonl", "\n").first, ExitCode::kInput);
+  EXPECT_THAT(error("a.jsonl", "\n").second, HasSubstr("a.jsonl: expected prompts and answers, but there are none"));
+  EXPECT_THAT(error("S.JSON", R"({"data": [{"paragraphs": [{"context": "c", "qas": [{"answers": []}]}]}]})").second,
+              HasSubstr("S.JSON: expected prompts and answers, but there are none; questions without an answer: 1"));
+  const auto [code, text] = error_of([] { PromptSource("pairs", *bytes(), {}, 8, 1); });
+  EXPECT_EQ(code, ExitCode::kInput);
+  EXPECT_EQ(text, "pairs: there is no pair of prompt and answer to learn from");
+}
+
 TEST(PromptAnswers, RefusesBadFilesWithTheirPlace) {
   const TemporaryDirectory directory;
   const auto error = [&](const std::string& name, const std::string& content, const PromptTemplates& templates = {}) {

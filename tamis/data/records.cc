@@ -13,15 +13,6 @@ namespace tamis::data {
 namespace {
 
 constexpr size_t kReadBytes = size_t{256} << 10;
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-
-bool is_ascii_alphanumeric(char c) {
-  return ('0' <= c && c <= '9') || ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z');
-}
-
-bool ends_line_after_word(std::string_view text, size_t at) {
-  return (text[at] == '\n' || text[at] == '\r') && is_ascii_alphanumeric(text[at - 1]);
-}
 
 /// Checks a text that comes in parts.
 class Utf8Check {
@@ -72,11 +63,14 @@ class Utf8Check {
 size_t cut_text(std::string_view text, bool complete, const RecordLimits& limits) {
   const size_t target = std::min(limits.piece_bytes, limits.document_bytes), most = limits.document_bytes;
   if (text.size() <= target) return complete ? text.size() : 0;
+  const auto may_cut = [&](size_t at) {
+    return (text[at] == '\n' || text[at] == '\r') && limits.cut_behind.find(text[at - 1]) != std::string::npos;
+  };
   for (size_t at = target; at > std::max<size_t>(target / 2, 1); --at) {
-    if (ends_line_after_word(text, at)) return at;
+    if (may_cut(at)) return at;
   }
   for (size_t at = target + 1; at < std::min(text.size(), most); ++at) {
-    if (ends_line_after_word(text, at)) return at;
+    if (may_cut(at)) return at;
   }
   if (text.size() <= most) return complete ? text.size() : 0;
   size_t at = most;

@@ -9,8 +9,11 @@
 #include "tamis/data/byte_stream.h"
 #include "tamis/data/input_files.h"
 #include "tamis/data/parquet.h"
+#include "tamis/text/line_cuts.h"
 
 namespace tamis::data {
+
+inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // left out at the start of a file
 
 /// A place in a list of input files between two records.
 struct RecordPosition {
@@ -38,13 +41,13 @@ struct RecordLimits {
   size_t batch_bytes = size_t{8} << 20;      // a batch ends with the record that reaches this
   size_t document_bytes = size_t{16} << 20;  // longer lines are corrupt; no piece is longer
   size_t piece_bytes = size_t{1} << 20;      // longer texts are cut at a line end where possible; see cut_text
+  std::string cut_behind = std::string(text::kAsciiAlphanumeric);  // see text::letters_before_cuts
 };
 
 /// The length of the first piece of `text`: all of it if it has at most `piece_bytes`, else up to the last end of a
-/// line that has a letter or digit (ASCII) before it in the second half of these bytes, else up to the first such place
-/// behind, else `document_bytes` without splitting a character. Tokenizers that split words before they merge, such as
-/// those of GPT-2, LLaMA 3 and BERT, give the same tokens for the pieces as for the whole. Returns 0 when `text` is not
-/// all (`complete`) and more of it is needed.
+/// line that has a character of `cut_behind` before it in the second half of these bytes, else up to the first such
+/// place behind, else `document_bytes` without splitting a character. Returns 0 when `text` is not all (`complete`) and
+/// more of it is needed.
 size_t cut_text(std::string_view text, bool complete, const RecordLimits& limits);
 
 /// Reads files record by record, in constant memory: at most a batch and one document of `document_bytes`.

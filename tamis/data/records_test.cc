@@ -92,6 +92,10 @@ TEST(Records, PiecesJoinToTheText) {
     EXPECT_EQ(joined, text);
   }
   EXPECT_EQ(cut_text("seventeen\nletters\nand more", true, limits), 17u);
+  RecordLimits behind_digits = limits;
+  behind_digits.cut_behind = "0123456789";
+  EXPECT_EQ(cut_text("room 2\nletters\nand more", true, behind_digits), 23u) << "not in the first half";
+  EXPECT_EQ(cut_text("many letters 2\nand\nmore", true, behind_digits), 14u);
   EXPECT_EQ(cut_text("short", true, limits), 5u);
   EXPECT_EQ(cut_text("short", false, limits), 0u);
 }

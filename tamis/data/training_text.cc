@@ -8,11 +8,12 @@
 #include "tamis/base/error.h"
 #include "tamis/base/json.h"
 #include "tamis/base/names.h"
+#include "tamis/data/text_files.h"
 
 namespace tamis::data {
 
 TrainingText::TrainingText(const std::vector<std::string>& inputs, std::string field)
-    : field_(std::move(field)), files_(find_input_files(inputs, "auto")) {
+    : field_(std::move(field)), files_(find_text_files(inputs, "auto")) {
   for (const InputFile& file : files_) total_bytes_ += file.bytes;
   reader_ =
       std::make_unique<RecordReader>(files_, RecordLimits{.batch_bytes = size_t{1} << 20}, RecordPosition{}, field_);

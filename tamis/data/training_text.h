@@ -10,7 +10,7 @@
 
 namespace tamis::data {
 
-/// The text of input files (see find_input_files) in parts that end with a line, for training a tokenizer. Reads in
+/// The text of input files (see find_text_files) in parts that end with a line, for training a tokenizer. Reads in
 /// constant memory; records without text and corrupt ones are left out and counted.
 class TrainingText {
  public:

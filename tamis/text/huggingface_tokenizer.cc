@@ -29,6 +29,7 @@ constexpr double kBytesPerByte = 130;
 /// Text that the library returned, which it also has to release.
 class ReturnedText {
  public:
+  explicit ReturnedText(tamis_text text) : text_(text) {}
   ~ReturnedText() {
     if (text_.data != nullptr) tamis_text_free(text_);
   }
@@ -161,20 +162,21 @@ std::unique_ptr<Tokenizer> make_huggingface_tokenizer(std::string json, std::str
   return tokenizer;
 }
 
-std::string train_tokenizer(const TokenizerTraining& training, const NextPart& next) {
+TrainedTokenizer train_tokenizer(const TokenizerTraining& training, const NextPart& next) {
   if (!has_huggingface_tokenizers()) fail_as_missing("training a tokenizer");
   TrainingText text{.training = training, .next = next};
   const std::string_view special = kTrainedEndOfText;
   const int64_t threads = training.threads > 0 ? training.threads : usable_cores();
-  ReturnedText json;
+  tamis_trained trained = {};
   ReturnedText message;
   const tamis_status status =
       tamis_tokenizer_train(TrainingText::take, &text, static_cast<uint64_t>(training.vocab_size),
                             static_cast<uint64_t>(training.min_frequency), special.data(), special.size(),
-                            static_cast<size_t>(threads), json.place(), message.place());
+                            static_cast<size_t>(threads), &trained, message.place());
+  const ReturnedText json(trained.json);
   if (text.failure) std::rethrow_exception(text.failure);
   check(status, "training a tokenizer", message);
-  return std::string(json.view());
+  return {std::string(json.view()), static_cast<int64_t>(trained.cut_bytes)};
 }
 
 }  // namespace tamis::text

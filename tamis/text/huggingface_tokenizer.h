@@ -28,9 +28,15 @@ struct TokenizerTraining {
 /// because each part and each line are split into words on their own.
 using NextPart = std::function<std::string_view()>;
 
-/// Trains a byte-level BPE tokenizer with GPT-2's splitting into words and the token <|endoftext|> = 0, and returns its
-/// tokenizer.json. The result depends on the text and the sizes alone, and equals that of the Python package
-/// `tokenizers` for a file of the same lines. Memory for the distinct words of the text.
-std::string train_tokenizer(const TokenizerTraining& training, const NextPart& next);
+struct TrainedTokenizer {
+  std::string json;       // a tokenizer.json
+  int64_t cut_bytes = 0;  // of words of more than 4,096 bytes, which were cut into pieces of 256
+};
+
+/// Trains a byte-level BPE tokenizer with GPT-2's splitting into words and the token <|endoftext|> = 0. The result
+/// depends on the text and the sizes alone, and equals that of the Python package `tokenizers` for a file of the same
+/// lines, unless words were cut: without that the time would grow with the square of their lengths. Memory for the
+/// distinct words of the text.
+TrainedTokenizer train_tokenizer(const TokenizerTraining& training, const NextPart& next);
 
 }  // namespace tamis::text

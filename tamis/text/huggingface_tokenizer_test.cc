@@ -28,7 +28,7 @@ NextPart parts_of(std::vector<std::string> texts) {
 const std::string kText = "the cat sat on the mat, the hat; na\u00efve caf\u00e9 \u65e5\u672c\u8a9e \U0001f600\n";
 
 std::string trained(int64_t vocab_size = 300) {
-  return train_tokenizer({.vocab_size = vocab_size, .min_frequency = 1, .threads = 2}, parts_of({kText, kText}));
+  return train_tokenizer({.vocab_size = vocab_size, .min_frequency = 1, .threads = 2}, parts_of({kText, kText})).json;
 }
 
 /// A tokenizer like LLaMA 2's: bytes for what is not in the vocabulary, and no space before the first word.

@@ -50,11 +50,18 @@ enum tamis_status tamis_tokenizer_decode(const struct tamis_tokenizer* tokenizer
 /// the next call; calls come from different threads, one at a time.
 typedef bool (*tamis_next_part)(void* context, const char** part, size_t* bytes);
 
+/// A tokenizer.json, and the bytes of words that were cut.
+typedef struct {
+  tamis_text json;
+  uint64_t cut_bytes;
+} tamis_trained;
+
 /// Trains a byte-level BPE tokenizer with GPT-2's splitting into words, as the Python package does for a file with the
-/// same lines, and returns its tokenizer.json. Parts must end with a line. `threads` must be at least 1.
+/// same lines. Words of more than 4,096 bytes are cut into pieces, and lines of more than 1 MiB too, between two words
+/// where there is a space. Parts must end with a line. `threads` must be at least 1.
 enum tamis_status tamis_tokenizer_train(tamis_next_part next, void* context, uint64_t vocab_size,
                                         uint64_t min_frequency, const char* special_token, size_t special_token_bytes,
-                                        size_t threads, tamis_text* json, tamis_text* message);
+                                        size_t threads, tamis_trained* trained, tamis_text* message);
 
 void tamis_text_free(tamis_text text);
 void tamis_ids_free(tamis_ids ids);

@@ -26,8 +26,8 @@ tamis_status tamis_tokenizer_decode(const tamis_tokenizer*, const uint32_t*, siz
   return TAMIS_MISSING;
 }
 
-tamis_status tamis_tokenizer_train(tamis_next_part, void*, uint64_t, uint64_t, const char*, size_t, size_t, tamis_text*,
-                                   tamis_text*) {
+tamis_status tamis_tokenizer_train(tamis_next_part, void*, uint64_t, uint64_t, const char*, size_t, size_t,
+                                   tamis_trained*, tamis_text*) {
   return TAMIS_MISSING;
 }
 

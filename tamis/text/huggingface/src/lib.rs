@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::os::raw::{c_char, c_void};
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Once;
 
 use tokenizers::models::bpe::{BpeTrainer, BPE};
@@ -176,18 +177,59 @@ impl Iterator for Parts {
     }
 }
 
-fn words(byte_level: &ByteLevel, part: &str) -> Result<Vec<String>> {
+/// The time of a merge grows with the square of a word's length, so longer words are cut.
+const LONGEST_WORD: usize = 4096; // bytes
+const WORD_PIECE: usize = 256;
+
+/// Splitting a line into words takes 130 times its memory.
+const LONGEST_LINE: usize = 1 << 20; // bytes
+
+/// The first part of a line, which ends with a word unless there is no space in the second half of LONGEST_LINE bytes.
+fn first_section(line: &str) -> &str {
+    if line.len() <= LONGEST_LINE {
+        return line;
+    }
+    let bytes = line.as_bytes();
+    let ends_word = |&at: &usize| bytes[at] == b' ' && bytes[at - 1].is_ascii_graphic();
+    let word_end = (LONGEST_LINE / 2..=LONGEST_LINE).rev().find(ends_word);
+    let character_end = || (1..=LONGEST_LINE).rev().find(|&at| line.is_char_boundary(at));
+    &line[..word_end.or_else(character_end).unwrap_or(line.len())]
+}
+
+/// The words of a part, in GPT-2's alphabet, which has a letter for each byte. Adds the bytes of words that are cut.
+fn words(byte_level: &ByteLevel, part: &str, cut_bytes: &AtomicU64) -> Result<Vec<String>> {
     let mut words = Vec::new();
     for line in part.split_inclusive('\n') {
-        let mut splits = PreTokenizedString::from(line);
-        byte_level.pre_tokenize(&mut splits)?;
-        let splits = splits.get_splits(OffsetReferential::Original, OffsetType::None);
-        words.extend(splits.into_iter().map(|(word, _, _)| word.to_owned()));
+        let mut rest = line;
+        while !rest.is_empty() {
+            let section = first_section(rest);
+            rest = &rest[section.len()..];
+            let mut splits = PreTokenizedString::from(section);
+            byte_level.pre_tokenize(&mut splits)?;
+            for (word, _, _) in splits.get_splits(OffsetReferential::Original, OffsetType::None) {
+                if word.len() <= LONGEST_WORD {
+                    words.push(word.to_owned());
+                    continue;
+                }
+                let letters: Vec<char> = word.chars().collect();
+                if letters.len() <= LONGEST_WORD {
+                    words.push(word.to_owned());
+                    continue;
+                }
+                cut_bytes.fetch_add(letters.len() as u64, Ordering::Relaxed);
+                words.extend(letters.chunks(WORD_PIECE).map(|piece| piece.iter().collect::<String>()));
+            }
+        }
     }
     Ok(words)
 }
 
-fn train(parts: Parts, vocab_size: u64, min_frequency: u64, special_token: &str) -> Result<String> {
+struct Trained {
+    json: String,
+    cut_bytes: u64,
+}
+
+fn train(parts: Parts, vocab_size: u64, min_frequency: u64, special_token: &str) -> Result<Trained> {
     let byte_level = ByteLevel::new(false, true, true);
     let mut trainer = BpeTrainer::builder()
         .vocab_size(vocab_size as usize)
@@ -196,14 +238,27 @@ fn train(parts: Parts, vocab_size: u64, min_frequency: u64, special_token: &str)
         .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
         .show_progress(false)
         .build();
-    trainer.feed(parts, |part| words(&byte_level, part))?;
+    let cut_bytes = AtomicU64::new(0);
+    trainer.feed(parts, |part| words(&byte_level, part, &cut_bytes))?;
     let mut model = BPE::default();
     let special_tokens = trainer.train(&mut model)?;
     let mut tokenizer = Tokenizer::new(model);
     tokenizer.with_pre_tokenizer(Some(byte_level));
     tokenizer.with_decoder(Some(ByteLevel::default()));
     tokenizer.add_special_tokens(special_tokens)?;
-    Ok(tokenizer.to_string(true)? + "\n")
+    Ok(Trained { json: tokenizer.to_string(true)? + "\n", cut_bytes: cut_bytes.into_inner() })
+}
+
+#[repr(C)]
+pub struct TrainedTokenizer {
+    json: Text,
+    cut_bytes: u64,
+}
+
+impl From<Trained> for TrainedTokenizer {
+    fn from(trained: Trained) -> Self {
+        TrainedTokenizer { json: trained.json.into(), cut_bytes: trained.cut_bytes }
+    }
 }
 
 #[no_mangle]
@@ -215,11 +270,11 @@ pub unsafe extern "C" fn tamis_tokenizer_train(
     special_token: *const u8,
     special_token_bytes: usize,
     threads: usize,
-    json: *mut Text,
+    trained: *mut TrainedTokenizer,
     message: *mut Text,
 ) -> i32 {
     let parts = Parts { next, context };
-    guarded(json, message, || {
+    guarded(trained, message, || {
         let special_token = String::from_utf8_lossy(slice(special_token, special_token_bytes));
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
         pool.install(|| train(parts, vocab_size, min_frequency, &special_token))

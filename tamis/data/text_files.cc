@@ -1,0 +1,62 @@
+#include "tamis/data/text_files.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tamis/base/error.h"
+#include "tamis/base/json.h"
+#include "tamis/data/byte_stream.h"
+#include "tamis/data/records.h"
+#include "tamis/data/token_files.h"
+
+namespace tamis::data {
+namespace {
+
+/// The first line that is not blank, cut off at the size of the longest document.
+std::string first_line(const InputFile& file) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const auto stream = open_stream(file);
+  std::string content, part(size_t{64} << 10, '\0');
+  while (content.size() <= RecordLimits().document_bytes) {
+    const size_t got = stream->read(part.data(), part.size());
+    if (got == 0) break;
+    content.append(part, 0, got);
+    if (content.starts_with(kByteOrderMark)) content.erase(0, kByteOrderMark.size());
+    content.erase(0, content.find_first_not_of(kBlanks));
+    if (const size_t end = content.find('\n'); end != content.npos) return content.substr(0, end);
+  }
+  return content;
+}
+
+void check_lines_of_json(const InputFile& file) {
+  std::string line;
+  try {
+    line = first_line(file);
+  } catch (const DamagedFile&) {
+    return;  // it is counted as corrupt
+  }
+  if (line.empty() || try_parse_json(line).is_object()) return;
+  const std::string name = file.path.string();
+  fail(ExitCode::kInput,
+       "{}: expected JSON Lines, an object on each line, but the first line is no object; write each record on a line "
+       "of its own, of a list with: jq -c '.[]'",
+       name);
+}
+
+}  // namespace
+
+std::vector<InputFile> find_text_files(const std::vector<std::string>& arguments, const std::string& format) {
+  std::vector<InputFile> files = find_input_files(arguments, format);
+  if (format != "auto") return files;
+  for (const InputFile& file : files) {
+    if (is_token_file(file.path)) {
+      fail(ExitCode::kInput,
+           "{}: holds tokens, which need no preparation; name it in a recipe, as path of a data source of the kind "
+           "\"corpus\" (or rename it if it is a text)",
+           file.path.string());
+    }
+    if (content_extension(file.path) == ".json") check_lines_of_json(file);
+  }
+  return files;
+}
+
+}  // namespace tamis::data

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tamis/data/input_files.h"
+
+namespace tamis::data {
+
+/// find_input_files for inputs whose texts are tokenized. If `format` is "auto", it also throws ExitCode::kInput for
+/// files of tokens (.bin, .npy), and for a .json whose first line is no JSON object: it is not JSONL.
+std::vector<InputFile> find_text_files(const std::vector<std::string>& arguments, const std::string& format);
+
+}  // namespace tamis::data
