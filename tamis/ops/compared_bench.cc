@@ -43,7 +43,7 @@
 #include "tamis/ops/window.h"
 #include "tamis/train/machine.h"
 
-namespace tamis::ops::compared {
+namespace tamis::bench::compared {
 namespace {
 
 using at::Tensor;
@@ -189,7 +189,7 @@ std::pair<double, double> screening_flops(const Tensor& s_w, int64_t T, double a
 
 Case screening_case(const std::string& windows, double accepted, int64_t T, at::ScalarType dtype) {
   const Tensor s_w = window_scalars(windows, kHeads);
-  const double r = std::min(acceptance_for(accepted, kKeyDim), 0.999);
+  const double r = std::min(ops::acceptance_for(accepted, kKeyDim), 0.999);
   const Tensor s_r = at::full({kHeads}, std::log(r / (1 - r)), at::kFloat);
   const auto inputs = [=](int64_t tokens, at::ScalarType of) -> Tensors {
     const auto random = [&](int64_t width) { return at::randn({1, tokens, kHeads, width}).to(of); };
@@ -422,4 +422,4 @@ bool add_all() {
 [[maybe_unused]] const bool kAdded = add_all();
 
 }  // namespace
-}  // namespace tamis::ops::compared
+}  // namespace tamis::bench::compared
