@@ -141,6 +141,9 @@ class Mixer {
   /// An estimate of a head's step in nanoseconds, without its product, to balance threads.
   virtual double step_cost(int64_t /*head*/, const MixerState&) const { return 0; }
 
+  /// For measurements of speed: gives the parameters that it depends on the values of a trained model.
+  virtual void set_as_trained() const {}
+
   /// Mean per token over a sequence of `length` tokens.
   virtual MixerFlops flops(int64_t length, std::optional<double> expand_beyond) const = 0;
 

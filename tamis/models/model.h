@@ -122,6 +122,9 @@ class Model {
   /// `expand_windows` as in ForwardOptions.
   virtual Flops flops_per_token(int64_t length, bool expand_windows = false) const = 0;
 
+  /// For measurements of speed: gives the parameters that it depends on the values of a trained model.
+  virtual void set_as_trained() const {}
+
   /// What process `rank` of `size` sends in each layer for one sequence of which each has `tokens` tokens, with the
   /// windows as they are: bytes in the forward and in the backward pass, [layer].
   virtual std::vector<std::pair<int64_t, int64_t>> context_bytes(int64_t tokens, int64_t rank, int64_t size,

@@ -283,6 +283,24 @@ TEST(Multiscreen, RefusesTokensOutOfRange) {
   }
 }
 
+TEST(Multiscreen, AsTrainedAcceptsALargeShareOfTheKeys) {
+  // Of the visible keys of random tokens; initial widths accept few.
+  const auto accepted = [](const Model& model) {
+    double share = 0;
+    const auto maps = model.relevance(random_tokens(1, 64, model.vocab_size(), 3), {});
+    for (const RelevanceMap& map : maps) {
+      const Tensor visible = map.softmask.gt(0);
+      share += map.trim.gt(0).logical_and(visible).sum().item<double>() / visible.sum().item<double>();
+    }
+    return share / static_cast<double>(maps.size());
+  };
+  const auto model = make_model(small_config(), 1);
+  const double initial = accepted(*model);
+  model->set_as_trained();
+  EXPECT_LT(initial, accepted(*model) / 1.3);
+  EXPECT_NEAR(accepted(*model), 0.3, 0.15);
+}
+
 TEST(Multiscreen, LooksInside) {
   const auto model = make_model(small_config(), 3);
   disturb(*model);

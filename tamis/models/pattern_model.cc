@@ -202,6 +202,10 @@ Tensor PatternModel::hidden(const Tensor& tokens_BT, const ForwardOptions& optio
 
 // ---- inspection
 
+void PatternModel::set_as_trained() const {
+  for (const Layer& layer : layers_) layer.mixer().set_as_trained();
+}
+
 Flops PatternModel::flops_per_token(int64_t length, bool expand_windows) const {
   Flops flops;
   for (const Parameter& parameter : parameters()) {

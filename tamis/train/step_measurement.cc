@@ -4,13 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "tamis/base/memory.h"
 #include "tamis/base/terminal.h"
 #include "tamis/data/random_tokens.h"
-#include "tamis/ops/screening/acceptance.h"
 #include "tamis/train/trainer.h"
 
 namespace tamis::train {
@@ -50,18 +48,6 @@ Recipe one_micro_batch(Recipe recipe) {
   return recipe;
 }
 
-/// Screening is faster with its initial acceptance widths, which accept 2% of random keys, than after training:
-/// Multiscreens trained on text accepted 24 to 34% of the keys in their windows (docs/runs.md).
-void widen_acceptance(const models::Model& model) {
-  constexpr double kAccepted = 0.3;
-  const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : model.parameters()) {
-    if (!name.ends_with(".s_r")) continue;
-    const double r = ops::acceptance_for(kAccepted, model.config().at("key_dim").get<int64_t>());
-    at::Tensor(tensor).fill_(std::log(r) - std::log1p(-r));
-  }
-}
-
 /// Gradients of zeros, as an earlier micro-batch would have left some.
 void give_gradients(const models::Model& model) {
   for (const auto& [name, tensor] : model.parameters()) tensor.mutable_grad() = at::zeros_like(tensor);
@@ -96,7 +82,7 @@ MeasuredSteps measure_steps(const Recipe& recipe, const models::Model& model, do
                             const std::function<void(const std::string&)>& show) {
   const int64_t micro_batches = recipe.train.accumulation;
   const data::RandomTokens source(model.vocab_size());
-  widen_acceptance(model);
+  model.set_as_trained();
   int64_t step = 0;
   const auto one_step = [&](Trainer& trainer) {
     show(fmt::format("measuring step {} on random tokens", step + 1));

@@ -20,8 +20,8 @@ struct MeasuredSteps {
 
 /// Trains `model`, the recipe's, on random tokens with a learning rate of 0: single micro-batches and updates for about
 /// `seconds`, at least one micro-batch. `recipe.train.precision` must not be "auto". A step of n micro-batches is
-/// counted as n times a micro-batch and one update. Calls `show` with what it does. Changes the model: screening layers
-/// accept as many keys as trained ones do.
+/// counted as n times a micro-batch and one update. Calls `show` with what it does. Changes the model
+/// (Model::set_as_trained).
 MeasuredSteps measure_steps(const Recipe& recipe, const models::Model& model, double seconds,
                             const std::function<void(const std::string&)>& show);
 

@@ -18,6 +18,7 @@
 #include "tamis/nn/rotary.h"
 #include "tamis/ops/linear.h"
 #include "tamis/ops/scratch.h"
+#include "tamis/ops/screening/acceptance.h"
 #include "tamis/ops/screening/screening_layer.h"
 #include "tamis/ops/screening/screening_state.h"
 #include "tamis/ops/window.h"
@@ -90,6 +91,16 @@ class ScreeningMixer final : public Mixer {
     if (!config_.fixed_r) s_r_.fill_(0);
     const auto all_heads = static_cast<double>(config_.num_hidden_layers * layout_.heads);
     if (s_O_.defined()) s_O_.fill_(-std::log(all_heads) / 2);
+  }
+
+  /// Initial widths accept 2% of random keys; Multiscreens trained on text accepted 24 to 34% of the keys in their
+  /// windows (docs/runs.md), which takes longer.
+  void set_as_trained() const override {
+    if (config_.fixed_r) return;
+    constexpr double kAccepted = 0.3;
+    const double r = ops::acceptance_for(kAccepted, layout_.key_dim);
+    const at::NoGradGuard no_grad;
+    s_r_.fill_(std::log(r) - std::log1p(-r));
   }
 
   std::vector<Tensor> weights(at::ScalarType dtype) const override {
