@@ -93,7 +93,7 @@ class ScreeningMixer final : public Mixer {
     if (s_O_.defined()) s_O_.fill_(-std::log(all_heads) / 2);
   }
 
-  /// Initial widths accept 2% of random keys; Multiscreens trained on text accepted 24 to 34% of those in their windows,
+  /// Initial widths accept 2% of random keys. Trained Multiscreens accepted 24 to 34% of those in their windows,
   /// which had become a quarter shorter: as many as 20% of the initial windows (docs/runs.md).
   void set_as_trained() const override {
     if (config_.fixed_r) return;
