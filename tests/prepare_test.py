@@ -12,7 +12,7 @@ import subprocess
 import time
 
 import pytest
-from program import expect_refused, need, same_bits, small_disk, wait_until
+from program import expect_refused, limited_memory, need, same_bits, small_disk, wait_until
 
 RECIPE = """
 [model]
@@ -351,10 +351,8 @@ def test_a_line_of_one_gigabyte_takes_little_memory(tamis, tmp_path):
         for _ in range(1024):
             out.write(b"x" * (1 << 20))
         out.write(b'"}\n{"text": "after"}\n')
-    limited = ["bash", "-c", 'ulimit -v 6000000; exec "$@"', "-", tamis.path]
-    done = subprocess.run(
-        [*limited, "data", "prepare", path, "--out", tmp_path / "out", "--json"], capture_output=True, text=True, timeout=600
-    )
+    limit = limited_memory(tamis, 6_000_000 << 10)
+    done = tamis("data", "prepare", path, "--out", tmp_path / "out", "--json", preexec_fn=limit)
     assert done.returncode == 0, done
     assert texts_of(tmp_path / "out") == ["before", "after"]
     assert f"{path}:2: has more than 16777216 bytes" in json.loads(done.stdout)["records"]["examples"]

@@ -73,6 +73,16 @@ def limited(kind: int, value: int):
     return lambda: resource.setrlimit(kind, (value, value))
 
 
+def address_space_is_limitable(tamis):
+    """False under AddressSanitizer and ThreadSanitizer, which reserve terabytes."""
+    return tamis("--help", preexec_fn=limited(resource.RLIMIT_AS, 1 << 30)).returncode == 0
+
+
+def limited_memory(tamis, size: int):
+    """A preexec_fn that limits the address space to `size` bytes; None where that is not possible."""
+    return limited(resource.RLIMIT_AS, size) if address_space_is_limitable(tamis) else None
+
+
 @contextlib.contextmanager
 def small_disk(path: pathlib.Path, size: str):
     """A small real file system at `path`; the function that is yielded mounts it again with other options."""

@@ -16,7 +16,7 @@ import threading
 import tomllib
 
 import pytest
-from program import Program, finished, limited, wait_until
+from program import Program, address_space_is_limitable, finished, limited, limited_memory, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECIPE = """
@@ -258,16 +258,8 @@ def test_a_run_directory_that_is_removed_is_not_made_again(tamis, run):
 # Memory.
 
 
-def address_space_is_limitable(tamis):
-    """False under AddressSanitizer and ThreadSanitizer, which reserve terabytes."""
-    return tamis("--help", preexec_fn=limited(resource.RLIMIT_AS, 1 << 30)).returncode == 0
-
-
 def test_sizes_that_memory_does_not_hold_are_refused_before_work(tamis, run):
-    held = {
-        "preexec_fn": limited(resource.RLIMIT_AS, 20 << 30) if address_space_is_limitable(tamis) else None,
-        "timeout": 60,
-    }
+    held = {"preexec_fn": limited_memory(tamis, 20 << 30), "timeout": 60}
     for task in TASKS:
         evaluation = ["eval", task, tamis.trained] + (["--vocab", 256] if task in ("mqar", "mqrar", "copy") else [])
         for size in (10**12, BIGGEST):

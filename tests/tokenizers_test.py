@@ -4,13 +4,12 @@ import json
 import os
 import pathlib
 import random
-import resource
 import subprocess
 import sys
 
 import pytest
 from prepare_test import tokens_of
-from program import expect_refused, limited
+from program import expect_refused, limited_memory
 
 tokenizers = pytest.importorskip("tokenizers")
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers  # noqa: E402
@@ -229,7 +228,7 @@ def trained_on(tamis, text, **options):
 
 
 def test_long_words_are_cut(tamis, works):
-    limits = {"preexec_fn": limited(resource.RLIMIT_AS, 1_900_000 << 10), "env": {**os.environ, "OMP_NUM_THREADS": "1"}}
+    limits = {"preexec_fn": limited_memory(tamis, 1_900_000 << 10), "env": {**os.environ, "OMP_NUM_THREADS": "1"}}
     summary, merges = trained_on(tamis, "x" * 30_000_000, timeout=120, **limits)
     assert summary["cut_bytes"] == summary["bytes"] == 30_000_000
     assert merges[:8] == [["x" * 2**i] * 2 for i in range(8)]
