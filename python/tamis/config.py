@@ -84,7 +84,7 @@ class ModelConfig:
     position: str = "rope"  # of softmax, sliding-window and entmax attention; or "none"
     rope_theta: float = 10_000.0
     rope_factor: float = 1.0
-    rope_scaling: str = "linear"  # or "llama3": rope_factor stretches long wavelengths alone (nn.Llama3Scaling)
+    rope_scaling: str = "linear"  # or "llama3": rope_factor scales long wavelengths alone (nn.Llama3Scaling)
     rope_low_freq_factor: float = 1.0  # of "llama3"
     rope_high_freq_factor: float = 4.0
     rope_original_length: int = 8192  # tokens of the training before

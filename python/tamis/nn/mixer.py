@@ -20,7 +20,7 @@ def wide(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Llama3Scaling:
-    """How Llama 3.1 stretches the wavelengths 2 pi / f of a model that was trained on `original_length` = L tokens, by
+    """How Llama 3.1 scales the wavelengths 2 pi / f of a model that was trained on `original_length` = L tokens, by
     s = `factor` of `rotated`:
 
         f          if the wavelength is below L / high_frequency_factor
@@ -32,7 +32,7 @@ class Llama3Scaling:
     high_frequency_factor: float = 4.0  # above the low one
     original_length: float = 8192.0  # tokens
 
-    def stretched(self, frequency: Tensor, factor: float) -> Tensor:
+    def scaled(self, frequency: Tensor, factor: float) -> Tensor:
         """f in radians a position, float64 -> the same."""
         low, high = self.low_frequency_factor, self.high_frequency_factor
         waves = frequency * (self.original_length / (2 * math.pi))  # L / wavelength
@@ -48,7 +48,7 @@ def rotated(x: Tensor, first: int = 0, *, theta: float = 10_000.0, factor: float
         x: [B, T, H, K], K even: dimensions d and d + K/2 are a pair.
         theta: base of the wavelengths.
         factor: position i counts as i / factor; with `llama3` its s instead.
-        llama3: stretches long wavelengths alone.
+        llama3: scales long wavelengths alone.
     """
     length, half = x.shape[1], x.shape[3] // 2
     position = torch.arange(first, first + length, dtype=torch.float64, device=x.device)
@@ -56,7 +56,7 @@ def rotated(x: Tensor, first: int = 0, *, theta: float = 10_000.0, factor: float
     if llama3 is None:
         position = position / factor
     else:
-        frequency = llama3.stretched(frequency, factor)
+        frequency = llama3.scaled(frequency, factor)
     angle = (position[:, None] * frequency)[:, None]
     x32 = wide(x)
     cosine, sine = angle.cos().to(x32.dtype), angle.sin().to(x32.dtype)

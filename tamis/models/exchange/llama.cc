@@ -54,7 +54,7 @@ json read_rope(const json& rope, const std::string& where, double theta) {
 }
 
 /// `rope_scaling` of transformers 4, or `rope_parameters` of 5, either beside `rope_theta`. Where a file has both,
-/// transformers takes the first alone, also its base; whoever wrote another second one hardly meant that.
+/// transformers uses the first alone, with its base, and ignores the second. Two that differ are refused.
 json read_rotations(ExternalConfig& reader, const std::string& where) {
   const double theta = reader.number({"rope_theta"}, 10'000.0);
   reader.require("partial_rotary_factor", 1.0, "Tamis rotates all dimensions of a head");

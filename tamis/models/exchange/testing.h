@@ -4,7 +4,6 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <map>
@@ -13,6 +12,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
+#include "tamis/base/testing.h"
 #include "tamis/models/checkpoint.h"
 #include "tamis/models/exchange/convert.h"
 #include "tamis/models/testing.h"
@@ -31,13 +31,6 @@ class ConversionTest : public ::testing::Test {
  protected:
   using Path = std::filesystem::path;
   using Tensors = std::map<std::string, at::Tensor>;
-
-  void SetUp() override {
-    root_ = std::filesystem::temp_directory_path() / ("tamis-exchange-" + std::to_string(getpid()));
-    std::filesystem::remove_all(root_);
-    make_directories(root_);
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
 
   /// A checkpoint of Tamis.
   Path save(const nlohmann::json& complete_config, const std::string& name = "own") const {
@@ -84,7 +77,8 @@ class ConversionTest : public ::testing::Test {
     return "accepted";
   }
 
-  Path root_;
+  const tamis::testing::TemporaryDirectory directory_;
+  const Path root_ = directory_.path();
 };
 
 }  // namespace tamis::models::testing

@@ -207,15 +207,11 @@ fn words(byte_level: &ByteLevel, part: &str, cut_bytes: &AtomicU64) -> Result<Ve
             let mut splits = PreTokenizedString::from(section);
             byte_level.pre_tokenize(&mut splits)?;
             for (word, _, _) in splits.get_splits(OffsetReferential::Original, OffsetType::None) {
-                if word.len() <= LONGEST_WORD {
+                if word.chars().count() <= LONGEST_WORD {
                     words.push(word.to_owned());
                     continue;
                 }
                 let letters: Vec<char> = word.chars().collect();
-                if letters.len() <= LONGEST_WORD {
-                    words.push(word.to_owned());
-                    continue;
-                }
                 cut_bytes.fetch_add(letters.len() as u64, Ordering::Relaxed);
                 words.extend(letters.chunks(WORD_PIECE).map(|piece| piece.iter().collect::<String>()));
             }
