@@ -27,6 +27,7 @@ Weights exact_parameters(const models::Model& model) {
   return result;
 }
 
+/// A definition of its own, because it checks nn::unit_rows.
 Tensor unit_rows(const Tensor& x) {
   return x / x.norm(2, {-1}, /*keepdim=*/true);
 }

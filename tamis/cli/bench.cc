@@ -97,7 +97,7 @@ void add_windows(Subcommand<Bench>& command, const std::string& help = "initial,
   command.add_names("--windows", command.bench.windows, help);
 }
 
-/// What the ModelBenches have beside the sizes of a fresh model.
+/// What the ModelBenches have besides the sizes of a fresh model.
 template <typename Bench>
 void add_checkpoint(Subcommand<Bench>& command) {
   add_windows(command, "initial (default), infinite; with --checkpoint trained, expanded (both); separated by commas");

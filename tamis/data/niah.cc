@@ -215,7 +215,7 @@ TextInstance instance(const Form& form, Stream stream, const TaskRequest& reques
   return instance;
 }
 
-/// Requires space for at least one line of noise or one other needle beside the needles, but for no haystack sentence.
+/// Requires space for at least one line of noise or one other needle besides the needles, but for no haystack sentence.
 int64_t min_length(const Form& form) {
   const std::string key = longest(form.key);
   const Piece needle = needle_of(form, key, longest(form.value), -1);

@@ -77,10 +77,6 @@ void Shard::verify_bytes(int64_t first, int64_t last) const {
   }
 }
 
-void Shard::verify() const {
-  if (checksums_ > static_cast<int64_t>(sizeof(ShardHeader))) verify_bytes(sizeof(ShardHeader), checksums_);
-}
-
 void Shard::read(int64_t first, std::span<int64_t> out) const {
   if (out.empty()) return;
   const int64_t begin = static_cast<int64_t>(sizeof(ShardHeader)) + first * token_bytes_;

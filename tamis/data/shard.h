@@ -57,8 +57,6 @@ class Shard : public TokenArray {
   const std::string& tokenizer_digest() const { return tokenizer_digest_; }
   /// The checksum in the header, which covers all content.
   uint64_t digest() const { return digest_; }
-  /// Compares every block with its checksum; throws like read.
-  void verify() const;
 
  private:
   void verify_bytes(int64_t first, int64_t last) const;

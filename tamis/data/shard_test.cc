@@ -43,6 +43,12 @@ std::vector<int64_t> tokens_of(const TokenArray& array, int64_t first, int64_t c
   return tokens;
 }
 
+/// Reads all of a shard, and so compares every block with its checksum.
+void read_all(const Shard& shard) {
+  tokens_of(shard, 0, shard.size());
+  shard.document_starts(0, shard.size());
+}
+
 TEST(Shard, GivesBackTokensAndDocuments) {
   const TemporaryDirectory directory;
   for (const int token_bytes : {2, 4}) {
@@ -59,7 +65,6 @@ TEST(Shard, GivesBackTokensAndDocuments) {
     EXPECT_EQ(finished.documents, 2);
 
     const Shard shard(file);
-    shard.verify();
     EXPECT_EQ(shard.digest(), finished.digest);
     EXPECT_EQ(shard.tokenizer_digest(), "digest");
     EXPECT_EQ(shard.documents(), 2);
@@ -119,7 +124,7 @@ TEST(Shard, AFlippedBitAnywhereIsFound) {
        {size_t{0}, size_t{9}, size_t{13}, size_t{17}, size_t{25}, size_t{33}, size_t{41}, size_t{50}, size_t{200},
         size_t{256}, size_t{1'500'000}, size_t{3'000'000}, intact.size() - 900, intact.size() - 1}) {
     flip_bit(file, at);
-    const auto [code, text] = error_of([&] { Shard(file).verify(); });
+    const auto [code, text] = error_of([&] { read_all(Shard(file)); });
     EXPECT_EQ(code, ExitCode::kInput) << at;
     EXPECT_THAT(text, HasSubstr(file.string()));
     std::ofstream(file, std::ios::binary) << intact;
@@ -157,7 +162,7 @@ TEST(Shard, AnEmptyShardIsWhole) {
   const auto file = directory.path() / "a.tokens";
   ShardWriter(file, 4, "").finish();
   const Shard shard(file);
-  shard.verify();
+  read_all(shard);
   EXPECT_EQ(shard.size(), 0);
 }
 

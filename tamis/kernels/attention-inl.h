@@ -1,4 +1,4 @@
-// Blocks of queries in lanes, scores of a tile of keys, and masks. Included once per instruction set.
+// Blocks of queries in lanes, scores of a panel of keys, and masks. Included once per instruction set.
 
 #include "tamis/kernels/attention.h"
 
@@ -53,34 +53,34 @@ HWY_INLINE void LoadBlock(const Rows& in, int64_t first, int64_t count, const fl
   Transpose(block, lanes);
 }
 
-/// The part of a tile that some query of a block sees: rows [begin, end) of it.
-struct TilePart {
+/// The part of a panel that some query of a block sees: rows [begin, end) of it.
+struct PanelPart {
   int64_t begin, end;
   bool whole;  // every query of the block sees every key of it
 };
 
-HWY_INLINE TilePart VisiblePart(const Visibility& visibility, const QueryBlock& block, int64_t first_key,
-                                int64_t end_key, int64_t tile) {
-  TilePart part;
-  part.begin = std::max(first_key, tile) - tile;
-  part.end = std::min(end_key, tile + kKeyTile) - tile;
+HWY_INLINE PanelPart VisiblePart(const Visibility& visibility, const QueryBlock& block, int64_t first_key,
+                                 int64_t end_key, int64_t panel) {
+  PanelPart part;
+  part.begin = std::max(first_key, panel) - panel;
+  part.end = std::min(end_key, panel + kPanelKeys) - panel;
   const int64_t last = block.first + block.count - 1;
-  const bool all_before = tile + part.end <= visibility.end_key(block.first);
-  const bool all_recent = tile + part.begin >= visibility.first_key(last);
+  const bool all_before = panel + part.end <= visibility.end_key(block.first);
+  const bool all_recent = panel + part.begin >= visibility.first_key(last);
   part.whole = all_before && all_recent && visibility.document == nullptr;
   return part;
 }
 
-/// Rows of a part of a tile (keys or values, `stride` apart) times all rows of a block: out[row of the tile][lane].
-HWY_INLINE void TileTimesBlock(const float* tile, int64_t stride, const TilePart& part, const BlockRows& block,
-                               int64_t lanes, float* out) {
-  Multiply<Sum::kReplace>(part.end - part.begin, lanes, block.dim, {tile + part.begin * stride, stride, 1},
+/// Rows of a part of a panel (keys or values, `stride` apart) times all rows of a block: out[row of the panel][lane].
+HWY_INLINE void PanelTimesBlock(const float* panel, int64_t stride, const PanelPart& part, const BlockRows& block,
+                                int64_t lanes, float* out) {
+  Multiply<Sum::kReplace>(part.end - part.begin, lanes, block.dim, {panel + part.begin * stride, stride, 1},
                           {block.transposed, kQueryBlock}, {out + part.begin * kQueryBlock, kQueryBlock});
 }
 
 /// The same for a single row of the block: calls take(key, product) with each product in every lane of a vector.
 template <typename Take>
-HWY_INLINE void EachTimesRow(const float* tile, int64_t stride, const TilePart& part, const float* row,
+HWY_INLINE void EachTimesRow(const float* panel, int64_t stride, const PanelPart& part, const float* row,
                              const Take& take) {
   const LaneTag<float> d;
   constexpr int64_t kRows = 4;  // that are multiplied together
@@ -88,7 +88,7 @@ HWY_INLINE void EachTimesRow(const float* tile, int64_t stride, const TilePart& 
     const int64_t rows = std::min(kRows, part.end - key);
     hn::Vec<LaneTag<float>> sum[kRows] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
     const float* at[kRows];
-    for (int64_t i = 0; i < kRows; ++i) at[i] = tile + (key + std::min(i, rows - 1)) * stride;
+    for (int64_t i = 0; i < kRows; ++i) at[i] = panel + (key + std::min(i, rows - 1)) * stride;
     for (int64_t column = 0; column < stride; column += hn::MaxLanes(d)) {
       const auto x = hn::LoadU(d, row + column);
       for (int64_t i = 0; i < kRows; ++i) sum[i] = hn::MulAdd(hn::LoadU(d, at[i] + column), x, sum[i]);
@@ -97,11 +97,11 @@ HWY_INLINE void EachTimesRow(const float* tile, int64_t stride, const TilePart& 
   }
 }
 
-/// The same in the layout of TileTimesBlock; lanes without a query are zero.
-HWY_INLINE void TileTimesRow(const float* tile, int64_t stride, const TilePart& part, const float* row, float* out) {
+/// The same in the layout of PanelTimesBlock; lanes without a query are zero.
+HWY_INLINE void PanelTimesRow(const float* panel, int64_t stride, const PanelPart& part, const float* row, float* out) {
   const LaneTag<float> d;
   const auto first_lane = hn::FirstN(d, 1);
-  EachTimesRow(tile, stride, part, row, [&](int64_t key, auto product) {
+  EachTimesRow(panel, stride, part, row, [&](int64_t key, auto product) {
     float* const lanes = out + key * kQueryBlock;
     hn::StoreU(hn::IfThenElseZero(first_lane, product), d, lanes);
     for (int64_t lane = hn::MaxLanes(d); lane < kLanes; lane += hn::MaxLanes(d)) {
@@ -110,20 +110,20 @@ HWY_INLINE void TileTimesRow(const float* tile, int64_t stride, const TilePart& 
   });
 }
 
-/// Scores of a part of a tile of keys for all queries of a block. Both passes get the same bits.
-HWY_INLINE void ScoreTile(const float* tile, int64_t stride, const TilePart& part, const BlockRows& q, int64_t queries,
-                          float* scores) {
-  if (queries == 1) return TileTimesRow(tile, stride, part, q.rows, scores);
-  TileTimesBlock(tile, stride, part, q, padded(queries), scores);
+/// Scores of a part of a panel of keys for all queries of a block. Both passes get the same bits.
+HWY_INLINE void ScorePanel(const float* panel, int64_t stride, const PanelPart& part, const BlockRows& q,
+                           int64_t queries, float* scores) {
+  if (queries == 1) return PanelTimesRow(panel, stride, part, q.rows, scores);
+  PanelTimesBlock(panel, stride, part, q, padded(queries), scores);
 }
 
-/// Adds what follows from a tile's weights and gradients of scores, both [row of the tile][lane]:
+/// Adds what follows from a panel's weights and gradients of scores, both [row of the panel][lane]:
 /// dv += weights grad, dk += gradients q, dq += gradients^T keys.
-HWY_INLINE void AddTileGradients(const PackedKeys& packed, int64_t tile, const TilePart& part, int64_t queries,
-                                 const BlockRows& q, const BlockRows& grad, const float* weights,
-                                 const float* gradients, float* dq, float* dk, float* dv) {
+HWY_INLINE void AddPanelGradients(const PackedKeys& packed, int64_t panel, const PanelPart& part, int64_t queries,
+                                  const BlockRows& q, const BlockRows& grad, const float* weights,
+                                  const float* gradients, float* dq, float* dk, float* dv) {
   const int64_t key_width = padded(packed.key_dim), value_width = padded(packed.value_dim);
-  const int64_t keys = part.end - part.begin, begin = tile + part.begin;
+  const int64_t keys = part.end - part.begin, begin = panel + part.begin;
   const float* first_weight = weights + part.begin * kQueryBlock;
   const float* first_gradient = gradients + part.begin * kQueryBlock;
   Multiply<Sum::kAdd>(keys, value_width, queries, {first_weight, kQueryBlock, 1}, {grad.rows, value_width},
@@ -135,14 +135,14 @@ HWY_INLINE void AddTileGradients(const PackedKeys& packed, int64_t tile, const T
 }
 
 /// Sets the scores of masked pairs to `hidden`. `document` is that of LaneDocuments.
-HWY_INLINE void HidePairs(const Visibility& visibility, const QueryBlock& block, int64_t tile, const TilePart& part,
+HWY_INLINE void HidePairs(const Visibility& visibility, const QueryBlock& block, int64_t panel, const PanelPart& part,
                           const float* document, float hidden, float* scores) {
   const LaneTag<float> d;
   const hn::RebindToSigned<LaneTag<float>> integers;
   const int64_t strict = visibility.strict ? 1 : 0;
   const auto replacement = hn::Set(d, hidden);
   for (int64_t row = part.begin; row < part.end; ++row) {
-    const int64_t key = tile + row;
+    const int64_t key = panel + row;
     // Lanes [from, to) see the key: queries key + strict ... key + strict + window - 1.
     const int64_t from = std::clamp<int64_t>(key + strict - block.first, 0, kQueryBlock);
     const int64_t newest = key + strict - block.first;

@@ -5,18 +5,17 @@
 
 #include "tamis/kernels/rows.h"
 
-// What the kernels of all attentions share. Queries are processed in blocks, one query per lane, and keys in tiles. The
-// scores of a tile are [kKeyTile][kQueryBlock], a row for each key. All positions are absolute.
+// What the kernels of all attentions share. Queries are processed in blocks, one query per lane, and keys in panels.
+// The scores of a panel are [kPanelKeys][kQueryBlock], a row for each key. All positions are absolute.
 
 namespace tamis::kernels {
 
-inline constexpr int64_t kKeyTile = 64;     // keys of a tile
 inline constexpr int64_t kQueryBlock = 64;  // queries of a block, at most
 inline constexpr int64_t kNoWindow = int64_t{1} << 62;
 
-/// `keys` rounded up to whole tiles.
-constexpr int64_t whole_tiles(int64_t keys) {
-  return (keys + kKeyTile - 1) / kKeyTile * kKeyTile;
+/// `keys` rounded up to whole panels.
+constexpr int64_t whole_panels(int64_t keys) {
+  return (keys + kPanelKeys - 1) / kPanelKeys * kPanelKeys;
 }
 
 /// Keys and values of a sequence and head in float32, rows padded and adjacent. Only rows of keys that a query sees are

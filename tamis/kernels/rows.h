@@ -13,7 +13,8 @@ struct Rows {
   Storage storage = Storage::kFloat32;
 };
 
-inline constexpr int64_t kLanes = 16;  // rows in scratch memory are padded with zeros to a multiple of this
+inline constexpr int64_t kLanes = 16;      // rows in scratch memory are padded with zeros to a multiple of this
+inline constexpr int64_t kPanelKeys = 64;  // keys of a panel: an accept mask of one 64-bit word
 
 constexpr int64_t padded(int64_t size) {
   return (size + kLanes - 1) / kLanes * kLanes;

@@ -43,7 +43,7 @@ class KeyValueCache {
   int64_t position() const { return position_; }  // tokens seen
   int64_t bytes() const;
   int64_t bytes_after(int64_t tokens) const;  // after reserve(tokens)
-  /// Makes room for exactly so many more tokens; begin() makes room for an eighth more than it needs.
+  /// Makes room for exactly this many more tokens; begin() makes room for an eighth more than it needs.
   void reserve(int64_t tokens);
 
   KeyValueCache fork() const;

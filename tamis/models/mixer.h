@@ -41,7 +41,7 @@ class Initialiser {
   double unit_deviation_;
 };
 
-/// So many rows of a trained tensor, under the name that a checkpoint gives them.
+/// Rows of a trained tensor, under the name that a checkpoint gives them.
 struct CheckpointPart {
   std::string name;
   int64_t rows;
@@ -59,7 +59,7 @@ struct MixerCall {
   std::vector<at::Tensor> weights;               // as Mixer::weights; in decoding the matrices are undefined
   at::Tensor position_scale;                     // p_n of Scalable-Softmax, shared by all layers; undefined without one
   std::optional<int64_t> window;                 // replaces the configuration's sliding window
-  std::optional<double> expand_beyond;           // SWE: learned windows beyond so many tokens become infinite
+  std::optional<double> expand_beyond;           // SWE: learned windows beyond this many tokens become infinite
   bool recompute = false;                        // training: keep only the input (mixers with `recomputes`)
   std::optional<at::Tensor> document;            // int [B, T]: a token sees only its own document; never in decoding
   Observer observe;                              // if set, sees the mixer's own activations
@@ -72,7 +72,7 @@ class MixerState {
   virtual ~MixerState() = default;
   virtual int64_t bytes() const = 0;                      // memory held now
   virtual int64_t bytes_after(int64_t tokens) const = 0;  // memory after reserve(tokens)
-  virtual void reserve(int64_t) {}                        // makes room for so many more tokens
+  virtual void reserve(int64_t) {}                        // makes room for this many more tokens
   virtual void begin(int64_t) {}                          // before every decoding call: makes room, or throws
   virtual void end_token() {}                             // after every head has taken a single token
   /// An independent copy; it may share memory that neither changes.
@@ -157,7 +157,8 @@ class Mixer {
   virtual RelevanceMap relevance(const at::Tensor& x_1TD, const MixerCall& call) const;
   /// Tokens that a query of each head sees, before any expansion; infinite without a window.
   virtual std::vector<double> windows() const = 0;
-  /// Acceptance width of each head; empty for mixers that have none. Such mixers learn their windows.
+  /// Acceptance width of each head; empty for mixers without acceptance widths. Mixers that have them also learn their
+  /// windows.
   virtual std::vector<double> acceptance_widths() const { return {}; }
 };
 
@@ -172,7 +173,7 @@ struct MixerKind {
   char letter;       // in a pattern
   std::string name;  // in texts
   Support support;
-  std::vector<std::string> settings;         // keys of the configuration that it uses beside the sizes
+  std::vector<std::string> settings;         // keys of the configuration that it uses besides the sizes
   void (*check)(const ModelConfig& config);  // throws ExitCode::kUsage when the sizes do not fit; may be null
   std::unique_ptr<Mixer> (*make)(const ModelConfig& config, at::Device device);
 };

@@ -58,8 +58,8 @@ struct ForwardOptions {
 struct RelevanceMap {
   int64_t layer = 0;
   at::Tensor similarity;       // s_ij; undefined for mixers that have none
-  at::Tensor trim;             // a_ij, idem
-  at::Tensor softmask;         // m_ij, idem
+  at::Tensor trim;             // a_ij, undefined likewise
+  at::Tensor softmask;         // m_ij, undefined likewise
   at::Tensor relevance;        // what multiplies the value
   std::vector<double> window;  // per head, tokens; infinity allowed
   std::vector<double> accept;  // per head, r; empty for mixers that have none
@@ -75,7 +75,7 @@ struct Flops {
   double executed(double accepted_share) const { return weights + similarities + accepted_share * values; }
 };
 
-/// What a sequence must remember to go on; made by Model::new_state, advanced by Model::decode.
+/// What a model keeps of a sequence to continue it; made by Model::new_state, advanced by Model::decode.
 class DecodingState {
  public:
   virtual ~DecodingState() = default;

@@ -199,7 +199,7 @@ void read_screening(const ConfigReader& reader, ModelConfig& config) {
   if (reader.has("fixed_r")) config.fixed_r = reader.number("fixed_r", 0.0, 1.0);
 }
 
-/// Settings that nothing in the model uses: those of mixers that the pattern has not, and of parts that it lacks.
+/// Settings that nothing in the model uses: those of mixers that are not in the pattern, and of parts that it lacks.
 std::set<std::string> unused_settings(const ModelConfig& config) {
   std::set<std::string> unused;
   for (const MixerKind& kind : known_mixers()) unused.insert(kind.settings.begin(), kind.settings.end());

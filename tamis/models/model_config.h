@@ -22,8 +22,8 @@ struct ModelConfig {
   std::string norm = "rms";       // before mixers, MLPs and the head; or "none"
   std::string mlp = "swiglu";     // W_down (SiLU(W_gate n) * W_up n); "gelu": W_down GELU(W_up n); or "none"
   int64_t intermediate_size = 0;  // of the MLP; default floor(8 D / 3), 4 D for "gelu"
-  /// "plain": x_0 = W_E[token]. "unit": x_0 = exp(s_E) Wbar[token] and logits = exp(s_F) x Wbar^T, with the rows of W_E
-  /// scaled to unit length.
+  /// "plain": x_0 = W_E[token]. "unit": x_0 = exp(s_E) Wbar[token] and logits = exp(s_F) norm(x) Wbar^T, with the
+  /// rows of W_E scaled to unit length.
   std::string embedding = "plain";
   bool tie_word_embeddings = true;  // the head is the embedding; always so for "unit"
   bool final_norm_weight = false;   // the final RMSNorm has a weight

@@ -14,10 +14,10 @@
 namespace tamis::ops {
 
 using at::Tensor;
-using kernels::kKeyTile;
+using kernels::kPanelKeys;
 using kernels::kQueryBlock;
 using kernels::padded;
-using kernels::whole_tiles;
+using kernels::whole_panels;
 
 namespace {
 
@@ -126,7 +126,7 @@ kernels::Visibility AttentionProblem::visibility(int64_t batch) const {
 }
 
 float* AttentionProblem::packed_rows(int64_t batch, int64_t head) const {
-  return packed_.mutable_data_ptr<float>() + (batch * H + head) * whole_tiles(T_k) * (padded(K) + padded(V));
+  return packed_.mutable_data_ptr<float>() + (batch * H + head) * whole_panels(T_k) * (padded(K) + padded(V));
 }
 
 AttentionHead AttentionProblem::head(int64_t batch, int64_t head) const {
@@ -134,13 +134,13 @@ AttentionHead AttentionProblem::head(int64_t batch, int64_t head) const {
     return x.const_data_ptr<float>() + batch * x.stride(0) + head * x.stride(2);
   };
   const float* keys = in_place() ? first_row(k_) : packed_rows(batch, head);
-  const float* values = in_place() ? first_row(v_) : keys + whole_tiles(T_k) * padded(K);
+  const float* values = in_place() ? first_row(v_) : keys + whole_panels(T_k) * padded(K);
   return {batch, head, {keys, values, K, V}, visibility(batch), query_origin, rows_of(q_, batch, head)};
 }
 
 void AttentionProblem::pack(const Tensor& k, const Tensor& v) {
   constexpr int64_t kPiece = 1024;  // rows
-  const int64_t rows = whole_tiles(T_k), pieces = (rows + kPiece - 1) / kPiece;
+  const int64_t rows = whole_panels(T_k), pieces = (rows + kPiece - 1) / kPiece;
   packed_ = at::empty({B, H, rows * (padded(K) + padded(V))}, k.options().dtype(at::kFloat));
   parallel_items(B * H * pieces, [&](int64_t item) {
     const int64_t batch = item / pieces / H, head = item / pieces % H, first = item % pieces * kPiece;

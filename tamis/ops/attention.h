@@ -94,7 +94,7 @@ class AttentionProblem {
   at::Tensor q_;  // rows adjacent
   AttentionRange range_;
   at::Tensor k_, v_;                     // defined if the kernels read them as they are
-  at::Tensor packed_;                    // else: float32 [B, H, whole_tiles(T_k) * (padded(K) + padded(V))]
+  at::Tensor packed_;                    // else: float32 [B, H, whole_panels(T_k) * (padded(K) + padded(V))]
   std::vector<float> document_;          // [B, positions] or empty
   std::vector<int64_t> document_start_;  // [B, positions] or empty
   std::vector<int64_t> first_key_;       // [B]: keys before it are seen by no query

@@ -1,4 +1,4 @@
-// What bench/peers.py sets beside peers: screening, the other attentions and mLSTM, the vocabulary head, and what they
+// What bench/peers.py compares with peers: screening, the other attentions and mLSTM, the vocabulary head, and what they
 // are compared with. Before a case is timed, its outputs and gradients on a short sequence are compared with the
 // definition in float64.
 //

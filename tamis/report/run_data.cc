@@ -31,7 +31,7 @@ struct Series {
   }
 };
 
-/// The points with the smallest and the largest y of each of so many ranges, in order.
+/// The points with the smallest and the largest y of each of `ranges` ranges, in order.
 Series thinned(const Series& series, size_t ranges) {
   const size_t size = series.x.size();
   if (size <= 2 * ranges) return series;

@@ -116,11 +116,6 @@ void largest_weight(const Settings& settings, const AddRow& add) {
   }
 }
 
-/// Rows of unit length.
-at::Tensor unit_rows(const at::Tensor& rows) {
-  return rows / rows.norm(2, -1, /*keepdim=*/true);
-}
-
 /// The relevance of each key for a head with an infinite window and without positions.
 at::Tensor relevance(const at::Tensor& query_1K, const at::Tensor& keys_nK, double r) {
   const at::Tensor s_w = at::full({1}, INFINITY, at::kDouble), s_r = at::full({1}, std::log(r / (1 - r)), at::kDouble);
@@ -144,8 +139,8 @@ void target_weight(const Settings& settings, const AddRow& add) {
   const auto dimensions = whole(settings.at("key_dim")[0]);
   const double gain = settings.at("gain")[0], r = settings.at("r")[0], alpha = settings.at("alpha")[0];
   for_each_draw(settings, "n", [&](int64_t seed, int64_t n, at::Generator& generator) {
-    at::Tensor keys = unit_rows(at::randn({n, dimensions}, generator, at::kDouble));
-    const at::Tensor query = unit_rows(at::randn({1, dimensions}, generator, at::kDouble));
+    at::Tensor keys = nn::unit_rows(at::randn({n, dimensions}, generator, at::kDouble));
+    const at::Tensor query = nn::unit_rows(at::randn({1, dimensions}, generator, at::kDouble));
     at::Tensor target = at::zeros({n}, at::kDouble);
     keys[n / 2].copy_(query[0]);
     target[n / 2] = 1;
@@ -167,7 +162,7 @@ void target_weight(const Settings& settings, const AddRow& add) {
 void accepted_share(const Settings& settings, const AddRow& add) {
   constexpr int64_t kPairs = 1 << 18;
   for_each_draw(settings, "key_dim", [&](int64_t seed, int64_t dimensions, at::Generator& generator) {
-    const at::Tensor keys = unit_rows(at::randn({kPairs, dimensions}, generator, at::kDouble));
+    const at::Tensor keys = nn::unit_rows(at::randn({kPairs, dimensions}, generator, at::kDouble));
     const at::Tensor cosines = keys.select(1, 0);  // with a fixed query; all directions are alike
     for (const double r : settings.at("r")) {
       const double share = (cosines > 1 - r).to(at::kDouble).mean().item<double>();

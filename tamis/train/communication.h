@@ -25,7 +25,7 @@ struct Network {
 ///   seconds         of the busiest process, if nothing is sent while something is computed
 ///
 /// `model` may be null: then the windows are those at the beginning. Throws ExitCode::kUsage when the recipe cannot be
-/// divided among so many processes.
+/// divided among this many processes.
 nlohmann::json plan_communication(const Recipe& recipe, const models::Model* model, const Network& network);
 
 }  // namespace tamis::train

@@ -18,7 +18,7 @@ namespace {
 using distributed::ProcessGroup;
 
 /// The blocks of all parameters, the last parameter first: about the order of the backward pass. What is kept whole
-/// beside sharded parameters comes last, because it belongs to all layers.
+/// besides sharded parameters comes last, because it belongs to all layers.
 std::vector<Piece> all_blocks(std::span<const int64_t> sizes, std::span<const int64_t> units) {
   std::vector<Piece> blocks;
   for (const bool whole : {false, true}) {

@@ -9,7 +9,7 @@ nlohmann::json estimate_memory(const Recipe& recipe, at::Device device) {
   constexpr int64_t kFloat = 4, kMoments = 2;
   const TrainRecipe& train = recipe.train;
   const std::string precision = train.precision == "auto" ? fastest_precision(device) : train.precision;
-  const bool narrow = precision != "float32";  // then matrices have a copy of 16 bits beside their float32 form
+  const bool narrow = precision != "float32";  // then matrices have a copy of 16 bits besides their float32 form
   const int64_t parameters = models::count_parts(recipe.model).total();
   const models::KeptActivations kept = models::count_activations(recipe.model);
   const int64_t tokens = train.batch_tokens / train.accumulation;

@@ -33,7 +33,7 @@ enum class NonFiniteAction {
   kStop,    // the third: exit 20
 };
 
-/// Non-finite steps that are at most so many steps apart belong together.
+/// Non-finite steps that are at most this many steps apart belong together.
 inline constexpr int64_t kNonFiniteSpan = 100;
 
 /// Records the step and decides; depends on the recorded steps alone. A step that was skipped before, and is met again

@@ -48,7 +48,7 @@ struct DataRecipe {
 struct TrainRecipe {
   int64_t steps = 1000;                       // optimizer steps of the whole run
   bool steps_given = false;                   // whether the recipe names them; not a key
-  double epochs = 0;                          // passes over the data, in the place of steps; 0: none. One source, with
+  double epochs = 0;                          // passes over the data, instead of steps; 0: none. One source, with
                                               // sequential sampling
   int64_t length = 256;                       // tokens of a training sequence
   int64_t batch_size = 0;                     // sequences per step over all micro-batches; 0: from batch_tokens
@@ -71,7 +71,7 @@ struct TrainRecipe {
   std::string precision = "auto";   // of matrix products and screening: "float32", "bfloat16", "float16" (with a loss
                                     // scale, loss_scale.h), or "auto": the faster one of the first two on this
                                     // machine; resumed runs keep their precision
-  int64_t context_parallel = 1;     // of several processes: so many neighbours share every sequence
+  int64_t context_parallel = 1;     // of several processes: this many neighbours share every sequence
   std::string shard = "optimizer";  // what each of several processes holds only a part of: the "optimizer"'s state,
                                     // or also "parameters" and gradients
   std::string reduction = "fast";   // of the gradients of several processes: "fast", or "ordered": the same bits
@@ -90,7 +90,7 @@ struct TrainRecipe {
   int64_t threads = 0;                 // number of CPU threads; 0: all cores
   int64_t save_every = 500;            // steps between checkpoints
   int64_t keep = 3;                    // number of newest checkpoints to keep; 0: all
-  int64_t keep_every = 0;              // also keep the checkpoints of every multiple of so many steps; 0: none
+  int64_t keep_every = 0;              // also keep the checkpoint of every N-th step; 0: none
   int64_t log_every = 10;              // steps between records of log.jsonl
   bool tensorboard = true;             // also write TensorBoard's event files, to run.dir/tensorboard
   int64_t validate_every = 500;        // steps between validations; 0: only at the end

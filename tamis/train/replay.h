@@ -14,7 +14,7 @@ namespace tamis::train {
 /// bits, and reports its loss and gradient norms, or the first tensor that is not finite. Changes nothing in the run.
 /// Costs the steps from the checkpoint, or from the beginning if there is none.
 ///
-/// Returns {"step", "from", "finite", "loss", "grad_norm", "grad_norms"}, or "error" in the place of the last three.
+/// Returns {"step", "from", "finite", "loss", "grad_norm", "grad_norms"}, or "error" instead of the last three.
 /// Throws ExitCode::kInput when there is no run, ExitCode::kUsage when the step is not one of the recipe's or the
 /// recipe is another than the run's, and as training does.
 nlohmann::json replay(const Recipe& recipe, int64_t step, at::Device device, std::FILE* messages);

@@ -41,7 +41,7 @@ struct Rows {
 /// one here. Throws ExitCode::kUsage when there are more processes than sequences.
 std::vector<Rows> micro_batches(const TrainRecipe& recipe, int64_t processes);
 
-/// Throws ExitCode::kUsage when train.length, the batch or train.context_parallel do not fit so many processes.
+/// Throws ExitCode::kUsage when train.length, the batch or train.context_parallel do not fit this many processes.
 void check_processes(const TrainRecipe& recipe, int64_t processes);
 
 /// A model with its optimizer, trained step by step. Step n uses the examples n batch_size ... (n + 1) batch_size - 1

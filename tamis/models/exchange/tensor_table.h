@@ -53,7 +53,7 @@ LazyTensor computed(const std::string& name, const LazyTensor& from, const Shape
                     std::function<at::Tensor(const at::Tensor&)> compute);
 /// Rows below each other; dtype of the first.
 LazyTensor stacked(const std::string& name, const std::vector<LazyTensor>& parts);
-/// So many rows of a tensor.
+/// `count` rows of a tensor from row `first` on.
 LazyTensor rows(const std::string& name, const LazyTensor& from, int64_t first, int64_t count);
 /// A tensor of one value, float32.
 LazyTensor filled(const std::string& name, const Shape& shape, double value);

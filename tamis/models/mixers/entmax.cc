@@ -1,4 +1,4 @@
-// Attention with alpha-entmax in the place of softmax.
+// Attention with alpha-entmax instead of softmax.
 
 #include "tamis/models/mixers/attention_mixer.h"
 #include "tamis/models/mixers/mixers.h"

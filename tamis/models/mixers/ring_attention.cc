@@ -46,7 +46,7 @@ Arriving shift(ProcessGroup& group, const Tensor& tensor, int64_t steps) {
   return arriving;
 }
 
-/// What both passes need beside the tensors of autograd.
+/// What both passes need besides the tensors of autograd.
 struct Ring {
   ProcessGroup* group;
   double scale;

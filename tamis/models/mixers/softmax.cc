@@ -15,7 +15,7 @@ using at::Tensor;
 
 namespace {
 
-/// Scalable-Softmax's factor of the scores of a query that sees so many keys.
+/// Scalable-Softmax's factor of the scores of a query that sees this many keys.
 float length_factor(const ModelConfig& config, const AttentionWeights& weights, int64_t head, int64_t keys) {
   if (config.ssmax == "none") return 1;
   const auto logarithm = static_cast<float>(std::log(static_cast<double>(keys)));

@@ -6,7 +6,7 @@
 
 namespace tamis::kernels {
 
-/// Answers the queries of a block.
+/// Computes the results of the queries of a block.
 void entmax_forward(const SelectionForward& work);
 
 /// Gradients from the queries [first, last) of a head.

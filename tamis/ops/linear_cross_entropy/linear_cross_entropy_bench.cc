@@ -1,4 +1,4 @@
-// The vocabulary head beside its three matrix products alone (one without gradients) in one process, to be compared as
+// The vocabulary head compared with its three matrix products alone (one without gradients) in one process, to be compared as
 // a ratio. Arguments: T, N, D.
 
 #include <ATen/ATen.h>

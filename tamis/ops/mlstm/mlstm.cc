@@ -197,7 +197,7 @@ Outputs call_inner(const InnerOptions& inner, const Tensor& q, const Tensor& k, 
 }
 
 struct InnerFunction : torch::autograd::Function<InnerFunction> {
-  /// C, n and m are those of the options: autograd looks at arguments alone.
+  /// C, n and m are those of the options: autograd only tracks arguments.
   static variable_list forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& i,
                                const Tensor& f, const optional<Tensor>& /*C*/, const optional<Tensor>& /*n*/,
                                const optional<Tensor>& /*m*/, const InnerOptions& inner) {

@@ -17,11 +17,12 @@ double integral(double angle, int64_t dims) {
   return sum * angle / kSteps;
 }
 
-}  // namespace
-
+/// The share of the pairs whose similarity exceeds 1 - r.
 double accepted_share(double r, int64_t dims) {
   return integral(std::acos(1 - r), dims) / integral(std::numbers::pi, dims);
 }
+
+}  // namespace
 
 double acceptance_for(double share, int64_t dims) {
   double low = 0, high = 1;

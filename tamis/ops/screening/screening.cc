@@ -53,7 +53,7 @@ void check(const ScreeningOptions& options, const Tensor& q, const Tensor& k, co
                     ": position must be \"mipe\" or \"none\", but is \"", options.position, "\"");
 }
 
-/// The gradient of an input that is not there.
+/// The gradient of an absent input.
 Tensor no_gradient(const Tensor& q) {
   return at::empty({0}, q.options());
 }
@@ -120,7 +120,7 @@ Gradients call_screening_backward(const ScreeningOptions& options, const Tensor&
 }
 
 struct Screening : torch::autograd::Function<Screening> {
-  /// `gate` is that of the options: autograd looks at arguments alone.
+  /// `gate` is that of the options: autograd only tracks arguments.
   static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w,
                         const Tensor& s_r, const optional<Tensor>& /*gate*/, const ScreeningOptions& options) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;

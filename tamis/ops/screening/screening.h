@@ -8,7 +8,7 @@
 
 namespace tamis::ops {
 
-/// What of the options concerns each head.
+/// The options that apply to each head.
 struct ScreeningHeadOptions {
   double mipe_threshold = 256.0;        // w_th of Eq. (7), tokens; > 0
   std::optional<double> expand_beyond;  // SWE: every window w > expand_beyond becomes infinite

@@ -107,7 +107,7 @@ TEST(ScreeningDense, ThreadsDoNotChangeBits) {
   }
 }
 
-TEST(ScreeningDense, ARejectedValueIsNotReadBesideAcceptedOnes) {
+TEST(ScreeningDense, ARejectedValueIsNotReadNextToAcceptedOnes) {
   Tensors in = near_inputs(kNear, 75, every_fifth());
   const Tensors clean = testing::outputs_and_gradients(operator_with({}), in);
   in[2].index_put_({at::indexing::Slice(), every_fifth()}, kNotANumber);

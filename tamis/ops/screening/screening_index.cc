@@ -17,9 +17,9 @@ int64_t index_capacity(int64_t keys) {
 template <typename Real>
 void take_index_scratch(kernels::KeyIndex<Real>& index, int64_t key_dim, ScratchMemory<Real>& memory) {
   const int64_t segment = std::min(index.capacity, kernels::kIndexSegment);
-  using ScreenedPanel = kernels::ScreenedSegment<Real>;
-  auto* bytes = memory.template take<std::byte>(static_cast<int64_t>(sizeof(ScreenedPanel)));
-  index.screened = new (bytes) ScreenedPanel;  // trivially destructible; only its bit sets are written here
+  using Segment = kernels::ScreenedSegment<Real>;
+  auto* bytes = memory.template take<std::byte>(static_cast<int64_t>(sizeof(Segment)));
+  index.screened = new (bytes) Segment;  // trivially destructible; only its bit sets are written here
   index.order = memory.template take<uint64_t>(segment);
   index.rows = memory.take(segment * kernels::padded(key_dim));
 }

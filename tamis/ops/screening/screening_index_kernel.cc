@@ -1,4 +1,4 @@
-// Construction of the index of a head's older keys, and the decision whether it pays.
+// Construction of the index of a head's older keys, and the decision whether it saves time.
 
 #include "tamis/ops/screening/screening_index_kernel.h"
 
@@ -172,7 +172,7 @@ int64_t advance_index(const ScreeningPass<Real>& pass, int64_t first) {
   if (adaptive && first < std::max(index.resume, kFirstTrial)) return 0;
   int64_t goal = first;
   if (adaptive && index.trial) {
-    // An eighth of the keys shows whether the index pays.
+    // An eighth of the keys shows whether the index saves time.
     goal = index.indexed;
     for (const int64_t size : {kIndexBuckets[2], kIndexBuckets[1], kIndexBuckets[0]}) {
       if (index.indexed == 0 && (size == kSmallestBucket || size <= first / 8)) goal = size;

@@ -37,7 +37,8 @@ struct ScreenedSegment {
   int32_t nodes[2][kIndexSegment / 16];  // tiles that a search visits on this level and on the next
 };
 
-/// When the index is used: where it pays, never, or wherever it can be. The last two are for tests and measurements.
+/// When the index is used: where it saves time, never, or wherever it can be. The last two are for tests and
+/// measurements.
 enum class Skipping { kAdaptive, kNever, kAlways };
 
 /// Work of a pass, in pairs of a query and a key.
@@ -65,8 +66,8 @@ struct KeyIndex {
 
   Skipping skipping = Skipping::kAdaptive;
   int64_t indexed = 0;  // keys [0, indexed) are in the index
-  int64_t resume = 0;   // the index is not used before this query, as it did not pay
-  bool trial = true;    // only a small index, until it has paid
+  int64_t resume = 0;   // the index is not used before this query, because it did not save time
+  bool trial = true;    // only a small index, until it has saved time
   double replaced = 0;  // tiles that a pass without the index would have screened, since the last decision
   double cost = 0;      // of the searches instead, in such tiles
 };
@@ -75,7 +76,7 @@ struct KeyIndex {
 int64_t index_nodes(int64_t capacity, int level);
 
 /// Brings the index up to date for queries from `first` on. Returns how many keys it covers: a multiple of
-/// kSmallestBucket, at most `first`, or 0 if it does not pay.
+/// kSmallestBucket, at most `first`, or 0 if it does not save time.
 template <typename Real>
 int64_t advance_index(const ScreeningPass<Real>& pass, int64_t first);
 

@@ -15,7 +15,6 @@
 namespace tamis::kernels {
 
 inline constexpr int64_t kTileKeys = kLanes;  // keys of a tile: the lanes of a similarity vector
-inline constexpr int64_t kPanelKeys = 64;     // keys whose accept mask is one 64-bit word
 inline constexpr int64_t kBlockQueries = 32;  // queries of a block, at most
 inline constexpr int64_t kMaskPadding = 64;   // zeros on either side of a softmask table
 
@@ -82,7 +81,7 @@ constexpr int64_t forward_scratch(int64_t key_dim, int64_t value_dim) {
   return kBlockQueries * (padded(key_dim) + padded(value_dim)) + padded(value_dim);
 }
 
-/// Answers the queries and advances the ring to position `last`.
+/// Computes the results of the queries and advances the ring to position `last`.
 template <typename Real>
 void screening_forward(const ScreeningPass<Real>& pass);
 

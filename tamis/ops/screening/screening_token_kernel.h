@@ -5,7 +5,7 @@
 namespace tamis::kernels {
 
 /// screening_forward for one query (pass.last = pass.first + 1), float32 rows and one document, with the keys before
-/// the query packed: decoding token by token. It leaves out what pays only for a block of queries.
+/// the query packed: decoding token by token. It leaves out what saves time only for a block of queries.
 void screening_token(const ScreeningPass<float>& pass);
 
 /// Numbers of pass.scratch.

@@ -49,8 +49,8 @@ HWY_INLINE uint64_t BitsOf(Mask mask) {
   return bits;
 }
 
-/// Records the pairs of a tile that pass, the newest key first. A NaN passes, so that it shows in the result.
-HWY_INLINE void ListKeys(int64_t tile, const TilePart& part, int64_t queries, const float* HWY_RESTRICT scores,
+/// Records the pairs of a panel that pass, the newest key first. A NaN passes, so that it shows in the result.
+HWY_INLINE void ListKeys(int64_t panel, const PanelPart& part, int64_t queries, const float* HWY_RESTRICT scores,
                          const Thresholds& bounds, KeyLists& lists) {
   const LaneTag<float> d;
   const int64_t lanes = padded(queries);
@@ -68,7 +68,7 @@ HWY_INLINE void ListKeys(int64_t tile, const TilePart& part, int64_t queries, co
       const int lane = std::countr_zero(passed);
       const int64_t at = end[lane]++;
       lists.score[at] = row_scores[lane];
-      lists.position[at] = static_cast<int32_t>(tile + row);
+      lists.position[at] = static_cast<int32_t>(panel + row);
     }
   }
   for (int64_t lane = 0; lane < queries; ++lane) lists.count[lane] = end[lane] - lane * lists.stride;
@@ -93,8 +93,8 @@ inline HWY_NOINLINE int64_t KeepKeys(float* score, int32_t* position, int64_t co
   return kept;
 }
 
-/// Candidate keys of the queries of a block while tiles of keys are added. tau of some keys is at most tau of all keys,
-/// so a key that it rejects stays rejected.
+/// Candidate keys of the queries of a block while panels of keys are added. tau of some keys is at most tau of all
+/// keys, so a key that it rejects stays rejected.
 struct Candidates {
   static constexpr int64_t kLeast = 48;  // keys; shorter lists are not tightened
 
@@ -147,46 +147,46 @@ struct Candidates {
   }
 };
 
-/// Lists the keys of a block, tile by tile from the newest; calls tile_done() after each. Scores are (alpha - 1) z.
-template <class TileDone>
-HWY_INLINE void ListTiles(const PackedKeys& packed, const Visibility& visibility, const QueryBlock& block,
-                          const BlockRows& q, float* scores, const Thresholds& bounds, KeyLists& lists,
-                          const TileDone& tile_done) {
+/// Lists the keys of a block, panel by panel from the newest; calls panel_done() after each. Scores are (alpha - 1) z.
+template <class PanelDone>
+HWY_INLINE void ListPanels(const PackedKeys& packed, const Visibility& visibility, const QueryBlock& block,
+                           const BlockRows& q, float* scores, const Thresholds& bounds, KeyLists& lists,
+                           const PanelDone& panel_done) {
   HWY_ALIGN float document_of_lane[kQueryBlock];
   const float* document = LaneDocuments(visibility, block, document_of_lane);
   const int64_t first_key = block.first_key(visibility), end_key = block.end_key(visibility);
-  const int64_t first_tile = first_key / kKeyTile * kKeyTile;
-  for (int64_t tile = whole_tiles(end_key) - kKeyTile; tile >= first_tile; tile -= kKeyTile) {
-    const TilePart part = VisiblePart(visibility, block, first_key, end_key, tile);
-    ScoreTile(packed.key(tile), padded(packed.key_dim), part, q, block.count, scores);
-    if (!part.whole) HidePairs(visibility, block, tile, part, document, -HUGE_VALF, scores);
-    ListKeys(tile, part, block.count, scores, bounds, lists);
-    tile_done();
+  const int64_t first_tile = first_key / kPanelKeys * kPanelKeys;
+  for (int64_t panel = whole_panels(end_key) - kPanelKeys; panel >= first_tile; panel -= kPanelKeys) {
+    const PanelPart part = VisiblePart(visibility, block, first_key, end_key, panel);
+    ScorePanel(packed.key(panel), padded(packed.key_dim), part, q, block.count, scores);
+    if (!part.whole) HidePairs(visibility, block, panel, part, document, -HUGE_VALF, scores);
+    ListKeys(panel, part, block.count, scores, bounds, lists);
+    panel_done();
   }
 }
 
-/// The entries of the lists in one tile of keys: [first, last) of each lane.
-struct TileEntries {
-  int64_t tile;
+/// The entries of the lists in one panel of keys: [first, last) of each lane.
+struct PanelEntries {
+  int64_t panel;
   int64_t count;
   int64_t first[kQueryBlock];
   int64_t last[kQueryBlock];
 };
 
-/// Calls work(entries) for every tile with an entry in some list, the newest first, so that the rows of a tile are in
+/// Calls work(entries) for every panel with an entry in some list, the newest first, so that the rows of a panel are in
 /// the caches for all queries.
 template <class Work>
-HWY_INLINE void ForEachTile(const KeyLists& lists, int64_t queries, int64_t end_key, const Work& work) {
-  TileEntries entries;
+HWY_INLINE void ForEachPanel(const KeyLists& lists, int64_t queries, int64_t end_key, const Work& work) {
+  PanelEntries entries;
   std::fill_n(entries.last, kQueryBlock, 0);
-  for (int64_t tile = whole_tiles(end_key) - kKeyTile; tile >= 0; tile -= kKeyTile) {
-    entries.tile = tile;
+  for (int64_t panel = whole_panels(end_key) - kPanelKeys; panel >= 0; panel -= kPanelKeys) {
+    entries.panel = panel;
     entries.count = 0;
     for (int64_t lane = 0; lane < queries; ++lane) {
       const int32_t* position = lists.position + lane * lists.stride;
       const int64_t first = entries.last[lane], count = lists.count[lane];
       int64_t last = first;
-      while (last < count && position[last] >= tile) ++last;
+      while (last < count && position[last] >= panel) ++last;
       entries.first[lane] = first;
       entries.last[lane] = last;
       entries.count += last - first;

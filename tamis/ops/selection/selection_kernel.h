@@ -18,7 +18,7 @@ struct SelectionStatistics {
 
 /// A list of keys for each query of a block holds at most `keys` of them.
 constexpr int64_t selection_list(int64_t keys) {
-  return whole_tiles(keys) + kLanes;  // and a vector of padding; lists begin in different cache sets
+  return whole_panels(keys) + kLanes;  // and a vector of padding; lists begin in different cache sets
 }
 
 struct SelectionForward {
@@ -37,7 +37,7 @@ struct SelectionForward {
 /// Most of it is for lists, of which only the entries are touched.
 constexpr int64_t selection_forward_scratch(int64_t keys, int64_t key_dim, int64_t value_dim,
                                             const QueryBlock& block = {0, kQueryBlock}) {
-  return query_scratch(key_dim) + kKeyTile * kQueryBlock + kQueryBlock * padded(value_dim) +
+  return query_scratch(key_dim) + kPanelKeys * kQueryBlock + kQueryBlock * padded(value_dim) +
          2 * block.count * selection_list(keys);
 }
 
@@ -58,7 +58,7 @@ struct SelectionBackward {
 };
 
 constexpr int64_t selection_backward_scratch(int64_t keys, int64_t key_dim, int64_t value_dim) {
-  return query_scratch(key_dim) + query_scratch(value_dim) + 2 * kKeyTile * kQueryBlock +
+  return query_scratch(key_dim) + query_scratch(value_dim) + 2 * kPanelKeys * kQueryBlock +
          kQueryBlock * padded(key_dim) + 4 * kQueryBlock * selection_list(keys);
 }
 

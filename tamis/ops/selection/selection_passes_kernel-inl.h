@@ -16,11 +16,11 @@ HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Entries of a tile from which on products of whole matrices cost less than single pairs.
-inline constexpr int64_t kDenseTile = kKeyTile * kQueryBlock / 4;
+/// Entries of a panel from which on products of whole matrices cost less than single pairs.
+inline constexpr int64_t kDensePanel = kPanelKeys * kQueryBlock / 4;
 
-/// sum += factor * row over the entries of a lane in a tile.
-HWY_INLINE void AddEntries(const KeyLists& lists, const float* factors, const TileEntries& entries, int64_t lane,
+/// sum += factor * row over the entries of a lane in a panel.
+HWY_INLINE void AddEntries(const KeyLists& lists, const float* factors, const PanelEntries& entries, int64_t lane,
                            const float* rows, int64_t width, float* sum) {
   const int64_t first = entries.first[lane], count = entries.last[lane] - first, at = lane * lists.stride + first;
   if (count > 0) AddRows(factors + at, lists.position + at, count, rows, width, sum);
@@ -35,7 +35,7 @@ HWY_INLINE void SelectionForwardPass(const Mechanism& mechanism, const Selection
   const int64_t value_width = padded(packed.value_dim), row = block.first - work.query_origin;
   const BlockRows q(work.scratch, packed.key_dim);
   float* scores = work.scratch + query_scratch(packed.key_dim);
-  float* out = scores + kKeyTile * kQueryBlock;
+  float* out = scores + kPanelKeys * kQueryBlock;
   float* lists_memory = out + kQueryBlock * value_width;
   const int64_t stride = selection_list(work.keys);
   KeyLists lists{.position = reinterpret_cast<int32_t*>(lists_memory + block.count * stride),
@@ -49,8 +49,8 @@ HWY_INLINE void SelectionForwardPass(const Mechanism& mechanism, const Selection
   LoadBlock(work.q, row, block.count, factor, q);
 
   Candidates candidates(entmax, lists, block.count);
-  ListTiles(packed, work.visibility, block, q, scores, candidates.bounds, lists,
-            [&]() HWY_ATTR { candidates.Tighten(block.count); });
+  ListPanels(packed, work.visibility, block, q, scores, candidates.bounds, lists,
+             [&]() HWY_ATTR { candidates.Tighten(block.count); });
   for (int64_t lane = 0; lane < block.count; ++lane) {
     const SelectionStatistics statistics = candidates.Finish(lane);
     work.statistics[row + lane] = statistics;
@@ -58,7 +58,7 @@ HWY_INLINE void SelectionForwardPass(const Mechanism& mechanism, const Selection
                                           lists.weight + lane * stride);
   }
   std::fill(out, out + block.count * value_width, 0.0f);
-  ForEachTile(lists, block.count, block.end_key(work.visibility), [&](const TileEntries& entries) HWY_ATTR {
+  ForEachPanel(lists, block.count, block.end_key(work.visibility), [&](const PanelEntries& entries) HWY_ATTR {
     for (int64_t lane = 0; lane < block.count; ++lane) {
       AddEntries(lists, lists.weight, entries, lane, packed.values, value_width, out + lane * value_width);
     }
@@ -69,47 +69,47 @@ HWY_INLINE void SelectionForwardPass(const Mechanism& mechanism, const Selection
 }
 
 /// gradient of each weight: the product of the value and the gradient of the result.
-HWY_INLINE void WeightGradients(const KeyLists& lists, const TileEntries& entries, const QueryBlock& block,
+HWY_INLINE void WeightGradients(const KeyLists& lists, const PanelEntries& entries, const QueryBlock& block,
                                 const Visibility& visibility, const PackedKeys& packed, const BlockRows& grad,
                                 float* products) {
   const int64_t width = padded(packed.value_dim), queries = block.count;
-  const bool dense = entries.count >= kDenseTile;
-  const TilePart part =
-      VisiblePart(visibility, block, block.first_key(visibility), block.end_key(visibility), entries.tile);
-  if (dense) TileTimesBlock(packed.value(entries.tile), width, part, grad, padded(queries), products);
+  const bool dense = entries.count >= kDensePanel;
+  const PanelPart part =
+      VisiblePart(visibility, block, block.first_key(visibility), block.end_key(visibility), entries.panel);
+  if (dense) PanelTimesBlock(packed.value(entries.panel), width, part, grad, padded(queries), products);
   for (int64_t lane = 0; lane < queries; ++lane) {
     const int64_t end = lane * lists.stride + entries.last[lane];
     for (int64_t i = lane * lists.stride + entries.first[lane]; i < end; ++i) {
       const int64_t key = lists.position[i];
       lists.gradient[i] =
-          dense ? products[(key - entries.tile) * kQueryBlock + lane] : Dot(packed.value(key), grad.row(lane), width);
+          dense ? products[(key - entries.panel) * kQueryBlock + lane] : Dot(packed.value(key), grad.row(lane), width);
     }
   }
 }
 
-/// dk and dv of a tile with many entries: products of whole matrices, zero for the other pairs.
-HWY_INLINE void AddDenseKeyGradients(const KeyLists& lists, const TileEntries& entries, int64_t queries,
+/// dk and dv of a panel with many entries: products of whole matrices, zero for the other pairs.
+HWY_INLINE void AddDenseKeyGradients(const KeyLists& lists, const PanelEntries& entries, int64_t queries,
                                      int64_t end_key, const BlockRows& q, const BlockRows& grad, float* weights,
                                      float* dk, float* dv) {
-  const int64_t keys = std::min(kKeyTile, end_key - entries.tile);
+  const int64_t keys = std::min(kPanelKeys, end_key - entries.panel);
   const int64_t key_width = padded(q.dim), value_width = padded(grad.dim);
-  float* gradients = weights + kKeyTile * kQueryBlock;
-  std::fill_n(weights, 2 * kKeyTile * kQueryBlock, 0.0f);
+  float* gradients = weights + kPanelKeys * kQueryBlock;
+  std::fill_n(weights, 2 * kPanelKeys * kQueryBlock, 0.0f);
   for (int64_t lane = 0; lane < queries; ++lane) {
     const int64_t end = lane * lists.stride + entries.last[lane];
     for (int64_t i = lane * lists.stride + entries.first[lane]; i < end; ++i) {
-      const int64_t at = (lists.position[i] - entries.tile) * kQueryBlock + lane;
+      const int64_t at = (lists.position[i] - entries.panel) * kQueryBlock + lane;
       weights[at] = lists.weight[i];
       gradients[at] = lists.gradient[i];
     }
   }
   Multiply<Sum::kAdd>(keys, value_width, queries, {weights, kQueryBlock, 1}, {grad.rows, value_width},
-                      {dv + entries.tile * value_width, value_width});
+                      {dv + entries.panel * value_width, value_width});
   Multiply<Sum::kAdd>(keys, key_width, queries, {gradients, kQueryBlock, 1}, {q.rows, key_width},
-                      {dk + entries.tile * key_width, key_width});
+                      {dk + entries.panel * key_width, key_width});
 }
 
-HWY_INLINE void AddKeyGradients(const KeyLists& lists, const TileEntries& entries, int64_t queries, const BlockRows& q,
+HWY_INLINE void AddKeyGradients(const KeyLists& lists, const PanelEntries& entries, int64_t queries, const BlockRows& q,
                                 const BlockRows& grad, float* dk, float* dv) {
   const int64_t key_width = padded(q.dim), value_width = padded(grad.dim);
   for (int64_t lane = 0; lane < queries; ++lane) {
@@ -132,8 +132,8 @@ HWY_INLINE void SelectionBackwardOfBlock(const Mechanism& mechanism, const Selec
   const int64_t row = block.first - work.query_origin, stride = selection_list(work.keys);
   const BlockRows q(work.scratch, packed.key_dim);
   const BlockRows grad(work.scratch + query_scratch(packed.key_dim), packed.value_dim);
-  float* tiles = work.scratch + query_scratch(packed.key_dim) + query_scratch(packed.value_dim);
-  float* dq = tiles + 2 * kKeyTile * kQueryBlock;
+  float* panels = work.scratch + query_scratch(packed.key_dim) + query_scratch(packed.value_dim);
+  float* dq = panels + 2 * kPanelKeys * kQueryBlock;
   float* lists_memory = dq + kQueryBlock * key_width;
   KeyLists lists{.position = reinterpret_cast<int32_t*>(lists_memory + 3 * kQueryBlock * stride),
                  .score = lists_memory,
@@ -150,7 +150,7 @@ HWY_INLINE void SelectionBackwardOfBlock(const Mechanism& mechanism, const Selec
     bounds.offset[lane] = work.statistics[row + lane].largest;
     bounds.bound[lane] = entmax.bound(work.statistics[row + lane].threshold);
   }
-  ListTiles(packed, work.visibility, block, q, tiles, bounds, lists, [] {});
+  ListPanels(packed, work.visibility, block, q, panels, bounds, lists, [] {});
   for (int64_t lane = 0; lane < block.count; ++lane) {
     float* score = lists.score + lane * stride;
     PadScores(score, lists.count[lane]);
@@ -158,8 +158,8 @@ HWY_INLINE void SelectionBackwardOfBlock(const Mechanism& mechanism, const Selec
         mechanism.Weights(entmax, work.statistics[row + lane], score, lists.count[lane], lists.weight + lane * stride);
   }
   const int64_t end_key = block.end_key(work.visibility);
-  ForEachTile(lists, block.count, end_key, [&](const TileEntries& entries) HWY_ATTR {
-    WeightGradients(lists, entries, block, work.visibility, packed, grad, tiles);
+  ForEachPanel(lists, block.count, end_key, [&](const PanelEntries& entries) HWY_ATTR {
+    WeightGradients(lists, entries, block, work.visibility, packed, grad, panels);
   });
   for (int64_t lane = 0; lane < block.count; ++lane) {
     const int64_t at = lane * stride;
@@ -167,12 +167,12 @@ HWY_INLINE void SelectionBackwardOfBlock(const Mechanism& mechanism, const Selec
                         lists.gradient + at);
   }
   std::fill(dq, dq + block.count * key_width, 0.0f);
-  ForEachTile(lists, block.count, end_key, [&](const TileEntries& entries) HWY_ATTR {
+  ForEachPanel(lists, block.count, end_key, [&](const PanelEntries& entries) HWY_ATTR {
     for (int64_t lane = 0; lane < block.count; ++lane) {
       AddEntries(lists, lists.gradient, entries, lane, packed.keys, key_width, dq + lane * key_width);
     }
-    if (entries.count >= kDenseTile) {
-      AddDenseKeyGradients(lists, entries, block.count, end_key, q, grad, tiles, work.dk, work.dv);
+    if (entries.count >= kDensePanel) {
+      AddDenseKeyGradients(lists, entries, block.count, end_key, q, grad, panels, work.dk, work.dv);
     } else {
       AddKeyGradients(lists, entries, block.count, q, grad, work.dk, work.dv);
     }

@@ -142,7 +142,7 @@ TYPED_TEST_SUITE_P(SelectionTest);
 inline const std::vector<SelectionShape> kSelectionShapes = {
     {1, 1, 2, 16, 64},              // one token
     {2, 2, 1, 16, 16},              //
-    {2, 63, 3, 16, 64},             // a partial tile
+    {2, 63, 3, 16, 64},             // a partial panel
     {1, 64, 2, 20, 65},             // odd dimensions
     {1, 65, 2, 7, 33},              //
     {1, 130, 3, 2, 1},              // smallest K and V
@@ -191,7 +191,7 @@ TYPED_TEST_P(SelectionTest, OptionsAreAsAccurateAsPlainTorch) {
 
 TYPED_TEST_P(SelectionTest, SelectsWhatIsAboveTheExactThreshold) {
   for (const double alpha : {1.25, 1.5, 2.0}) {
-    // Scores of a constant trend, and rising and falling with the position, so that every tile replaces the selection
+    // Scores of a constant trend, and rising and falling with the position, so that every panel replaces the selection
     // of the one before, or has no selected key. Far below 0: the weights that Sieve gives to selected keys must not
     // underflow.
     for (const double slope : {0.0, -0.01, 0.01}) {
@@ -325,7 +325,7 @@ TYPED_TEST_P(SelectionTest, EqualScoresSelectEverything) {
 
 TYPED_TEST_P(SelectionTest, RejectedKeysNeverReadTheirValue) {
   const typename TypeParam::Options options{.strict = true};
-  for (const double spread : {1.0, 0.2}) {  // a few keys of a tile are selected, and more than half of them
+  for (const double spread : {1.0, 0.2}) {  // a few keys of a panel are selected, and more than half of them
     SCOPED_TRACE(spread);
     const Tensors in = clear_inputs({1, 200, 1, 16, 24, -1, spread}, options, 62);
     const at::Tensor selected = exact_excess(in, options).select(0, 0).select(0, 0) > 0;  // [T_q, T_k]

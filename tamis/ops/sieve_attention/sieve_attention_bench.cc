@@ -1,4 +1,4 @@
-// Sieve attention beside entmax attention: 16 heads, K = V = 64. Arguments: tokens; spread of the scores in hundredths
+// Sieve attention compared with entmax attention: 16 heads, K = V = 64. Arguments: tokens; spread of the scores in hundredths
 // (100: standard normal, few keys are selected; 1: nearly all of them).
 
 #include <ATen/ATen.h>

@@ -111,7 +111,7 @@ Forward call_inner(const ScaledAttentionOptions& options, const Tensor& q, const
 }
 
 struct InnerFunction : torch::autograd::Function<InnerFunction> {
-  /// `query_scale` is that of the options: autograd looks at arguments alone.
+  /// `query_scale` is that of the options: autograd only tracks arguments.
   static variable_list forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                                const optional<Tensor>& /*query_scale*/, const ScaledAttentionOptions& options) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;

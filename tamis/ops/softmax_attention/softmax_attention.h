@@ -13,7 +13,7 @@ struct SoftmaxAttentionOptions {
   std::optional<int64_t> window;             // keys that a query sees, its own included; >= 1; unset: all before it
   std::optional<at::Tensor> log_scale;       // s [H] of Scalable-Softmax
   std::optional<at::Tensor> log_bias;        // b [H], needs log_scale
-  std::optional<at::Tensor> position_scale;  // p [P]: p_n in the place of ln n, needs log_scale
+  std::optional<at::Tensor> position_scale;  // p [P]: p_n instead of ln n, needs log_scale
   int64_t key_start = 0;                     // absolute position of the first key
   std::optional<at::Tensor> document;        // int [B, T_k]: a query sees only keys of its own document
 };

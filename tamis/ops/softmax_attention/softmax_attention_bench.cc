@@ -1,4 +1,4 @@
-// Softmax attention with 16 heads of 64 beside torch's own. Arguments: tokens, window (0: none).
+// Softmax attention with 16 heads of 64 compared with torch's own. Arguments: tokens, window (0: none).
 
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>

@@ -24,11 +24,11 @@ HWY_INLINE float InverseSum(float sum) {
 struct OnlineSoftmax {
   HWY_ALIGN float largest[kQueryBlock];
   HWY_ALIGN float sum[kQueryBlock];
-  HWY_ALIGN float shrink[kQueryBlock];  // the factor of all earlier tiles after the newest one
+  HWY_ALIGN float shrink[kQueryBlock];  // the factor of all earlier panels after the newest one
 };
 
 /// Turns the scores of rows [begin, end) into exponentials relative to the largest score so far.
-HWY_INLINE void Exponentials(const TilePart& part, int64_t lanes, float* scores, OnlineSoftmax& online) {
+HWY_INLINE void Exponentials(const PanelPart& part, int64_t lanes, float* scores, OnlineSoftmax& online) {
   const LaneTag<float> d;
   for (int64_t lane = 0; lane < lanes; lane += hn::MaxLanes(d)) {
     float* column = scores + lane;
@@ -62,16 +62,16 @@ HWY_INLINE void QueryFactors(float scale, const float* query_scale, int64_t firs
   }
 }
 
-/// Asks for the keys `ahead` of the part's and for the part's values: rows of one after the other, whose memory is all
-/// that one query waits for.
-HWY_INLINE void PrefetchTile(const PackedKeys& packed, int64_t tile, const TilePart& part) {
+/// Prefetches the keys kAhead rows further on and the values of this part: for a single query, memory latency
+/// dominates.
+HWY_INLINE void PrefetchPanel(const PackedKeys& packed, int64_t panel, const PanelPart& part) {
   constexpr int64_t kAhead = 32;  // keys
   const auto row_bytes = [&](int64_t dim) { return (part.end - part.begin) * padded(dim) * int64_t{sizeof(float)}; };
-  Prefetch<Access::kRead>(packed.key(tile + part.begin + kAhead), row_bytes(packed.key_dim));
-  Prefetch<Access::kRead>(packed.value(tile + part.begin), row_bytes(packed.value_dim));
+  Prefetch<Access::kRead>(packed.key(panel + part.begin + kAhead), row_bytes(packed.key_dim));
+  Prefetch<Access::kRead>(packed.value(panel + part.begin), row_bytes(packed.value_dim));
 }
 
-/// Answers one query alone, whose scores stand side by side: a lane for each key, not for each query.
+/// Computes the result of a single query, with one key per lane instead of one query per lane.
 void ForwardOne(const SoftmaxForward& work) {
   const LaneTag<float> d;
   const QueryBlock& block = work.block;
@@ -80,25 +80,25 @@ void ForwardOne(const SoftmaxForward& work) {
   const int64_t row = block.first - work.query_origin;
   float* const q = work.scratch;
   float* const out = q + key_width;
-  HWY_ALIGN float scores[kKeyTile];
+  HWY_ALIGN float scores[kPanelKeys];
   float factor, largest = kNoScoreYet, sum = 0;
   QueryFactors(work.scale, work.query_scale, row, 1, &factor);
   LoadRow(work.q, row, packed.key_dim, q);
   ScaleRow(factor, q, key_width);
   std::fill_n(out, value_width, 0.0f);
   const int64_t first_key = block.first_key(work.visibility), end_key = block.end_key(work.visibility);
-  for (int64_t tile = first_key / kKeyTile * kKeyTile; tile < end_key; tile += kKeyTile) {
-    const TilePart part = VisiblePart(work.visibility, block, first_key, end_key, tile);
-    PrefetchTile(packed, tile, part);
+  for (int64_t panel = first_key / kPanelKeys * kPanelKeys; panel < end_key; panel += kPanelKeys) {
+    const PanelPart part = VisiblePart(work.visibility, block, first_key, end_key, panel);
+    PrefetchPanel(packed, panel, part);
     std::fill(scores, scores + part.begin, kHidden);
-    std::fill(scores + part.end, scores + kKeyTile, kHidden);
-    EachTimesRow(packed.key(tile), key_width, part, q,
+    std::fill(scores + part.end, scores + kPanelKeys, kHidden);
+    EachTimesRow(packed.key(panel), key_width, part, q,
                  [&](int64_t key, auto product) { scores[key] = hn::GetLane(product); });
     auto most = hn::Set(d, largest);
-    for (int64_t key = 0; key < kKeyTile; key += hn::MaxLanes(d)) most = hn::Max(most, hn::Load(d, scores + key));
+    for (int64_t key = 0; key < kPanelKeys; key += hn::MaxLanes(d)) most = hn::Max(most, hn::Load(d, scores + key));
     most = hn::MaxOfLanes(d, most);
     auto added = hn::Zero(d);
-    for (int64_t key = 0; key < kKeyTile; key += hn::MaxLanes(d)) {
+    for (int64_t key = 0; key < kPanelKeys; key += hn::MaxLanes(d)) {
       const auto weight = ExpOfNonPositive(d, hn::Sub(hn::Load(d, scores + key), most));
       hn::Store(weight, d, scores + key);
       added = hn::Add(added, weight);
@@ -107,8 +107,8 @@ void ForwardOne(const SoftmaxForward& work) {
     largest = hn::GetLane(most);
     sum = sum * shrink + hn::GetLane(hn::SumOfLanes(d, added));
     if (shrink != 1) ScaleRow(shrink, out, value_width);
-    Multiply<Sum::kAdd>(1, value_width, part.end - part.begin, {scores + part.begin, kKeyTile, 1},
-                        {packed.value(tile + part.begin), value_width}, {out, value_width});
+    Multiply<Sum::kAdd>(1, value_width, part.end - part.begin, {scores + part.begin, kPanelKeys, 1},
+                        {packed.value(panel + part.begin), value_width}, {out, value_width});
   }
   const float inverse = InverseSum(sum);
   ScaleRow(inverse, out, value_width);
@@ -135,17 +135,17 @@ void Forward(const SoftmaxForward& work) {
   LoadBlock(work.q, row, block.count, factor, q);
   const float* document = LaneDocuments(work.visibility, block, document_of_lane);
   const int64_t first_key = block.first_key(work.visibility), end_key = block.end_key(work.visibility);
-  for (int64_t tile = first_key / kKeyTile * kKeyTile; tile < end_key; tile += kKeyTile) {
-    const TilePart part = VisiblePart(work.visibility, block, first_key, end_key, tile);
-    ScoreTile(packed.key(tile), key_width, part, q, block.count, scores);
-    if (!part.whole) HidePairs(work.visibility, block, tile, part, document, kHidden, scores);
+  for (int64_t panel = first_key / kPanelKeys * kPanelKeys; panel < end_key; panel += kPanelKeys) {
+    const PanelPart part = VisiblePart(work.visibility, block, first_key, end_key, panel);
+    ScorePanel(packed.key(panel), key_width, part, q, block.count, scores);
+    if (!part.whole) HidePairs(work.visibility, block, panel, part, document, kHidden, scores);
     Exponentials(part, lanes, scores, online);
     for (int64_t lane = 0; lane < block.count; ++lane) {
       if (online.shrink[lane] != 1) ScaleRow(online.shrink[lane], out + lane * value_width, value_width);
     }
     Multiply<Sum::kAdd>(block.count, value_width, part.end - part.begin,
                         {scores + part.begin * kQueryBlock, 1, kQueryBlock},
-                        {packed.value(tile + part.begin), value_width}, {out, value_width});
+                        {packed.value(panel + part.begin), value_width}, {out, value_width});
   }
   for (int64_t lane = 0; lane < block.count; ++lane) {
     const float inverse = InverseSum(online.sum[lane]);
@@ -165,7 +165,7 @@ struct LaneGradients {
 
 /// Scores -> weights; products of gradients and values -> gradients of scores: weight * (product - mean). Lanes without
 /// a query get zeros.
-HWY_INLINE void WeightsAndScoreGradients(const TilePart& part, int64_t lanes, LaneGradients& of, float* weights,
+HWY_INLINE void WeightsAndScoreGradients(const PanelPart& part, int64_t lanes, LaneGradients& of, float* weights,
                                          float* gradients) {
   const LaneTag<float> d;
   for (int64_t lane = 0; lane < lanes; lane += hn::MaxLanes(d)) {
@@ -210,7 +210,7 @@ void BackwardOfBlock(const SoftmaxBackward& work, const QueryBlock& block) {
   float* dq = out.rows + query_scratch(packed.value_dim);
   float* key_row = dq + kQueryBlock * key_width;
   float* weights = key_row + key_width;
-  float* gradients = weights + kKeyTile * kQueryBlock;
+  float* gradients = weights + kPanelKeys * kQueryBlock;
   HWY_ALIGN float factor[kQueryBlock], document_of_lane[kQueryBlock];
   LaneGradients of;
 
@@ -227,13 +227,13 @@ void BackwardOfBlock(const SoftmaxBackward& work, const QueryBlock& block) {
   std::fill(dq, dq + block.count * key_width, 0.0f);
   const float* document = LaneDocuments(work.visibility, block, document_of_lane);
   const int64_t first_key = block.first_key(work.visibility), end_key = block.end_key(work.visibility);
-  for (int64_t tile = first_key / kKeyTile * kKeyTile; tile < end_key; tile += kKeyTile) {
-    const TilePart part = VisiblePart(work.visibility, block, first_key, end_key, tile);
-    ScoreTile(packed.key(tile), key_width, part, q, block.count, weights);
-    if (!part.whole) HidePairs(work.visibility, block, tile, part, document, kHidden, weights);
-    TileTimesBlock(packed.value(tile), value_width, part, grad, lanes, gradients);
+  for (int64_t panel = first_key / kPanelKeys * kPanelKeys; panel < end_key; panel += kPanelKeys) {
+    const PanelPart part = VisiblePart(work.visibility, block, first_key, end_key, panel);
+    ScorePanel(packed.key(panel), key_width, part, q, block.count, weights);
+    if (!part.whole) HidePairs(work.visibility, block, panel, part, document, kHidden, weights);
+    PanelTimesBlock(packed.value(panel), value_width, part, grad, lanes, gradients);
     WeightsAndScoreGradients(part, lanes, of, weights, gradients);
-    AddTileGradients(packed, tile, part, block.count, q, grad, weights, gradients, dq, work.dk, work.dv);
+    AddPanelGradients(packed, panel, part, block.count, q, grad, weights, gradients, dq, work.dk, work.dv);
   }
   for (int64_t lane = 0; lane < block.count; ++lane) {
     float* d_row = dq + lane * key_width;

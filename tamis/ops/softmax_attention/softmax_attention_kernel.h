@@ -5,7 +5,7 @@
 #include "tamis/kernels/attention.h"
 
 // Softmax attention of one head on raw pointers: no torch, no allocation, no threads. Keys are processed
-// tile by tile; a query keeps its largest score, the sum of exponentials and the sum of values (online softmax).
+// panel by panel; a query keeps its largest score, the sum of exponentials and the sum of values (online softmax).
 
 namespace tamis::kernels {
 
@@ -28,7 +28,7 @@ struct SoftmaxForward {
 };
 
 constexpr int64_t softmax_forward_scratch(int64_t key_dim, int64_t value_dim) {
-  return query_scratch(key_dim) + kQueryBlock * padded(value_dim) + kKeyTile * kQueryBlock;
+  return query_scratch(key_dim) + kQueryBlock * padded(value_dim) + kPanelKeys * kQueryBlock;
 }
 
 /// Computes the results of a block of queries.
@@ -53,7 +53,7 @@ struct SoftmaxBackward {
 
 constexpr int64_t softmax_backward_scratch(int64_t key_dim, int64_t value_dim) {
   return query_scratch(key_dim) + 2 * query_scratch(value_dim) + (kQueryBlock + 1) * padded(key_dim) +
-         2 * kKeyTile * kQueryBlock;
+         2 * kPanelKeys * kQueryBlock;
 }
 
 void softmax_backward(const SoftmaxBackward& work);

@@ -24,7 +24,7 @@ struct PartShape {
   int64_t keys() const { return before + queries; }
 };
 
-/// Parts that are shorter and longer than the queries, a single query, tiles that are not full.
+/// Parts that are shorter and longer than the queries, a single query, panels that are not full.
 const std::vector<PartShape> kPartShapes = {
     {1, 1, 1, 1, 8, 8, 1},
     {2, 192, 64, 2, 16, 32, 64},

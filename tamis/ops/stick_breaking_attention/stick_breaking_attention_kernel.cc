@@ -37,7 +37,7 @@ enum class Sigmoids { kForgotten, kKept };
 ///   e = exp(-|z|),  sigmoid(z) = 1 / (1 + e) or e / (1 + e),  weight = sigmoid(z) rest,  rest <- rest (1 - sigmoid(z))
 /// The new rest is rest - weight as long as that keeps its digits, for z > 0 the product.
 template <Sigmoids kSigmoids, int kCount>
-HWY_INLINE void BreakLanes(const TilePart& part, float* scores, float* sigmoids, float* rests, float* losses) {
+HWY_INLINE void BreakLanes(const PanelPart& part, float* scores, float* sigmoids, float* rests, float* losses) {
   const LaneTag<float> d;
   const auto one = hn::Set(d, 1.0f), zero = hn::Zero(d);
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<float>());
@@ -73,9 +73,9 @@ HWY_INLINE void BreakLanes(const TilePart& part, float* scores, float* sigmoids,
   }
 }
 
-/// Scores of a tile -> weights.
+/// Scores of a panel -> weights.
 template <Sigmoids kSigmoids>
-HWY_INLINE void BreakSticks(const TilePart& part, int64_t lanes, float* scores, float* sigmoids, Sticks& sticks) {
+HWY_INLINE void BreakSticks(const PanelPart& part, int64_t lanes, float* scores, float* sigmoids, Sticks& sticks) {
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<float>());
   constexpr int kMost = kWidth == 16 ? 4 : 2;  // as many as fit into registers
   int64_t lane = 0;
@@ -96,15 +96,15 @@ HWY_INLINE bool NothingIsLeft(const Sticks& sticks, int64_t lanes) {
   return true;
 }
 
-/// The tiles that a block's queries see, from the newest to the oldest.
-struct Tiles {
+/// The panels that a block's queries see, from the newest to the oldest.
+struct Panels {
   int64_t first_key, end_key, newest, oldest;
 
-  Tiles(const Visibility& visibility, const QueryBlock& block)
+  Panels(const Visibility& visibility, const QueryBlock& block)
       : first_key(block.first_key(visibility)), end_key(block.end_key(visibility)) {
     const bool any = first_key < end_key;
-    oldest = any ? first_key / kKeyTile * kKeyTile : 0;
-    newest = any ? (end_key - 1) / kKeyTile * kKeyTile : -kKeyTile;
+    oldest = any ? first_key / kPanelKeys * kPanelKeys : 0;
+    newest = any ? (end_key - 1) / kPanelKeys * kPanelKeys : -kPanelKeys;
   }
 };
 
@@ -123,15 +123,15 @@ void Forward(const StickBreakingForward& work) {
   std::fill_n(factor, kQueryBlock, work.scale);
   LoadBlock(work.q, row, block.count, factor, q);
   const float* document = LaneDocuments(work.visibility, block, document_of_lane);
-  const Tiles tiles(work.visibility, block);
-  for (int64_t tile = tiles.newest; tile >= tiles.oldest; tile -= kKeyTile) {
-    const TilePart part = VisiblePart(work.visibility, block, tiles.first_key, tiles.end_key, tile);
-    ScoreTile(packed.key(tile), key_width, part, q, block.count, scores);
-    if (!part.whole) HidePairs(work.visibility, block, tile, part, document, kHidden, scores);
+  const Panels panels(work.visibility, block);
+  for (int64_t panel = panels.newest; panel >= panels.oldest; panel -= kPanelKeys) {
+    const PanelPart part = VisiblePart(work.visibility, block, panels.first_key, panels.end_key, panel);
+    ScorePanel(packed.key(panel), key_width, part, q, block.count, scores);
+    if (!part.whole) HidePairs(work.visibility, block, panel, part, document, kHidden, scores);
     BreakSticks<Sigmoids::kForgotten>(part, lanes, scores, scores, sticks);
     Multiply<Sum::kAdd>(block.count, value_width, part.end - part.begin,
                         {scores + part.begin * kQueryBlock, 1, kQueryBlock},
-                        {packed.value(tile + part.begin), value_width}, {out, value_width});
+                        {packed.value(panel + part.begin), value_width}, {out, value_width});
     if (work.end_early && NothingIsLeft(sticks, lanes)) break;
   }
   for (int64_t lane = 0; lane < block.count; ++lane) {
@@ -148,36 +148,36 @@ struct OlderSum {
 
 /// Products of gradients and values -> gradients of scores, key by key from the oldest to the newest:
 ///   older <- older + weight da,  dz = weight da - sigmoid(z) older
-/// `older` begins with what the remainder hands on. A tile is summed by itself, and tiles are added with compensation:
-/// an error of the sum would reach all newer keys.
-HWY_INLINE void ScoreGradients(const TilePart& part, int64_t lanes, const float* weights, const float* sigmoids,
+/// `older` begins with what the remainder hands on. A panel is summed by itself, and panels are added with
+/// compensation: an error of the sum would reach all newer keys.
+HWY_INLINE void ScoreGradients(const PanelPart& part, int64_t lanes, const float* weights, const float* sigmoids,
                                float* gradients, OlderSum& older) {
   const LaneTag<float> d;
   for (int64_t lane = 0; lane < lanes; lane += hn::MaxLanes(d)) {
     const auto before = hn::Load(d, older.sum + lane);
-    auto tile = hn::Neg(hn::Load(d, older.excess + lane));
+    auto panel = hn::Neg(hn::Load(d, older.excess + lane));
     for (int64_t row = part.begin; row < part.end; ++row) {
       const int64_t at = row * kQueryBlock + lane;
       const auto own = hn::Mul(hn::LoadU(d, weights + at), hn::LoadU(d, gradients + at));
-      tile = hn::Add(tile, own);
-      hn::StoreU(hn::NegMulAdd(hn::LoadU(d, sigmoids + at), hn::Add(before, tile), own), d, gradients + at);
+      panel = hn::Add(panel, own);
+      hn::StoreU(hn::NegMulAdd(hn::LoadU(d, sigmoids + at), hn::Add(before, panel), own), d, gradients + at);
     }
-    const auto sum = hn::Add(before, tile);
-    hn::Store(hn::Sub(hn::Sub(sum, before), tile), d, older.excess + lane);
+    const auto sum = hn::Add(before, panel);
+    hn::Store(hn::Sub(hn::Sub(sum, before), panel), d, older.excess + lane);
     hn::Store(sum, d, older.sum + lane);
   }
 }
 
 void BackwardOfBlock(const StickBreakingBackward& work, const QueryBlock& block) {
-  constexpr int64_t kTile = kKeyTile * kQueryBlock;
+  constexpr int64_t kPanel = kPanelKeys * kQueryBlock;
   const PackedKeys& packed = work.packed;
   const int64_t key_width = padded(packed.key_dim), value_width = padded(packed.value_dim), lanes = block.lanes();
   const BlockRows q(work.scratch, packed.key_dim);
   const BlockRows grad(work.scratch + query_scratch(packed.key_dim), packed.value_dim);
   float* dq = work.scratch + query_scratch(packed.key_dim) + query_scratch(packed.value_dim);
   float* gradients = dq + kQueryBlock * key_width;
-  float* all_weights = gradients + kTile;  // of every tile, followed by the sigmoids in the same layout
-  float* all_sigmoids = all_weights + whole_tiles(work.last) * kQueryBlock;
+  float* all_weights = gradients + kPanel;  // of every panel, followed by the sigmoids in the same layout
+  float* all_sigmoids = all_weights + whole_panels(work.last) * kQueryBlock;
   HWY_ALIGN float factor[kQueryBlock], document_of_lane[kQueryBlock];
 
   const int64_t row = block.first - work.query_origin;
@@ -186,19 +186,19 @@ void BackwardOfBlock(const StickBreakingBackward& work, const QueryBlock& block)
   LoadBlock(work.grad, row, block.count, nullptr, grad);
   std::fill(dq, dq + block.count * key_width, 0.0f);
   const float* document = LaneDocuments(work.visibility, block, document_of_lane);
-  const Tiles tiles(work.visibility, block);
-  const auto part_of = [&](int64_t tile) {
-    return VisiblePart(work.visibility, block, tiles.first_key, tiles.end_key, tile);
+  const Panels panels(work.visibility, block);
+  const auto part_of = [&](int64_t panel) {
+    return VisiblePart(work.visibility, block, panels.first_key, panels.end_key, panel);
   };
 
   // As forward: weights and sigmoids, from the newest key to the oldest.
   Sticks sticks(block.count);
-  int64_t oldest = tiles.newest + kKeyTile;  // the oldest tile so far
-  while (oldest > tiles.oldest && !(work.end_early && NothingIsLeft(sticks, lanes))) {
-    oldest -= kKeyTile;
-    const TilePart part = part_of(oldest);
+  int64_t oldest = panels.newest + kPanelKeys;  // the oldest panel so far
+  while (oldest > panels.oldest && !(work.end_early && NothingIsLeft(sticks, lanes))) {
+    oldest -= kPanelKeys;
+    const PanelPart part = part_of(oldest);
     float* weights = all_weights + oldest * kQueryBlock;
-    ScoreTile(packed.key(oldest), key_width, part, q, block.count, weights);
+    ScorePanel(packed.key(oldest), key_width, part, q, block.count, weights);
     if (!part.whole) HidePairs(work.visibility, block, oldest, part, document, kHidden, weights);
     BreakSticks<Sigmoids::kKept>(part, lanes, weights, all_sigmoids + oldest * kQueryBlock, sticks);
   }
@@ -208,12 +208,12 @@ void BackwardOfBlock(const StickBreakingBackward& work, const QueryBlock& block)
     const float remainder = sticks.rest[lane] - sticks.lost[lane];
     older.sum[lane] = remainder * work.grad_remainder.data[(row + lane) * work.grad_remainder.stride];
   }
-  for (int64_t tile = oldest; tile <= tiles.newest; tile += kKeyTile) {
-    const TilePart part = part_of(tile);
-    const float* weights = all_weights + tile * kQueryBlock;
-    TileTimesBlock(packed.value(tile), value_width, part, grad, lanes, gradients);
-    ScoreGradients(part, lanes, weights, all_sigmoids + tile * kQueryBlock, gradients, older);
-    AddTileGradients(packed, tile, part, block.count, q, grad, weights, gradients, dq, work.dk, work.dv);
+  for (int64_t panel = oldest; panel <= panels.newest; panel += kPanelKeys) {
+    const PanelPart part = part_of(panel);
+    const float* weights = all_weights + panel * kQueryBlock;
+    PanelTimesBlock(packed.value(panel), value_width, part, grad, lanes, gradients);
+    ScoreGradients(part, lanes, weights, all_sigmoids + panel * kQueryBlock, gradients, older);
+    AddPanelGradients(packed, panel, part, block.count, q, grad, weights, gradients, dq, work.dk, work.dv);
   }
   for (int64_t lane = 0; lane < block.count; ++lane) {
     float* d_row = dq + lane * key_width;

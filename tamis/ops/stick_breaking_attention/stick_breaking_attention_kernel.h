@@ -4,7 +4,7 @@
 
 #include "tamis/kernels/attention.h"
 
-// Stick-breaking attention of one head on raw pointers: no torch, no allocation, no threads. Tiles of keys are
+// Stick-breaking attention of one head on raw pointers: no torch, no allocation, no threads. Panels of keys are
 // processed from the newest; each query keeps the rest of its stick and the weighted sum of values.
 
 namespace tamis::kernels {
@@ -28,7 +28,7 @@ struct StickBreakingForward {
 };
 
 constexpr int64_t stick_breaking_forward_scratch(int64_t key_dim, int64_t value_dim) {
-  return query_scratch(key_dim) + kQueryBlock * padded(value_dim) + kKeyTile * kQueryBlock;
+  return query_scratch(key_dim) + kQueryBlock * padded(value_dim) + kPanelKeys * kQueryBlock;
 }
 
 /// Computes the results of a block of queries.
@@ -49,10 +49,10 @@ struct StickBreakingBackward {
   float* scratch = nullptr;  // stick_breaking_backward_scratch(...) numbers
 };
 
-/// Weights and sigmoids of one block of queries for every key before `last`, and the memory of one tile.
+/// Weights and sigmoids of one block of queries for every key before `last`, and the memory of one panel.
 constexpr int64_t stick_breaking_backward_scratch(int64_t last, int64_t key_dim, int64_t value_dim) {
-  return query_scratch(key_dim) + query_scratch(value_dim) + kQueryBlock * padded(key_dim) + kKeyTile * kQueryBlock +
-         2 * whole_tiles(last) * kQueryBlock;
+  return query_scratch(key_dim) + query_scratch(value_dim) + kQueryBlock * padded(key_dim) + kPanelKeys * kQueryBlock +
+         2 * whole_panels(last) * kQueryBlock;
 }
 
 void stick_breaking_backward(const StickBreakingBackward& work);
