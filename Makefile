@@ -6,6 +6,7 @@ VENV := .venv
 NINJA := flock $(BUILD)/.lock ninja -C $(BUILD)
 export TAMIS_TORCH ?=
 export QUICK ?=
+export SVE_BITS ?=
 
 .PHONY: help setup setup-test configure build demo install install-test package test test-aarch64 python plots bench peers ruler fuzz lint format clean
 
@@ -41,7 +42,7 @@ package: setup-test   ## build a Debian package with LibTorch and a wheel into d
 test: setup-test build ## build and run every test (QUICK=1: without the slow ones, 30 s of processor time; PRESET=asan or tsan for the sanitizers; ISA=avx2 or avx512: at most these instructions)
 	@scripts/test.sh $(BUILD) $(ISA)
 
-test-aarch64: setup   ## cross-compile for 64-bit Arm and run the tests of the kernels and operators under qemu-user
+test-aarch64: setup   ## cross-compile for 64-bit Arm, run the tests of kernels and operators under qemu-user (QUICK=1: of kernels; SVE_BITS=128)
 	@scripts/setup.sh aarch64
 	@scripts/aarch64.sh configure
 	@scripts/aarch64.sh build

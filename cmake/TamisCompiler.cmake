@@ -29,8 +29,21 @@ if(TAMIS_SANITIZE)
 endif()
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
-  # NEON on every processor: kernels keep vectors in arrays, which the vectors of SVE, without a size, cannot be in.
-  set(tamis_disabled_targets "HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128")
+  # NEON, and SVE for one length of vectors: kernels keep vectors in arrays, for which the compiler has to know their size.
+  # Highway chooses these kernels on processors with vectors of that length. Those of 128 bits do what NEON does.
+  set(TAMIS_SVE_BITS 256 CACHE STRING "Kernels for SVE vectors of this length besides NEON: 256, 128 (SVE2) or 0, none")
+  set_property(CACHE TAMIS_SVE_BITS PROPERTY STRINGS 256 128 0)
+  set(tamis_disabled_targets "HWY_SVE|HWY_SVE2")
+  if(NOT TAMIS_SVE_BITS EQUAL 256)
+    string(APPEND tamis_disabled_targets "|HWY_SVE_256")
+  endif()
+  if(NOT TAMIS_SVE_BITS EQUAL 128)
+    string(APPEND tamis_disabled_targets "|HWY_SVE2_128")
+  endif()
+  if(TAMIS_SVE_BITS)
+    target_compile_options(tamis_flags INTERFACE -msve-vector-bits=${TAMIS_SVE_BITS})
+  endif()
+  target_compile_definitions(tamis_flags INTERFACE TAMIS_SVE_BITS=${TAMIS_SVE_BITS})
   # One expression gives one result: no product is fused with a sum in one place and not in another.
   add_compile_options(-ffp-contract=off)
 endif()

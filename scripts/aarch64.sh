@@ -2,10 +2,21 @@
 # aarch64.sh configure | build | test: cross-compiling for 64-bit Arm, and its tests under qemu-user.
 # `configure` fetches Debian's arm64 libraries and LibTorch's aarch64 wheel (1.2 GB on disk) into build/aarch64 and runs
 # CMake. With QUICK=1 only what does not use LibTorch is built, so CMake gets that of .venv in its place. `test` runs the
-# built tests on an emulated processor with NEON alone, and on one that has SVE, too.
+# built tests on emulated processors: with NEON alone, and with SVE vectors of several lengths. SVE_BITS=128 builds kernels
+# for SVE2 vectors of 128 bits in place of those for SVE vectors of 256, into build/aarch64-sve128.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-folder=build/aarch64 sysroot=build/aarch64/sysroot wheels=build/aarch64/wheels
+sysroot=build/aarch64/sysroot wheels=build/aarch64/wheels
+bits=${SVE_BITS:-256}
+case $bits in
+  256) preset=aarch64 ;;
+  128) preset=aarch64-sve128 ;;
+  *)
+    echo "aarch64.sh: SVE_BITS must be 128 or 256, or unset, but is '$bits'" >&2
+    exit 2
+    ;;
+esac
+folder=build/$preset
 
 # Runs a download, and once more if it fails.
 twice() {
@@ -40,7 +51,7 @@ fake_system() {
 
 case ${1:-} in
   configure)
-    mkdir -p "$folder"
+    mkdir -p build/aarch64
     if [ ! -e "$sysroot/.complete" ]; then
       echo "tamis: fetching Debian's arm64 libraries into $sysroot"
       # shellcheck source=/dev/null
@@ -51,7 +62,7 @@ case ${1:-} in
       touch "$sysroot/.complete"
     fi
     if [ -n "${QUICK:-}" ]; then
-      TAMIS_TORCH=${TAMIS_TORCH:-$(echo "$PWD"/.venv/lib/python3*/site-packages/torch)} scripts/configure.sh aarch64
+      TAMIS_TORCH=${TAMIS_TORCH:-$(echo "$PWD"/.venv/lib/python3*/site-packages/torch)} scripts/configure.sh $preset
       exit
     fi
     if ! cmp -s requirements/libtorch.txt "$wheels/.installed"; then
@@ -59,25 +70,38 @@ case ${1:-} in
       twice fetch_libtorch
       cp requirements/libtorch.txt "$wheels/.installed"
     fi
-    TAMIS_TORCH=$PWD/$wheels/torch scripts/configure.sh aarch64
+    TAMIS_TORCH=$PWD/$wheels/torch scripts/configure.sh $preset
     ;;
   build)
     if [ -n "${QUICK:-}" ]; then
       ninja -C "$folder" tamis_base_test tamis_kernels_test
     else
-      ninja -C "$folder" tamis tamis_base_test tamis_kernels_test tamis_ops_test
+      ninja -C "$folder" tamis tamis_base_test tamis_kernels_test tamis_ops_test tamis_nn_test
     fi
     ;;
   test)
     fake_system
     run() { qemu-aarch64 -L "$sysroot" "$folder/$1" --gtest_brief=1 "${@:2}"; }
-    for processor in cortex-a76 max; do
-      echo "tests: 64-bit Arm, emulated processor $processor"
-      export QEMU_CPU=$processor
+    on() { # on PROCESSOR: of the commands that follow; "max" has everything that qemu emulates
+      echo "tests: 64-bit Arm, emulated processor $1${TAMIS_MAX_ISA:+, at most $TAMIS_MAX_ISA}"
+      export QEMU_CPU=$1
+    }
+    for processor in cortex-a76 "max,sve$bits=on"; do
+      on "$processor"
       run tamis_base_test
       run tamis_kernels_test
-      # Blocked forms are plain torch; the others left out take minutes here and test no kernel that these do not.
-      [ -n "${QUICK:-}" ] || run tamis_ops_test --gtest_filter='-*Blocked*:*Memory*:*LongSequences*:LinearCrossEntropy.*'
+      if [ -z "${QUICK:-}" ]; then
+        # Blocked forms are plain torch; the others left out take minutes here and test no kernel that these do not.
+        run tamis_ops_test --gtest_filter='-*Blocked*:*Memory*:*LongSequences*:LinearCrossEntropy.*'
+        run tamis_nn_test --gtest_filter='*StreamedMatrix*'
+      fi
+    done
+    # The choice of kernels: NEON for vectors of another length, and where TAMIS_MAX_ISA says so.
+    for processor in max,sve128=on max,sve256=on max,sve512=on; do
+      on "$processor"
+      run tamis_kernels_test --gtest_filter='Targets.*:MultiplyRows.*'
+      TAMIS_MAX_ISA=neon on "$processor"
+      TAMIS_MAX_ISA=neon run tamis_kernels_test --gtest_filter='Targets.*'
     done
     ;;
   *)

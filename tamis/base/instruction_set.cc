@@ -6,10 +6,18 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#include <sys/prctl.h>
 #endif
 
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
+
+#if !defined(TAMIS_SVE_BITS)  // not on Arm
+#define TAMIS_SVE_BITS 0
+#endif
 
 namespace tamis {
 namespace {
@@ -24,17 +32,32 @@ InstructionSet processor_instruction_set() {
     return InstructionSet::kAvx2;
   }
   return __builtin_cpu_supports("avx512bf16") ? InstructionSet::kAvx512Bf16 : InstructionSet::kAvx512;
+#elif defined(__aarch64__)
+  // What Highway requires: SVE for vectors of 256 bits, SVE2 with AES for those of 128.
+  constexpr unsigned long kSve2 = HWCAP2_SVE2 | HWCAP2_SVEAES;
+  const bool sve = (getauxval(AT_HWCAP) & HWCAP_SVE) != 0, sve2 = (getauxval(AT_HWCAP2) & kSve2) == kSve2;
+  const int length = sve ? prctl(PR_SVE_GET_VL) : -1;
+  const bool has_kernels = length >= 0 && (length & PR_SVE_VL_LEN_MASK) * 8 == TAMIS_SVE_BITS;
+  return has_kernels && (sve2 || TAMIS_SVE_BITS > 128) ? InstructionSet::kSve : InstructionSet::kNeon;
 #else
   return InstructionSet::kBaseline;
 #endif
 }
 
-/// Values of the variables that restrict ATen, oneDNN and MKL to one instruction set.
+/// Instruction sets that TAMIS_MAX_ISA may name.
+#if defined(__aarch64__)
+constexpr InstructionSet kLimits[] = {InstructionSet::kNeon};
+#else
+constexpr InstructionSet kLimits[] = {InstructionSet::kAvx2, InstructionSet::kAvx512};
+#endif
+
+/// Values of the variables that restrict ATen, oneDNN and MKL to one instruction set. MKL exists on x86 only.
 struct BackendVariables {
   const char *aten, *onednn, *mkl;
 };
 
 BackendVariables backend_variables(InstructionSet most) {
+  if (most == InstructionSet::kNeon) return {.aten = "default", .onednn = "ADVANCED_SIMD", .mkl = ""};
   if (most == InstructionSet::kAvx2) return {.aten = "avx2", .onednn = "AVX2", .mkl = "AVX2"};
   return {.aten = "avx512", .onednn = "AVX512_CORE", .mkl = "AVX512"};
 }
@@ -57,6 +80,10 @@ std::string to_string(InstructionSet set) {
   switch (set) {
     case InstructionSet::kBaseline:
       return "baseline";
+    case InstructionSet::kNeon:
+      return "neon";
+    case InstructionSet::kSve:
+      return fmt::format("sve{}", TAMIS_SVE_BITS);
     case InstructionSet::kAvx2:
       return "avx2";
     case InstructionSet::kAvx512:
@@ -71,10 +98,12 @@ std::optional<InstructionSet> max_instruction_set() {
   const char* value = std::getenv("TAMIS_MAX_ISA");
   const std::string_view name = value == nullptr ? "" : value;
   if (name.empty()) return std::nullopt;
-  for (const InstructionSet set : {InstructionSet::kAvx2, InstructionSet::kAvx512}) {
+  std::string known;
+  for (const InstructionSet set : kLimits) {
     if (name == to_string(set)) return set;
+    known += (known.empty() ? "" : " or ") + to_string(set);
   }
-  fail(ExitCode::kUsage, "TAMIS_MAX_ISA must be avx2 or avx512, or unset, but is {}", quoted_name(name));
+  fail(ExitCode::kUsage, "TAMIS_MAX_ISA must be {}, or unset, but is {}", known, quoted_name(name));
 }
 
 InstructionSet instruction_set() {

@@ -14,6 +14,12 @@
 namespace tamis {
 namespace {
 
+#if defined(__aarch64__)
+constexpr bool kArm = true;
+#else
+constexpr bool kArm = false;
+#endif
+
 using Variables = std::vector<std::pair<const char*, const char*>>;
 
 /// Sets environment variables for its lifetime; nullptr unsets.
@@ -46,12 +52,15 @@ TEST(InstructionSet, IsAtMostWhatTheVariableAllows) {
 }
 
 TEST(InstructionSet, ReadsItsVariable) {
-  for (const auto& [value, expected] : {std::pair<const char*, std::optional<InstructionSet>>{nullptr, std::nullopt},
-                                        {"", std::nullopt},
-                                        {"avx2", InstructionSet::kAvx2},
-                                        {"avx512", InstructionSet::kAvx512}}) {
+  for (const char* value : {static_cast<const char*>(nullptr), ""}) {
     const Environment environment(Variables{{"TAMIS_MAX_ISA", value}});
-    EXPECT_EQ(max_instruction_set(), expected);
+    EXPECT_EQ(max_instruction_set(), std::nullopt);
+  }
+  using enum InstructionSet;
+  for (const InstructionSet set : kArm ? std::vector{kNeon} : std::vector{kAvx2, kAvx512}) {
+    const std::string name = to_string(set);
+    const Environment environment(Variables{{"TAMIS_MAX_ISA", name.c_str()}});
+    EXPECT_EQ(max_instruction_set(), set);
   }
 }
 
@@ -62,18 +71,22 @@ TEST(InstructionSet, RefusesAnUnknownNameInOneLine) {
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kUsage);
-    EXPECT_STREQ(error.what(), "TAMIS_MAX_ISA must be avx2 or avx512, or unset, but is \"avx1024\"");
+    const std::string known = kArm ? "neon" : "avx2 or avx512";
+    EXPECT_EQ(error.what(), "TAMIS_MAX_ISA must be " + known + ", or unset, but is \"avx1024\"");
   }
 }
 
 TEST(InstructionSet, ReachesEveryBackend) {
   const char *aten = "ATEN_CPU_CAPABILITY", *onednn = "ONEDNN_MAX_CPU_ISA", *mkl = "MKL_ENABLE_INSTRUCTIONS";
-  const Environment before(
-      Variables{{"TAMIS_MAX_ISA", "avx2"}, {aten, nullptr}, {onednn, nullptr}, {mkl, nullptr}, {"MKL_CBWR", nullptr}});
+  const Environment before(Variables{{"TAMIS_MAX_ISA", kArm ? "neon" : "avx2"},
+                                     {aten, nullptr},
+                                     {onednn, nullptr},
+                                     {mkl, nullptr},
+                                     {"MKL_CBWR", nullptr}});
   prepare_backends();
-  EXPECT_STREQ(std::getenv(aten), "avx2");
-  EXPECT_STREQ(std::getenv(onednn), "AVX2");
-  EXPECT_STREQ(std::getenv(mkl), "AVX2");
+  EXPECT_STREQ(std::getenv(aten), kArm ? "default" : "avx2");
+  EXPECT_STREQ(std::getenv(onednn), kArm ? "ADVANCED_SIMD" : "AVX2");
+  EXPECT_STREQ(std::getenv(mkl), kArm ? "" : "AVX2");
 #if defined(__x86_64__)
   // The instruction set of the process is known already: AVX2 or newer.
   const char* branch = std::getenv("MKL_CBWR");

@@ -86,14 +86,17 @@ HWY_INLINE void EachTimesRow(const float* panel, int64_t stride, const PanelPart
   constexpr int64_t kRows = 4;  // that are multiplied together
   for (int64_t key = part.begin; key < part.end; key += kRows) {
     const int64_t rows = std::min(kRows, part.end - key);
-    hn::Vec<LaneTag<float>> sum[kRows] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+    SizedVec<LaneTag<float>> sum[kRows] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
     const float* at[kRows];
     for (int64_t i = 0; i < kRows; ++i) at[i] = panel + (key + std::min(i, rows - 1)) * stride;
     for (int64_t column = 0; column < stride; column += hn::MaxLanes(d)) {
       const auto x = hn::LoadU(d, row + column);
       for (int64_t i = 0; i < kRows; ++i) sum[i] = hn::MulAdd(hn::LoadU(d, at[i] + column), x, sum[i]);
     }
-    for (int64_t i = 0; i < rows; ++i) take(key + i, hn::SumOfLanes(d, sum[i]));
+    for (int64_t i = 0; i < rows; ++i) {
+      const hn::Vec<LaneTag<float>> lanes = sum[i];
+      take(key + i, hn::SumOfLanes(d, lanes));
+    }
   }
 }
 

@@ -10,14 +10,15 @@
 
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
+#include "tamis/kernels/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// max(x, 0); a NaN stays NaN on every instruction set.
-template <class D, class V>
-HWY_INLINE V PositivePart(D d, V x) {
+template <class D>
+HWY_INLINE hn::Vec<D> PositivePart(D d, hn::Vec<D> x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x);
 }
 
@@ -29,9 +30,9 @@ HWY_INLINE V PositivePart(D d, V x) {
 enum class Accuracy { kFloat32, kBFloat16 };
 
 /// x limited to [-limit, limit]; a NaN stays NaN.
-template <class D, class V>
-HWY_INLINE V Clamp(D d, V x, float limit) {
-  const V clamped = hn::Max(hn::Set(d, -limit), hn::Min(hn::Set(d, limit), x));
+template <class D>
+HWY_INLINE hn::Vec<D> Clamp(D d, hn::Vec<D> x, float limit) {
+  const hn::Vec<D> clamped = hn::Max(hn::Set(d, -limit), hn::Min(hn::Set(d, limit), x));
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR  // Min and Max return their second argument then
   return clamped;
 #else
@@ -77,8 +78,8 @@ HWY_INLINE void ShortExpMinusOne(D d, V (&x)[kCount]) {
 }
 
 /// a / b in float32; for bfloat16 by an approximate reciprocal where the processor's is good to 2^-11, which is x86.
-template <Accuracy kAccuracy, class V>
-HWY_INLINE V Quotient(V a, V b) {
+template <Accuracy kAccuracy, class D>
+HWY_INLINE hn::Vec<D> Quotient(D, hn::Vec<D> a, hn::Vec<D> b) {
   if constexpr (kAccuracy == Accuracy::kBFloat16 && HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR) {
     return hn::Mul(a, hn::ApproximateReciprocal(b));
   } else {
@@ -91,7 +92,10 @@ HWY_INLINE V Quotient(V a, V b) {
 template <int kCount, class D, class V>
 HWY_INLINE void ExpOfNonPositive(D d, V (&x)[kCount]) {
   if constexpr (sizeof(hn::TFromD<D>) == 8) {
-    for (int i = 0; i < kCount; ++i) x[i] = hn::IfThenElse(hn::IsNaN(x[i]), x[i], hn::Exp(d, x[i]));
+    for (int i = 0; i < kCount; ++i) {
+      const hn::Vec<D> x_i = x[i];
+      x[i] = hn::IfThenElse(hn::IsNaN(x_i), x_i, hn::Exp(d, x_i));
+    }
   } else {
     // The lowest bits of n + 1.5 * 2^23 are n.
     const auto shift = hn::Set(d, 12582912.0f);
@@ -104,14 +108,14 @@ HWY_INLINE void ExpOfNonPositive(D d, V (&x)[kCount]) {
       const auto exp_of_r = hn::Add(minus_one[i], hn::Set(d, 1.0f));
       const auto exponent = hn::ShiftLeft<23>(hn::BitCast(bits, shifted[i]));
       const auto exp = hn::BitCast(d, hn::Add(hn::BitCast(bits, exp_of_r), exponent));
-      x[i] = hn::IfThenElse(hn::Gt(x[i], hn::Set(d, -87.0f)), exp, PositivePart(d, x[i]));
+      x[i] = hn::IfThenElse(hn::Lt(hn::Set(d, -87.0f), x[i]), exp, PositivePart(d, x[i]));
     }
   }
 }
 
-template <class D, class V>
-HWY_INLINE V ExpOfNonPositive(D d, V x) {
-  V one[1] = {x};
+template <class D>
+HWY_INLINE hn::Vec<D> ExpOfNonPositive(D d, hn::Vec<D> x) {
+  SizedVec<D> one[1] = {x};
   ExpOfNonPositive(d, one);
   return one[0];
 }
@@ -121,11 +125,11 @@ HWY_INLINE V ExpOfNonPositive(D d, V x) {
 template <Accuracy kAccuracy = Accuracy::kFloat32, int kCount, class D, class V>
 HWY_INLINE void PreciseTanh(D d, V (&x)[kCount]) {
   if constexpr (sizeof(hn::TFromD<D>) == 8) {
-    for (int i = 0; i < kCount; ++i) x[i] = hn::Tanh(d, x[i]);
+    for (int i = 0; i < kCount; ++i) x[i] = hn::Tanh(d, hn::Vec<D>(x[i]));
   } else {
     for (int i = 0; i < kCount; ++i) x[i] = Clamp(d, hn::Add(x[i], x[i]), 40.0f);
     ShortExpMinusOne<kAccuracy>(d, x);
-    for (int i = 0; i < kCount; ++i) x[i] = Quotient<kAccuracy>(x[i], hn::Add(x[i], hn::Set(d, 2.0f)));
+    for (int i = 0; i < kCount; ++i) x[i] = Quotient<kAccuracy>(d, x[i], hn::Add(x[i], hn::Set(d, 2.0f)));
   }
 }
 
@@ -140,7 +144,7 @@ HWY_INLINE void Sigmoid(D d, V (&x)[kCount]) {
   } else {
     for (int i = 0; i < kCount; ++i) x[i] = Clamp(d, hn::Neg(x[i]), 87.0f);
     ShortExpMinusOne<kAccuracy>(d, x);
-    for (int i = 0; i < kCount; ++i) x[i] = Quotient<kAccuracy>(one, hn::Add(hn::Set(d, 2.0f), x[i]));
+    for (int i = 0; i < kCount; ++i) x[i] = Quotient<kAccuracy>(d, one, hn::Add(hn::Set(d, 2.0f), x[i]));
   }
 }
 

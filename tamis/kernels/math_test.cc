@@ -21,7 +21,7 @@ template <typename Function>
 void Each(const float* x, int64_t size, float* out, const Function& function) {
   const hn::CappedTag<float, 16> d;
   for (int64_t i = 0; i < size; i += hn::MaxLanes(d)) {
-    hn::Vec<decltype(d)> one[1] = {hn::LoadU(d, x + i)};
+    SizedVec<decltype(d)> one[1] = {hn::LoadU(d, x + i)};
     function(d, one);
     hn::StoreU(one[0], d, out + i);
   }

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
+#include "tamis/kernels/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {
@@ -19,7 +20,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using FloatTag = hn::ScalableTag<float>;
 using IntTag = hn::ScalableTag<int32_t>;
 using ShortTag = hn::ScalableTag<int16_t>;
-using FloatVec = hn::Vec<FloatTag>;
+using FloatVec = SizedVec<FloatTag>;
 
 /// A format defines how many columns a step has, how the weights of a step are loaded and how they are summed: `Sum` is
 /// the running sum of a row, `Loaded` the weights of a step, `Vector` a step's numbers of a vector.
@@ -96,12 +97,12 @@ struct Int8 {
   static constexpr int kVectors = 2;
   using Element = int8_t;
   struct Sum {
-    hn::Vec<IntTag> low, high;
+    SizedVec<IntTag> low, high;
     HWY_INLINE Sum() {}
-    HWY_INLINE Sum(hn::Vec<IntTag> l, hn::Vec<IntTag> h) : low(l), high(h) {}
+    HWY_INLINE Sum(SizedVec<IntTag> l, SizedVec<IntTag> h) : low(l), high(h) {}
   };
-  using Loaded = hn::Vec<ShortTag>;
-  using Vector = hn::Vec<ShortTag>;
+  using Loaded = SizedVec<ShortTag>;
+  using Vector = SizedVec<ShortTag>;
   static int64_t step() { return hn::Lanes(ShortTag()); }
   static Sum zero() { return {hn::Zero(IntTag()), hn::Zero(IntTag())}; }
   static HWY_INLINE Loaded load(const Element* weights) {
@@ -111,8 +112,10 @@ struct Int8 {
     return hn::LoadU(ShortTag(), reinterpret_cast<const int16_t*>(prepared) + at);
   }
   static HWY_INLINE Sum add(Loaded w, Vector x, Sum sum) {
-    sum.low = hn::ReorderWidenMulAccumulate(IntTag(), w, x, sum.low, sum.high);
-    return sum;
+    hn::Vec<IntTag> high = sum.high;
+    const hn::Vec<IntTag> low = hn::ReorderWidenMulAccumulate(IntTag(), hn::Vec<ShortTag>(w), hn::Vec<ShortTag>(x),
+                                                              hn::Vec<IntTag>(sum.low), high);
+    return {low, high};
   }
   static HWY_INLINE FloatVec lanes(const Sum& sum) {
     return hn::ConvertTo(FloatTag(), hn::RearrangeToOddPlusEven(sum.low, sum.high));
@@ -123,9 +126,9 @@ struct Int8 {
 HWY_INLINE void SumLanesOfFour(const FloatVec* sums, float* HWY_RESTRICT out) {
   const FloatTag d;
   const hn::Repartition<double, FloatTag> pairs;
-  const auto two = [&](FloatVec a, FloatVec b) HWY_ATTR {  // per block of four lanes: a0+a2, b0+b2, a1+a3, b1+b3
-    return hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
-  };
+  // Per block of four lanes: a0 + a2, b0 + b2, a1 + a3, b1 + b3.
+  const auto two = [&](hn::Vec<FloatTag> a, hn::Vec<FloatTag> b)
+                       HWY_ATTR { return hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)); };
   const auto ab = hn::BitCast(pairs, two(sums[0], sums[1])), ce = hn::BitCast(pairs, two(sums[2], sums[3]));
   const auto blocks =
       hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, ab, ce)), hn::BitCast(d, hn::InterleaveUpper(pairs, ab, ce)));
@@ -142,7 +145,7 @@ void PrepareForBFloat16(int64_t size, float* HWY_RESTRICT x) {
   const FloatTag d;
   const int64_t half = hn::Lanes(d);
   for (int64_t at = 0; at < size; at += 2 * half) {
-    FloatVec even, odd;
+    hn::Vec<FloatTag> even, odd;
     hn::LoadInterleaved2(d, x + at, even, odd);
     hn::StoreU(even, d, x + at);
     hn::StoreU(odd, d, x + at + half);
@@ -301,7 +304,7 @@ HWY_INLINE void AddLanes(const float* const* rows, const float* HWY_RESTRICT x, 
   const hn::CappedTag<float, kLaneVectors> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t lane = 0; lane < kLaneVectors; lane += lanes) {
-    hn::Vec<decltype(d)> sum[kRows];
+    SizedVec<decltype(d)> sum[kRows];
     for (int r = 0; r < kRows; ++r) sum[r] = hn::LoadU(d, sums + r * kLaneVectors + lane);
     for (int64_t column = 0; column < columns; ++column) {
       const auto numbers = hn::LoadU(d, x + column * kLaneVectors + lane);

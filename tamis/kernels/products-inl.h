@@ -41,14 +41,14 @@ template <Sum kSum, int kRows, int kVectors>
 HWY_INLINE void MultiplyPiece(int64_t depth, const LeftMatrix& a, const RightMatrix& b, const Product& c) {
   const LaneTag<float> d;
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<float>());
-  hn::Vec<LaneTag<float>> sum[kRows][kVectors];
+  SizedVec<LaneTag<float>> sum[kRows][kVectors];
   for (int m = 0; m < kRows; ++m) {
     for (int n = 0; n < kVectors; ++n) sum[m][n] = hn::Zero(d);
   }
   const float* HWY_RESTRICT left = a.data;
   const float* HWY_RESTRICT right = b.data;
   for (int64_t k = 0; k < depth; ++k, left += a.column, right += b.stride) {
-    hn::Vec<LaneTag<float>> columns[kVectors];
+    SizedVec<LaneTag<float>> columns[kVectors];
     for (int n = 0; n < kVectors; ++n) columns[n] = hn::LoadU(d, right + n * kWidth);
     for (int m = 0; m < kRows; ++m) {
       const auto factor = hn::Set(d, left[m * a.row]);
@@ -58,7 +58,8 @@ HWY_INLINE void MultiplyPiece(int64_t depth, const LeftMatrix& a, const RightMat
   for (int m = 0; m < kRows; ++m) {
     for (int n = 0; n < kVectors; ++n) {
       float* out = c.data + m * c.stride + n * kWidth;
-      hn::StoreU(kSum == Sum::kAdd ? hn::Add(hn::LoadU(d, out), sum[m][n]) : sum[m][n], d, out);
+      if constexpr (kSum == Sum::kAdd) sum[m][n] = hn::Add(hn::LoadU(d, out), sum[m][n]);
+      hn::StoreU(sum[m][n], d, out);
     }
   }
 }

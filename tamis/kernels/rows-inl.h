@@ -14,6 +14,7 @@
 #include <cmath>
 
 #include "hwy/highway.h"
+#include "tamis/kernels/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tamis::kernels::HWY_NAMESPACE {

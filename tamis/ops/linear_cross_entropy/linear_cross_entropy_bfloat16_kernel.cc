@@ -108,12 +108,13 @@ HWY_INLINE void TransposeTile(const uint16_t* HWY_RESTRICT in, int64_t in_stride
   }
 #else
   const hn::FixedTag<uint16_t, 8> d;
-  hn::Vec<decltype(d)> row[8], next[8];
+  SizedVec<decltype(d)> row[8], next[8];
   for (int64_t i = 0; i < 8; ++i) row[i] = hn::LoadU(d, in + i * in_stride);
   for (int round = 0; round < 3; ++round) {
     for (int64_t i = 0; i < 4; ++i) {
-      next[2 * i] = hn::InterleaveLower(d, row[i], row[i + 4]);
-      next[2 * i + 1] = hn::InterleaveUpper(d, row[i], row[i + 4]);
+      const hn::Vec<decltype(d)> upper = row[i], lower = row[i + 4];
+      next[2 * i] = hn::InterleaveLower(d, upper, lower);
+      next[2 * i + 1] = hn::InterleaveUpper(d, upper, lower);
     }
     for (int64_t i = 0; i < 8; ++i) row[i] = next[i];
   }

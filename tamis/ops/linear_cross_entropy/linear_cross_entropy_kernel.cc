@@ -71,7 +71,7 @@ template <typename Real>
 void Cap(const LogitBlock<Real>& block, Real cap) {
   const Real inverse = Real{1} / cap;
   ForEachVector(block, [=](auto d, int64_t, Real* logits) HWY_ATTR {
-    hn::VFromD<decltype(d)> tanh[1] = {hn::Mul(hn::LoadU(d, logits), hn::Set(d, inverse))};
+    SizedVec<decltype(d)> tanh[1] = {hn::Mul(hn::LoadU(d, logits), hn::Set(d, inverse))};
     PreciseTanh(d, tanh);
     hn::StoreU(hn::Mul(tanh[0], hn::Set(d, cap)), d, logits);
   });

@@ -27,7 +27,7 @@ HWY_INLINE void FinishBackward(const ScreeningBackward<Real>& backward, int64_t 
   if (pass.gate.data != nullptr) {
     LoadRow(pass.gate, row, V, gate);
     InStep<Real>(width, [&](auto vectors, int64_t at) HWY_ATTR {
-      hn::Vec<LaneTag<Real>> g[vectors], sigmoid[vectors], G[vectors];
+      SizedVec<LaneTag<Real>> g[vectors], sigmoid[vectors], G[vectors];
       for (int i = 0; i < vectors; ++i) g[i] = hn::LoadU(d, gate + at + i * kWidth);
       Gate<Accuracy::kFloat32>(d, g, sigmoid, G);
       for (int i = 0; i < vectors; ++i) {

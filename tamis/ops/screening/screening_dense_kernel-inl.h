@@ -127,7 +127,7 @@ class DensePanels {
     auto accept = zero, softmask = zero;
     std::fill_n(keys.accepted + e, kGroup, uint64_t{0});
     for (int64_t i = 0; i < count_; i += kTileKeys) {
-      hn::Vec<LaneTag<Real>> s[kGroup][kVectors], dweight[kGroup][kVectors];
+      SizedVec<LaneTag<Real>> s[kGroup][kVectors], dweight[kGroup][kVectors];
       // The same sums as in ScreenTile, bit by bit, so that the same keys are accepted.
       Similarities<kGroup, kVectors, Real>(
           head_.key_dim, [&](int64_t g) HWY_ATTR { return keys.row[e + g]; },
@@ -143,7 +143,7 @@ class DensePanels {
           const auto m = OfQueries(head_, head_.softmask, distance);
           auto counts = hn::And(hn::Gt(m, zero), hn::Not(hn::Eq(t, zero)));
           counts = hn::And(counts, hn::Eq(hn::Load(d, document_ + query), hn::Set(d, keys.document[e + g])));
-          const auto dw = hn::IfThenElseZero(counts, dweight[g][x]), a = hn::Mul(t, t);
+          const auto dw = hn::IfThenElseZero(counts, hn::Vec<LaneTag<Real>>(dweight[g][x])), a = hn::Mul(t, t);
           const auto da_t = hn::IfThenElseZero(counts, hn::Mul(hn::Mul(dw, m), t));
           const int64_t at = (e + g) * kBlockQueries + query;
           hn::Store(hn::Mul(a, m), d, keys.weight + at);
@@ -185,7 +185,7 @@ class DensePanels {
     constexpr int64_t kGroup = kQueryGroup<Real>;
     for (int64_t at = 0; at < key_width_; at += kTileKeys) {
       for (int64_t i = 0; i < count_; i += kGroup) {
-        hn::Vec<LaneTag<Real>> sum[kGroup][kVectors];
+        SizedVec<LaneTag<Real>> sum[kGroup][kVectors];
         for (int64_t g = 0; g < kGroup; ++g) {
           for (int64_t x = 0; x < kVectors; ++x) sum[g][x] = hn::Zero(d);
         }

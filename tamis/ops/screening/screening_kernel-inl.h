@@ -44,10 +44,10 @@ struct ScreenedPanel {
 /// latency of the sums.                                                                                  (8)
 template <int64_t kGroup, int64_t kVectors, typename Real, typename Row, typename Tile>
 HWY_INLINE void Similarities(int64_t K, const Row& row, const Tile& tile,
-                             hn::Vec<LaneTag<Real>> (&s)[kGroup][kVectors]) {
+                             SizedVec<LaneTag<Real>> (&s)[kGroup][kVectors]) {
   const LaneTag<Real> d;
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
-  hn::Vec<LaneTag<Real>> rest[kGroup][kVectors];
+  SizedVec<LaneTag<Real>> rest[kGroup][kVectors];
   for (int64_t g = 0; g < kGroup; ++g) {
     for (int64_t x = 0; x < kVectors; ++x) s[g][x] = rest[g][x] = hn::Zero(d);
   }
@@ -80,7 +80,7 @@ HWY_INLINE void TrimLanes(const ScreeningHead<Real>& head, hn::Vec<LaneTag<Real>
 
 /// Whether one of 16 similarities may be accepted; a NaN may.
 template <int64_t kVectors, typename Real>
-HWY_INLINE bool AnyMayBeAccepted(const ScreeningHead<Real>& head, const hn::Vec<LaneTag<Real>> (&s)[kVectors]) {
+HWY_INLINE bool AnyMayBeAccepted(const ScreeningHead<Real>& head, const SizedVec<LaneTag<Real>> (&s)[kVectors]) {
   const LaneTag<Real> d;
   bool none = true;
   for (int64_t x = 0; x < kVectors; ++x) {
@@ -127,7 +127,7 @@ HWY_INLINE void ScreenTile(const ScreeningPass<Real>& pass, const Real* HWY_REST
   constexpr int64_t kVectors = kTileKeys / kWidth;
   const ScreeningHead<Real>& head = pass.head;
   const int64_t K = head.key_dim, width = padded(K);
-  hn::Vec<LaneTag<Real>> s[kGroup][kVectors];
+  SizedVec<LaneTag<Real>> s[kGroup][kVectors];
   const auto similarities = [&](auto stride) HWY_ATTR {
     Similarities<kGroup, kVectors, Real>(
         K, [&](int64_t g) HWY_ATTR { return rows + g * stride; }, [&](int64_t) HWY_ATTR { return tile; }, s);
@@ -228,7 +228,7 @@ HWY_INLINE void AddRowsColumns(uint64_t rows, const Real* HWY_RESTRICT factor, c
                                Real* HWY_RESTRICT out) {
   const LaneTag<Real> d;
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
-  hn::Vec<LaneTag<Real>> sum[kVectors];
+  SizedVec<LaneTag<Real>> sum[kVectors];
   for (int x = 0; x < kVectors; ++x) sum[x] = hn::Zero(d);
   for (; rows != 0; rows &= rows - 1) {
     const int64_t l = std::countr_zero(rows);
@@ -305,7 +305,7 @@ HWY_INLINE void TanhNormFactors(const ScreeningHead<Real>& head, const Real* HWY
   for (int64_t i = 0; i < count; i += hn::MaxLanes(d)) {
     const auto squared = hn::LoadU(d, factor + i), n = hn::Sqrt(squared);
     const auto at_zero = hn::Eq(n, hn::Zero(d));
-    hn::Vec<LaneTag<Real>> tanh[1] = {n};
+    SizedVec<LaneTag<Real>> tanh[1] = {n};
     PreciseTanh(d, tanh);
     const auto f = hn::IfThenElse(at_zero, one, hn::Div(tanh[0], hn::IfThenElse(at_zero, one, n)));
     hn::StoreU(f, d, factor + i);
@@ -349,7 +349,7 @@ HWY_INLINE void ApplyGate(const Real* HWY_RESTRICT gate, int64_t width, Real fac
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   const auto scale = hn::Set(d, factor);
   InStep<Real>(width, [&](auto vectors, int64_t at) HWY_ATTR {
-    hn::Vec<LaneTag<Real>> g[vectors], sigmoid[vectors], G[vectors];
+    SizedVec<LaneTag<Real>> g[vectors], sigmoid[vectors], G[vectors];
     for (int i = 0; i < vectors; ++i) g[i] = hn::LoadU(d, gate + at + i * kWidth);
     Gate<kAccuracy>(d, g, sigmoid, G);
     for (int i = 0; i < vectors; ++i) {

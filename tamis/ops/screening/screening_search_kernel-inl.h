@@ -22,7 +22,7 @@ HWY_INLINE void ForTiles(int64_t K, const Real* HWY_RESTRICT q, const Real* tile
                          const Consume& consume) {
   constexpr int64_t kVectors = kTileKeys / hn::MaxLanes(LaneTag<Real>());
   constexpr int64_t kGroup = 4 / kVectors > 0 ? 4 / kVectors : 1;
-  hn::Vec<LaneTag<Real>> s[kGroup][kVectors];
+  SizedVec<LaneTag<Real>> s[kGroup][kVectors];
   for (int64_t first = 0; first < count; first += kGroup) {
     const Real* group[kGroup];
     for (int64_t g = 0; g < kGroup; ++g) group[g] = tiles + list[std::min(first + g, count - 1)] * K * kTileKeys;
@@ -35,7 +35,7 @@ HWY_INLINE void ForTiles(int64_t K, const Real* HWY_RESTRICT q, const Real* tile
 /// Eq. (8)-(11) for one query and one tile of the index: records the accepted keys and returns how many passed Trim.
 template <bool kKeepShortfall, typename Real>
 HWY_INLINE int64_t ScreenIndexTile(const ScreeningPass<Real>& pass, int64_t query, int64_t tile,
-                                   const hn::Vec<LaneTag<Real>> (&s)[kTileKeys / hn::MaxLanes(LaneTag<Real>())]) {
+                                   const SizedVec<LaneTag<Real>> (&s)[kTileKeys / hn::MaxLanes(LaneTag<Real>())]) {
   const LaneTag<Real> d;
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   const ScreeningHead<Real>& head = pass.head;
@@ -88,7 +88,7 @@ HWY_INLINE void SearchSegment(const ScreeningPass<Real>& pass, const Real* HWY_R
     const int64_t known = (end + index_node_keys(level) - 1) / index_node_keys(level);
     int64_t found = 0;
     ForTiles(K, q, index.centres[level], nodes, count,
-             [&](int64_t tile, const hn::Vec<LaneTag<Real>>(&x)[kVectors]) HWY_ATTR {
+             [&](int64_t tile, const SizedVec<LaneTag<Real>>(&x)[kVectors]) HWY_ATTR {
                const int64_t node = tile * kIndexFan;
                uint64_t bits = 0;
                for (int64_t v = 0; v < kVectors; ++v) {
@@ -105,7 +105,7 @@ HWY_INLINE void SearchSegment(const ScreeningPass<Real>& pass, const Real* HWY_R
     count = found;
   }
   int64_t accepted = 0;
-  ForTiles(K, q, index.tiles, nodes, count, [&](int64_t tile, const hn::Vec<LaneTag<Real>>(&s)[kVectors]) HWY_ATTR {
+  ForTiles(K, q, index.tiles, nodes, count, [&](int64_t tile, const SizedVec<LaneTag<Real>>(&s)[kVectors]) HWY_ATTR {
     accepted += ScreenIndexTile<kKeepShortfall>(pass, query, tile, s);
   });
   constexpr double kVisitCost = 1.3, kAcceptedCost = 0.7;  // in tiles of a pass without the index, as measured

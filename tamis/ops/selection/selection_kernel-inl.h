@@ -201,7 +201,7 @@ HWY_INLINE void AddRowsPiece(const float* weight, const int32_t* position, int64
                              int64_t width, float* sum) {
   const LaneTag<float> d;
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<float>());
-  hn::Vec<LaneTag<float>> sums[kVectors];
+  SizedVec<LaneTag<float>> sums[kVectors];
   for (int n = 0; n < kVectors; ++n) sums[n] = hn::LoadU(d, sum + n * kWidth);
   for (int64_t i = 0; i < count; ++i) {
     const float* row = rows + position[i] * width;

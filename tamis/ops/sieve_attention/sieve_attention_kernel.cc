@@ -73,7 +73,7 @@ struct SieveMechanism {
       }
       for (int64_t i = 0; i < keys; i += hn::MaxLanes(d)) {
         const auto z = hn::Mul(hn::LoadU(d, score + first + i), per_score);
-        hn::Vec<LaneTag<float>> sigmoids[2] = {z, hn::Neg(z)};
+        SizedVec<LaneTag<float>> sigmoids[2] = {z, hn::Neg(z)};
         Sigmoid(d, sigmoids);
         const auto taken = hn::Mul(sigmoids[0], hn::Load(d, older + i));
         const auto dz = hn::MulSub(hn::Load(d, own + i), sigmoids[1], taken);

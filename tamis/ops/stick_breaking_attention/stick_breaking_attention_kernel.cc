@@ -14,6 +14,7 @@ namespace tamis::kernels::HWY_NAMESPACE {
 namespace {
 
 using Lanes = hn::Vec<LaneTag<float>>;
+using SizedLanes = SizedVec<LaneTag<float>>;
 
 inline constexpr float kHidden = -HUGE_VALF;        // score of a masked pair: its sigmoid is 0
 inline constexpr float kNothing = 1.17549435e-38f;  // the least normal number: a shorter stick is used up
@@ -41,19 +42,19 @@ HWY_INLINE void BreakLanes(const PanelPart& part, float* scores, float* sigmoids
   const LaneTag<float> d;
   const auto one = hn::Set(d, 1.0f), zero = hn::Zero(d);
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<float>());
-  Lanes rest[kCount], lost[kCount];
+  SizedLanes rest[kCount], lost[kCount];
   for (int i = 0; i < kCount; ++i) rest[i] = hn::Load(d, rests + i * kWidth);
   for (int i = 0; i < kCount; ++i) lost[i] = hn::Load(d, losses + i * kWidth);
   for (int64_t row = part.end - 1; row >= part.begin; --row) {
     float* at = scores + row * kQueryBlock;
-    Lanes z[kCount], e[kCount], inverse[kCount];
+    SizedLanes z[kCount], e[kCount], inverse[kCount];
     for (int i = 0; i < kCount; ++i) z[i] = hn::LoadU(d, at + i * kWidth);
-    for (int i = 0; i < kCount; ++i) e[i] = hn::Or(z[i], hn::SignBit(d));  // -|z|
+    for (int i = 0; i < kCount; ++i) e[i] = hn::Or(Lanes(z[i]), hn::SignBit(d));  // -|z|
     ExpOfNonPositive(d, e);
     for (int i = 0; i < kCount; ++i) inverse[i] = hn::Div(one, hn::Add(one, e[i]));
     for (int i = 0; i < kCount; ++i) {
       const auto smaller = hn::Mul(e[i], inverse[i]);
-      const auto positive = hn::Gt(z[i], zero);
+      const auto positive = hn::Lt(zero, z[i]);
       const auto sigmoid = hn::IfThenElse(positive, inverse[i], smaller);
       const auto weight = hn::Mul(sigmoid, rest[i]);
       const auto take = hn::Add(weight, lost[i]);
@@ -67,9 +68,10 @@ HWY_INLINE void BreakLanes(const PanelPart& part, float* scores, float* sigmoids
     }
   }
   for (int i = 0; i < kCount; ++i) {
-    const auto nothing = hn::Lt(rest[i], hn::Set(d, kNothing));
-    hn::Store(hn::IfThenZeroElse(nothing, rest[i]), d, rests + i * kWidth);
-    hn::Store(hn::IfThenZeroElse(nothing, lost[i]), d, losses + i * kWidth);
+    const Lanes rest_i = rest[i], lost_i = lost[i];
+    const auto nothing = hn::Lt(rest_i, hn::Set(d, kNothing));
+    hn::Store(hn::IfThenZeroElse(nothing, rest_i), d, rests + i * kWidth);
+    hn::Store(hn::IfThenZeroElse(nothing, lost_i), d, losses + i * kWidth);
   }
 }
 
