@@ -42,7 +42,7 @@ int64_t KeyValueCache::kept_after(int64_t tokens) const {
   return (window_ ? std::min(kept, *window_ - 1) : kept) + tokens;
 }
 
-/// Rows to allocate for this many keys. With a window twice as many, so that the kept keys are moved rarely; otherwise an
+/// Rows to allocate for `keys` keys. With a window twice as many, so that the kept keys are moved rarely; otherwise an
 /// eighth more, so that growing one token at a time stays cheap and wastes little.
 int64_t KeyValueCache::rows_for(int64_t keys) const {
   if (!window_) return keys + std::max(keys / 8, kLeastRows);

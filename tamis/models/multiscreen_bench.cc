@@ -1,5 +1,5 @@
-// A Psi 16 Multiscreen, vocabulary 512, at its initial windows: what prefill costs compared with the forward pass, what one
-// projection GEMM saves compared with four, and what share of a layer is screening. Argument: tokens.
+// A Psi 16 Multiscreen, vocabulary 512, at its initial windows: what prefill costs compared with the forward pass, what
+// one projection GEMM saves compared with four, and what share of a layer is screening. Argument: tokens.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -50,8 +50,8 @@ class SafetensorsSet {
   std::unordered_map<std::string, size_t> file_of_;
 };
 
-/// Writes `model.safetensors`, or, when the tensors take more than `shard_bytes`, shards of at most this many bytes (more
-/// where a single tensor is larger) and their index. One tensor is in memory at a time. Throws ExitCode::kStorage.
+/// Writes `model.safetensors`, or, when the tensors take more than `shard_bytes`, shards of at most this many bytes
+/// (more where a single tensor is larger) and their index. One tensor is in memory at a time. Throws ExitCode::kStorage.
 void write_safetensors_set(const std::filesystem::path& directory, std::span<const LazyTensor> tensors,
                            int64_t shard_bytes);
 

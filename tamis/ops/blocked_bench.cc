@@ -1,5 +1,5 @@
-// The blocked forms compared with the fused ones, the definitions and peers in plain torch: float32, one sequence of 16 heads,
-// forward and backward. Argument: tokens. A definition needs O(T^2) memory and runs on fewer tokens.
+// The blocked forms compared with the fused ones, the definitions and peers in plain torch: float32, one sequence of 16
+// heads, forward and backward. Argument: tokens. A definition needs O(T^2) memory and runs on fewer tokens.
 
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>

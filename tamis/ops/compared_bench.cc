@@ -1,10 +1,8 @@
-// What bench/peers.py compares with peers: screening, the other attentions and mLSTM, the vocabulary head, and what they
-// are compared with. Before a case is timed, its outputs and gradients on a short sequence are compared with the
-// definition in float64.
-//
-// A name is SECTION/PASSES/DTYPE/TOKENS/..., so that --benchmark_filter selects cases; the label is the name of the row
-// in bench/results. Counters: counted FLOP of a call, the largest relative error against the definition, page faults of
-// a call, and the peak memory of the process in the first call.
+// What bench/peers.py compares with peers: screening, the other attentions and mLSTM, the vocabulary head, and what
+// they are compared with. Before a case is timed, its outputs and gradients on a short sequence are compared with the
+// definition in float64.  A name is SECTION/PASSES/DTYPE/TOKENS/..., so that --benchmark_filter selects cases; the
+// label is the name of the row in bench/results. Counters: counted FLOP of a call, the largest relative error against
+// the definition, page faults of a call, and the peak memory of the process in the first call.
 
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>

@@ -13,6 +13,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
+#include "tamis/nn/rows.h"
 #include "tamis/ops/entmax_attention/entmax_attention.h"
 #include "tamis/ops/screening/screening.h"
 #include "tamis/ops/screening/screening_functions.h"

@@ -196,8 +196,8 @@ bool fused(const Tensor& x) {
 double token_share(const LinearCrossEntropyOptions& options, const Tensor& target) {
   if (options.reduction != "mean") return 1;
   const Tensor flat = target.contiguous();
-  const int64_t* words = flat.data_ptr<int64_t>();
-  const int64_t ignored = std::count(words, words + flat.numel(), options.ignore_index);
+  const int64_t* targets = flat.data_ptr<int64_t>();
+  const int64_t ignored = std::count(targets, targets + flat.numel(), options.ignore_index);
   return 1.0 / static_cast<double>(std::max<int64_t>(flat.numel() - ignored, 1));
 }
 

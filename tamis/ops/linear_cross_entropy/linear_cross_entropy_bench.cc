@@ -1,5 +1,5 @@
-// The vocabulary head compared with its three matrix products alone (one without gradients) in one process, to be compared as
-// a ratio. Arguments: T, N, D.
+// The vocabulary head compared with its three matrix products alone (one without gradients) in one process, to be
+// compared as a ratio. Arguments: T, N, D.
 
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
@@ -55,7 +55,7 @@ void head(benchmark::State& state, at::ScalarType dtype, bool gradients) {
 
 void sizes(benchmark::internal::Benchmark* benchmark) {
   benchmark->ArgNames({"T", "N", "D"})->Unit(benchmark::kMillisecond)->UseRealTime();
-  for (const int64_t words : {512, 50257}) benchmark->Args({2048, words, 256});
+  for (const int64_t entries : {512, 50257}) benchmark->Args({2048, entries, 256});
   benchmark->Args({4096, 50257, 256});
 }
 

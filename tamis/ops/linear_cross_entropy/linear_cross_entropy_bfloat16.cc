@@ -1,6 +1,6 @@
 // The fused vocabulary head in bfloat16: products of bfloat16 numbers summed in float32, as the loss needs them, from
 // oneDNN's batch-reduced GEMM, as LibTorch exposes it. Its right operand has pairs of rows interleaved (`pairs` below).
-// For this, and for softmax statistics without sums across lanes, logits are transposed, words by tokens:
+// For this, and for softmax statistics without sums across lanes, logits are transposed, entries by tokens:
 //
 //   for every tile   for every group    of the tile before, as soon as its losses are known:
 //                                         P_CR = E times the row's factor, target replaced
@@ -10,7 +10,7 @@
 //                    dx_RD of the tile before = sum over groups, in order
 //
 // E and P are bfloat16; Z exists for one block only. Letters: T tokens, D width, N vocabulary, R rows of a tile, C
-// words of a block, G groups.
+// entries of a block, G groups.
 
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy_bfloat16.h"
 
@@ -64,15 +64,15 @@ Tensor pairs(const Tensor& matrix) {
 }
 
 /// R, a function of the shapes only: tiles of the same number of rows, as many as the bytes hold.
-int64_t rows_of_tile(int64_t tokens, const WordBlocks& blocks, int64_t width, bool weight_gradient) {
-  const int64_t words_at_work = blocks.groups * blocks.words;
-  const int64_t sums = 4 * (blocks.groups + 2) * width, logits = 8 * words_at_work;  // dx_DR, x; Z, P twice
+int64_t rows_of_tile(int64_t tokens, const VocabularyBlocks& blocks, int64_t width, bool weight_gradient) {
+  const int64_t entries_at_work = blocks.groups * blocks.entries;
+  const int64_t sums = 4 * (blocks.groups + 2) * width, logits = 8 * entries_at_work;  // dx_DR, x; Z, P twice
   const int64_t row_bytes = 2 * blocks.vocabulary + 16 * blocks.blocks + sums + logits;
   const auto rows_in = [&](int64_t bytes) {
     const int64_t rows = bytes / row_bytes / kernels::kTokenMultiple * kernels::kTokenMultiple;
     return std::clamp(rows, kernels::kTokenMultiple, kMaxRows);
   };
-  const int64_t bytes = kBytes - 6 * words_at_work * width;  // W_DC, sums of dW
+  const int64_t bytes = kBytes - 6 * entries_at_work * width;  // W_DC, sums of dW
   int64_t rows = rows_in(std::max(bytes, kMinRowBytes));
   if (tokens > rows && weight_gradient) {
     rows = rows_in(std::max(bytes - blocks.vocabulary * width, kMinRowBytes));  // lower bits of dW
@@ -120,11 +120,11 @@ class BFloat16Head {
     for (int64_t first = 0; first < tokens_.size(); first += capacity_) {
       Tile& tile = tiles_[done == &tiles_[0] ? 1 : 0];
       load(tile, first);
-      pass_over_words(done, &tile);
+      pass_over_vocabulary(done, &tile);
       tile.rows.finish(result_.loss_T);
       if (gradients_) done = &tile;
     }
-    if (done != nullptr) pass_over_words(done, nullptr);
+    if (done != nullptr) pass_over_vocabulary(done, nullptr);
     return result_;
   }
 
@@ -133,9 +133,9 @@ class BFloat16Head {
   Tensor floats(int64_t size) const { return at::empty({size}, pass_.x_TD.options().dtype(at::kFloat)); }
 
   /// Words of a block as the inner dimension of a product: whole pairs.
-  int64_t padded_words(int64_t block) const { return round_up(blocks_.size(block), 2); }
+  int64_t padded_entries(int64_t block) const { return round_up(blocks_.size(block), 2); }
   /// The E of a block, in the same memory for every tile.
-  uint16_t* exp_CR(int64_t block) const { return bits(exp_NR_) + blocks_.first_word(block) * capacity_; }
+  uint16_t* exp_CR(int64_t block) const { return bits(exp_NR_) + blocks_.first_entry(block) * capacity_; }
   float* partial_DR(int64_t group) const { return partial_GDR_.data_ptr<float>() + group * width_ * capacity_; }
 
   /// Rows are padded so that batches of all sizes share the kernels that oneDNN compiles, one for every shape.
@@ -150,11 +150,12 @@ class BFloat16Head {
 
   /// The gradients of the tile `done`, if any, and the logits of the tile `next`, if any: a block of W is read once for
   /// both, and the E of the next tile overwrites that of the tile `done`.
-  void pass_over_words(Tile* done, Tile* next) {
+  void pass_over_vocabulary(Tile* done, Tile* next) {
     parallel_gemms(blocks_.groups, [&](int64_t group) {
       const Scratch scratch = make_scratch(done, next);
       for (int64_t block = blocks_.first_block(group); block < blocks_.first_block(group + 1); ++block) {
-        const Tensor weight_CD = pass_.weight_ND.narrow(0, blocks_.first_word(block), blocks_.size(block)).contiguous();
+        const Tensor weight_CD =
+            pass_.weight_ND.narrow(0, blocks_.first_entry(block), blocks_.size(block)).contiguous();
         if (done != nullptr) differentiate(*done, group, block, weight_CD, scratch);
         if (next != nullptr) compute_logits(*next, block, weight_CD, scratch.logits_CR);
       }
@@ -166,14 +167,14 @@ class BFloat16Head {
   }
 
   Scratch make_scratch(const Tile* done, const Tile* next) const {
-    const int64_t words = round_up(blocks_.words, 2);
+    const int64_t entries = round_up(blocks_.entries, 2);
     Scratch scratch;
-    if (next != nullptr) scratch.logits_CR = floats(words * next->padded);
+    if (next != nullptr) scratch.logits_CR = floats(entries * next->padded);
     if (done == nullptr) return scratch;
-    scratch.p_CR = numbers(words * done->padded);
-    scratch.pairs_of_p_CR = numbers(words * done->padded);
-    if (pass_.options.x_gradient) scratch.weight_DC = numbers(width_ * words);
-    if (pass_.options.weight_gradient) scratch.sum_CD = floats(words * width_);
+    scratch.p_CR = numbers(entries * done->padded);
+    scratch.pairs_of_p_CR = numbers(entries * done->padded);
+    if (pass_.options.x_gradient) scratch.weight_DC = numbers(width_ * entries);
+    if (pass_.options.weight_gradient) scratch.sum_CD = floats(entries * width_);
     return scratch;
   }
 
@@ -181,8 +182,8 @@ class BFloat16Head {
     const Product product{.m = blocks_.size(block), .n = tile.padded, .k = width_};
     float* z_CR = logits_CR.data_ptr<float>();
     product(weight_CD.data_ptr<BFloat16>(), tile.pairs_of_x_DR.data_ptr<BFloat16>(), z_CR);
-    tile.rows.for_targets(block,
-                          [&](int64_t r, int64_t word) { tile.rows.target_logit_R[r] = z_CR[word * tile.padded + r]; });
+    tile.rows.for_targets(
+        block, [&](int64_t r, int64_t entry) { tile.rows.target_logit_R[r] = z_CR[entry * tile.padded + r]; });
     kernels::exp_of_columns({blocks_.size(block), tile.padded}, z_CR, tile.rows.maximum_R_of(block),
                             tile.rows.sum_R_of(block), gradients_ ? exp_CR(block) : nullptr);
   }
@@ -191,9 +192,9 @@ class BFloat16Head {
     softmax_gradient(tile, block, scratch.p_CR.data_ptr<BFloat16>(), scratch.pairs_of_p_CR.data_ptr<BFloat16>());
     if (pass_.options.weight_gradient) add_to_weight_gradient(tile, block, scratch);
     if (!pass_.options.x_gradient) return;
-    kernels::transpose(bits(weight_CD), blocks_.size(block), width_, padded_words(block), bits(scratch.weight_DC));
+    kernels::transpose(bits(weight_CD), blocks_.size(block), width_, padded_entries(block), bits(scratch.weight_DC));
     const bool add = block != blocks_.first_block(group);
-    const Product product{.m = width_, .n = tile.padded, .k = padded_words(block), .add = add};
+    const Product product{.m = width_, .n = tile.padded, .k = padded_entries(block), .add = add};
     product(scratch.weight_DC.data_ptr<BFloat16>(), scratch.pairs_of_p_CR.data_ptr<BFloat16>(), partial_DR(group));
   }
 
@@ -204,20 +205,20 @@ class BFloat16Head {
     for (int64_t r = 0; r < rows.rows(); ++r) {
       factor_R[r] = rows.scale_R[r] * std::exp(tile.rows.maximum_R_of(block)[r] - rows.maximum_R[r]);
     }
-    kernels::scale_columns({blocks_.size(block), tile.padded}, exp_CR(block), factor_R.data(), padded_words(block),
+    kernels::scale_columns({blocks_.size(block), tile.padded}, exp_CR(block), factor_R.data(), padded_entries(block),
                            bits(p_CR), bits(pairs_CR));
-    rows.for_targets(block, [&](int64_t r, int64_t word) {
+    rows.for_targets(block, [&](int64_t r, int64_t entry) {
       const float softmax = std::exp(rows.target_logit_R[r] - rows.maximum_R[r]) * rows.scale_R[r];
       const BFloat16 p(softmax - rows.gradient_R[r]);
-      p_CR[word * tile.padded + r] = p;
-      pairs_CR[(word / 2 * tile.padded + r) * 2 + word % 2] = p;
+      p_CR[entry * tile.padded + r] = p;
+      pairs_CR[(entry / 2 * tile.padded + r) * 2 + entry % 2] = p;
     });
   }
 
   /// dW of a block is summed over the tiles in 24 bits, the upper 16 of them in the memory of the result.
   void add_to_weight_gradient(const Tile& tile, int64_t block, const Scratch& scratch) const {
     const bool first = tile.rows.first_tile();
-    const int64_t size = blocks_.size(block) * width_, offset = blocks_.first_word(block) * width_;
+    const int64_t size = blocks_.size(block) * width_, offset = blocks_.first_entry(block) * width_;
     uint16_t* upper = bits(result_.weight_ND) + offset;
     uint8_t* lower = lower_ND_.defined() ? lower_ND_.data_ptr<uint8_t>() + offset : nullptr;
     float* sum_CD = scratch.sum_CD.data_ptr<float>();
@@ -244,7 +245,7 @@ class BFloat16Head {
   const CountedTokens& tokens_;
   int64_t width_;
   bool gradients_;
-  WordBlocks blocks_;
+  VocabularyBlocks blocks_;
   int64_t capacity_;  // R of every tile but the last
   Tile tiles_[2];
   Tensor exp_NR_, partial_GDR_, lower_ND_;

@@ -41,18 +41,18 @@ HWY_INLINE FloatVector LoadHalf(const uint16_t* in) {
   return hn::BitCast(Float(), hn::ShiftLeft<16>(hn::PromoteTo(Bits(), hn::LoadU(Half(), in))));
 }
 
-/// Two vectors of tokens down all words of the block: two independent chains hide the latency.
-HWY_INLINE void ExpOfTwoVectors(const WordBlock& block, const float* HWY_RESTRICT z, float* HWY_RESTRICT maximum,
+/// Two vectors of tokens down all entries of the block: two independent chains hide the latency.
+HWY_INLINE void ExpOfTwoVectors(const LogitBlock& block, const float* HWY_RESTRICT z, float* HWY_RESTRICT maximum,
                                 float* HWY_RESTRICT sum, uint16_t* HWY_RESTRICT e) {
   const Float d;
   const int64_t lanes = FloatLanes();
   FloatVector maximum0 = hn::LoadU(d, z), maximum1 = hn::LoadU(d, z + lanes);
-  for (int64_t n = 1; n < block.words; ++n) {
+  for (int64_t n = 1; n < block.entries; ++n) {
     maximum0 = hn::Max(maximum0, hn::LoadU(d, z + n * block.tokens));
     maximum1 = hn::Max(maximum1, hn::LoadU(d, z + n * block.tokens + lanes));
   }
   FloatVector sum0 = hn::Zero(d), sum1 = hn::Zero(d);
-  for (int64_t n = 0; n < block.words; ++n) {
+  for (int64_t n = 0; n < block.entries; ++n) {
     const int64_t at = n * block.tokens;
     const FloatVector e0 = ExpOfNonPositive(d, hn::Sub(hn::LoadU(d, z + at), maximum0));
     const FloatVector e1 = ExpOfNonPositive(d, hn::Sub(hn::LoadU(d, z + at + lanes), maximum1));
@@ -68,28 +68,28 @@ HWY_INLINE void ExpOfTwoVectors(const WordBlock& block, const float* HWY_RESTRIC
   hn::StoreU(sum1, d, sum + lanes);
 }
 
-void ExpOfColumns(const WordBlock& block, const float* z_CR, float* maximum_R, float* sum_R, uint16_t* e_CR) {
+void ExpOfColumns(const LogitBlock& block, const float* z_CR, float* maximum_R, float* sum_R, uint16_t* e_CR) {
   for (int64_t r = 0; r < block.tokens; r += 2 * FloatLanes()) {
     ExpOfTwoVectors(block, z_CR + r, maximum_R + r, sum_R + r, e_CR == nullptr ? nullptr : e_CR + r);
   }
 }
 
-void ScaleColumns(const WordBlock& block, const uint16_t* HWY_RESTRICT e_CR, const float* HWY_RESTRICT factor_R,
-                  int64_t padded_words, uint16_t* HWY_RESTRICT p_CR, uint16_t* HWY_RESTRICT pairs_CR) {
+void ScaleColumns(const LogitBlock& block, const uint16_t* HWY_RESTRICT e_CR, const float* HWY_RESTRICT factor_R,
+                  int64_t padded_entries, uint16_t* HWY_RESTRICT p_CR, uint16_t* HWY_RESTRICT pairs_CR) {
   const Float d;
   const Bits bits;
   const BitsVector upper_half = hn::Set(bits, 0xffff0000u);
-  for (int64_t n = 0; n < padded_words; n += 2) {
+  for (int64_t n = 0; n < padded_entries; n += 2) {
     uint32_t* HWY_RESTRICT pairs = reinterpret_cast<uint32_t*>(pairs_CR + n * block.tokens);
     for (int64_t r = 0; r < block.tokens; r += FloatLanes()) {
       const FloatVector factor = hn::LoadU(d, factor_R + r);
       BitsVector lower = hn::Zero(bits), upper = hn::Zero(bits);
-      if (n < block.words) {
+      if (n < block.entries) {
         const int64_t at = n * block.tokens + r;
         lower = hn::ShiftRight<16>(Rounded<16>(hn::Mul(LoadHalf(e_CR + at), factor)));
         StoreHalf(lower, p_CR + at);
       }
-      if (n + 1 < block.words) {
+      if (n + 1 < block.entries) {
         const int64_t at = (n + 1) * block.tokens + r;
         upper = Rounded<16>(hn::Mul(LoadHalf(e_CR + at), factor));
         StoreHalf(hn::ShiftRight<16>(upper), p_CR + at);
@@ -194,12 +194,12 @@ HWY_EXPORT(JoinSum);
 HWY_EXPORT(SplitSum);
 HWY_EXPORT(RoundToBFloat16s);
 
-void exp_of_columns(const WordBlock& block, const float* z_CR, float* maximum_R, float* sum_R, uint16_t* e_CR) {
+void exp_of_columns(const LogitBlock& block, const float* z_CR, float* maximum_R, float* sum_R, uint16_t* e_CR) {
   HWY_DYNAMIC_DISPATCH(ExpOfColumns)(block, z_CR, maximum_R, sum_R, e_CR);
 }
-void scale_columns(const WordBlock& block, const uint16_t* e_CR, const float* factor_R, int64_t padded_words,
+void scale_columns(const LogitBlock& block, const uint16_t* e_CR, const float* factor_R, int64_t padded_entries,
                    uint16_t* p_CR, uint16_t* pairs_CR) {
-  HWY_DYNAMIC_DISPATCH(ScaleColumns)(block, e_CR, factor_R, padded_words, p_CR, pairs_CR);
+  HWY_DYNAMIC_DISPATCH(ScaleColumns)(block, e_CR, factor_R, padded_entries, p_CR, pairs_CR);
 }
 void transpose(const uint16_t* in_CD, int64_t rows, int64_t columns, int64_t padded_rows, uint16_t* out_DC) {
   HWY_DYNAMIC_DISPATCH(Transpose)(in_CD, rows, columns, padded_rows, out_DC);

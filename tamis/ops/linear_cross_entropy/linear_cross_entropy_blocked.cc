@@ -31,12 +31,12 @@ HeadPassResult linear_cross_entropy_blocked(const HeadPass& pass) {
     const auto part = [&](const Tensor& x_T) { return x_T.narrow(0, first, tokens); };
     const Tensor x = part(pass.x_TD).to(dtype), z = at::mm(x, weight.t());  // (1)
     if (pass.options.soft_cap) z.div_(*pass.options.soft_cap).tanh_().mul_(*pass.options.soft_cap);
-    const Tensor word = part(target).unsqueeze(1), log_sum = z.logsumexp(1, /*keepdim=*/true);
-    part(result.loss_T).copy_((log_sum - z.gather(1, word)).squeeze(1).masked_fill_(part(ignored), 0));  // (2)
+    const Tensor own = part(target).unsqueeze(1), log_sum = z.logsumexp(1, /*keepdim=*/true);
+    part(result.loss_T).copy_((log_sum - z.gather(1, own)).squeeze(1).masked_fill_(part(ignored), 0));  // (2)
     if (!pass.loss_gradient_T.defined()) continue;
 
     const Tensor p = (z - log_sum).exp_();
-    p.scatter_add_(1, word, at::full({tokens, 1}, -1.0, options));
+    p.scatter_add_(1, own, at::full({tokens, 1}, -1.0, options));
     p.mul_(part(pass.loss_gradient_T).to(dtype).masked_fill(part(ignored), 0).unsqueeze(1));
     if (pass.options.soft_cap) p.mul_(z.div_(*pass.options.soft_cap).square_().neg_().add_(1));
     if (pass.options.x_gradient) part(result.x_TD).copy_(at::mm(p, weight));  // (4)

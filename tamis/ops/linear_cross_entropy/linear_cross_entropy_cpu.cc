@@ -1,5 +1,5 @@
 // The fused vocabulary head on CPU. Rows of x are taken in tiles of R tokens whose logits, R x N, fit the budget. The
-// vocabulary is cut into blocks of C words, and runs of blocks into groups, the units of work of the threads:
+// vocabulary is cut into blocks of C rows, and runs of blocks into groups, the units of work of the threads:
 //
 //   for every tile   for every group    Z_RC = x_RD W_CD^T, capped; maximum and sum of exp per row and block
 //                    for every row      logsumexp, loss, scale
@@ -36,7 +36,7 @@ constexpr int64_t kRowMultiple = 16;
 
 /// How the work is cut: a function of the shapes and the matmul backend.
 struct Tiling {
-  WordBlocks blocks;
+  VocabularyBlocks blocks;
   int64_t rows;  // R of every tile but the last
 
   /// `apart`: products are computed apart, one in every group at a time, and then copied: smaller blocks.
@@ -48,8 +48,8 @@ struct Tiling {
     int64_t row_elements = vocabulary + 2 * blocks.blocks + (blocks.groups + 2) * width;
     int64_t apart_elements = 0;
     if (apart) {
-      row_elements += blocks.groups * std::max(blocks.words, width);
-      apart_elements = std::min(blocks.groups * blocks.words * width, elements / 2);
+      row_elements += blocks.groups * std::max(blocks.entries, width);
+      apart_elements = std::min(blocks.groups * blocks.entries * width, elements / 2);
       rows = kMaxRowsApart;
     } else {
       rows = tokens;
@@ -109,11 +109,11 @@ class Head {
 
  private:
   Tensor words_of(const Tensor& matrix_ND, int64_t block) const {
-    return matrix_ND.narrow(0, blocks_.first_word(block), blocks_.size(block));
+    return matrix_ND.narrow(0, blocks_.first_entry(block), blocks_.size(block));
   }
   Tensor weight(int64_t block) const { return words_of(pass_.weight_ND, block).to(real_); }
   /// Blocks of logits are stored one after the other, each a dense matrix.
-  Tensor logits(int64_t block) const { return dense(logits_, blocks_.first_word(block) * rows_.rows(), block); }
+  Tensor logits(int64_t block) const { return dense(logits_, blocks_.first_entry(block) * rows_.rows(), block); }
   Tensor dense(const Tensor& memory, int64_t offset, int64_t block) const {
     return memory.narrow(0, offset, rows_.rows() * blocks_.size(block)).view({rows_.rows(), blocks_.size(block)});
   }
@@ -123,7 +123,7 @@ class Head {
 
   void logits_group(int64_t group) {
     Tensor scratch;
-    if (!gradients_) scratch = at::empty({rows_.rows() * blocks_.words}, x_RD_.options());
+    if (!gradients_) scratch = at::empty({rows_.rows() * blocks_.entries}, x_RD_.options());
     for (int64_t block = blocks_.first_block(group); block < blocks_.first_block(group + 1); ++block) {
       Tensor z = gradients_ ? logits(block) : dense(scratch, 0, block);
       linear_into(z, Into::kReplace, x_RD_, weight(block));
@@ -131,7 +131,7 @@ class Head {
       kernels::softmax_statistics(raw(z), rows_.maximum_R_of(block), rows_.sum_R_of(block));
       const Real* data = z.data_ptr<Real>();
       rows_.for_targets(
-          block, [&](int64_t r, int64_t word) { rows_.target_logit_R[r] = data[r * blocks_.size(block) + word]; });
+          block, [&](int64_t r, int64_t entry) { rows_.target_logit_R[r] = data[r * blocks_.size(block) + entry]; });
     }
   }
 
@@ -149,8 +149,8 @@ class Head {
         kernels::scaled_softmax(raw(p), rows_.maximum_R.data(), rows_.scale_R.data());
       }
       Real* data = p.data_ptr<Real>();
-      rows_.for_targets(block, [&](int64_t r, int64_t word) {
-        data[r * blocks_.size(block) + word] -= rows_.gradient_R[r] * slope(rows_.target_logit_R[r]);
+      rows_.for_targets(block, [&](int64_t r, int64_t entry) {
+        data[r * blocks_.size(block) + entry] -= rows_.gradient_R[r] * slope(rows_.target_logit_R[r]);
       });
       if (pass_.options.weight_gradient) {
         linear_weight_gradient_into(words_of(weight_gradient_ND_, block),
@@ -174,7 +174,7 @@ class Head {
   bool gradients_;
   at::ScalarType real_;
   Tiling tiling_;
-  const WordBlocks& blocks_;
+  const VocabularyBlocks& blocks_;
   TileRows<Real> rows_;
 
   Tensor logits_, partial_GRD_, weight_gradient_ND_;
@@ -186,13 +186,13 @@ CountedTokens counted_tokens(const HeadPass& pass) {
   const Tensor target_T = pass.target_T.contiguous();
   std::vector<int64_t> token, target;
   for (int64_t t = 0; t < target_T.numel(); ++t) {
-    const int64_t word = target_T.data_ptr<int64_t>()[t];
-    if (word == pass.options.ignore_index) continue;
-    TORCH_CHECK_INDEX(word >= 0 && word < vocabulary, "linear_cross_entropy: target ", t, " must be in [0, ",
-                      vocabulary, "), the rows of weight, or ignore_index ", pass.options.ignore_index, ", but is ",
-                      word);
+    const int64_t target_of_token = target_T.data_ptr<int64_t>()[t];
+    if (target_of_token == pass.options.ignore_index) continue;
+    TORCH_CHECK_INDEX(target_of_token >= 0 && target_of_token < vocabulary, "linear_cross_entropy: target ", t,
+                      " must be in [0, ", vocabulary, "), the rows of weight, or ignore_index ",
+                      pass.options.ignore_index, ", but is ", target_of_token);
     token.push_back(t);
-    target.push_back(word);
+    target.push_back(target_of_token);
   }
   return {at::tensor(token, at::kLong), std::move(target)};
 }

@@ -80,7 +80,7 @@ TEST_P(LinearCrossEntropyTest, SameBitsForAnyNumberOfThreads) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, LinearCrossEntropyTest,
-    ::testing::Values(Shape{.T = 1, .N = 1, .D = 1},                       // one word: loss and gradients zero
+    ::testing::Values(Shape{.T = 1, .N = 1, .D = 1},                       // one entry: loss and gradients zero
                       Shape{.T = 3, .N = 2, .D = 1, .reduction = "none"},  //
                       Shape{.T = 63, .N = 257, .D = 16},  // vocabulary of bytes; T is no multiple of the lanes
                       Shape{.T = 130, .N = 1031, .D = 33, .reduction = "sum"},  // odd sizes, a last block of 7
@@ -200,7 +200,7 @@ TEST(LinearCrossEntropy, IgnoredTokensAreNotRead) {
   EXPECT_TRUE(same_bits(all[1].index_select(0, counted), few[1]));
   EXPECT_TRUE(same_bits(all[2], few[2]));
 
-  // ignore_index may be a word of the vocabulary.
+  // ignore_index may be an entry of the vocabulary.
   const Tensor renamed = at::where(c.target == -100, 3, c.target);
   const Tensor kept = at::where(c.target == 3, -100, c.target);
   EXPECT_TRUE(same_bits(linear_cross_entropy(poisoned, c.in[1], renamed, {.ignore_index = 3}),
@@ -345,12 +345,12 @@ TEST(LinearCrossEntropy, WrongArgumentsAreNamed) {
   expect(x, weight, target.to(at::kMeta), "target must be on the device of x, cpu, but is on meta");
   expect(x, weight, target, "reduction must be \"mean\", \"sum\" or \"none\", but is \"max\"", {.reduction = "max"});
   expect(x, weight, target, "soft_cap must be a number above 0, but is 0", {.soft_cap = 0.0});
-  for (const int64_t word : {9, -1}) {
+  for (const int64_t target : {9, -1}) {
     expect_throws<c10::IndexError>(
         [&] {
-          linear_cross_entropy(x, weight, at::full({2, 3}, word, at::kLong), {});
+          linear_cross_entropy(x, weight, at::full({2, 3}, target, at::kLong), {});
         },
-        "target 0 must be in [0, 9), the rows of weight, or ignore_index -100, but is " + std::to_string(word));
+        "target 0 must be in [0, 9), the rows of weight, or ignore_index -100, but is " + std::to_string(target));
   }
 }
 

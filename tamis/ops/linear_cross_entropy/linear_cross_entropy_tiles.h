@@ -1,7 +1,7 @@
 #pragma once
 
 // Shared by the forms of the fused vocabulary head: how the work is cut, and the statistics of the rows of a tile.
-// Letters: T tokens, D width, N vocabulary, R rows (tokens) of a tile, C words of a block, B blocks.
+// Letters: T tokens, D width, N vocabulary, R rows (tokens) of a tile, C vocabulary rows of a block, B blocks.
 
 #include <ATen/core/Tensor.h>
 
@@ -15,27 +15,27 @@
 
 namespace tamis::ops {
 
-/// The vocabulary cut into blocks of C words, and runs of blocks into groups, the work items of the threads: a
+/// The vocabulary cut into blocks of C rows, and runs of blocks into groups, the work items of the threads: a
 /// function of the shapes only.
-struct WordBlocks {
-  static constexpr int64_t kMinWords = 64, kMaxGroups = 16;
+struct VocabularyBlocks {
+  static constexpr int64_t kMinEntries = 64, kMaxGroups = 16;
 
   int64_t vocabulary;
-  int64_t words;  // C of every block but the last
+  int64_t entries;  // C of every block but the last
   int64_t blocks;
   int64_t groups;
 
-  /// Blocks of at most `max_words`, and small enough for every group to have one.
-  WordBlocks(int64_t vocabulary, int64_t max_words) : vocabulary(vocabulary) {
-    const int64_t even = round_up(divide_up(vocabulary, kMaxGroups), kMinWords);
-    words = std::min({std::max(max_words / kMinWords * kMinWords, kMinWords), even, vocabulary});
-    blocks = divide_up(vocabulary, words);
+  /// Blocks of at most `max_entries`, and small enough for every group to have one.
+  VocabularyBlocks(int64_t vocabulary, int64_t max_entries) : vocabulary(vocabulary) {
+    const int64_t even = round_up(divide_up(vocabulary, kMaxGroups), kMinEntries);
+    entries = std::min({std::max(max_entries / kMinEntries * kMinEntries, kMinEntries), even, vocabulary});
+    blocks = divide_up(vocabulary, entries);
     groups = std::min(blocks, kMaxGroups);
   }
 
   int64_t first_block(int64_t group) const { return group * blocks / groups; }
-  int64_t first_word(int64_t block) const { return block * words; }
-  int64_t size(int64_t block) const { return std::min(words, vocabulary - first_word(block)); }
+  int64_t first_entry(int64_t block) const { return block * entries; }
+  int64_t size(int64_t block) const { return std::min(entries, vocabulary - first_entry(block)); }
 };
 
 /// The tokens that are not ignored, and their targets.
@@ -50,7 +50,7 @@ struct CountedTokens {
 template <typename Real>
 class TileRows {
  public:
-  TileRows(const HeadPass& pass, const CountedTokens& tokens, const WordBlocks& blocks, int64_t capacity)
+  TileRows(const HeadPass& pass, const CountedTokens& tokens, const VocabularyBlocks& blocks, int64_t capacity)
       : target_logit_R(capacity),
         maximum_R(capacity),
         scale_R(capacity),
@@ -74,13 +74,13 @@ class TileRows {
   Real* maximum_R_of(int64_t block) { return &maximum_BR_[block * capacity_]; }
   Real* sum_R_of(int64_t block) { return &sum_BR_[block * capacity_]; }
 
-  /// Calls work(row, word of the block) for the rows whose target is in the block.
+  /// Calls work(row, entry of the block) for the rows whose target is in the block.
   template <typename Work>
   void for_targets(int64_t block, const Work& work) const {
-    const int64_t first_word = blocks_.first_word(block), words = blocks_.size(block);
+    const int64_t first_entry = blocks_.first_entry(block), entries = blocks_.size(block);
     for (int64_t r = 0; r < rows_; ++r) {
-      const int64_t word = tokens_.target_T[first_ + r] - first_word;
-      if (word >= 0 && word < words) work(r, word);
+      const int64_t entry = tokens_.target_T[first_ + r] - first_entry;
+      if (entry >= 0 && entry < entries) work(r, entry);
     }
   }
 
@@ -119,7 +119,7 @@ class TileRows {
 
   const HeadPass& pass_;
   const CountedTokens& tokens_;
-  const WordBlocks& blocks_;
+  const VocabularyBlocks& blocks_;
   int64_t capacity_;
   std::vector<Real> maximum_BR_, sum_BR_;
   int64_t first_ = 0, rows_ = 0;

@@ -1,5 +1,5 @@
-// Sieve attention compared with entmax attention: 16 heads, K = V = 64. Arguments: tokens; spread of the scores in hundredths
-// (100: standard normal, few keys are selected; 1: nearly all of them).
+// Sieve attention compared with entmax attention: 16 heads, K = V = 64. Arguments: tokens; spread of the scores in
+// hundredths (100: standard normal, few keys are selected; 1: nearly all of them).
 
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>

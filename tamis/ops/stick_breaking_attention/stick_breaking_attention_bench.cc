@@ -1,5 +1,5 @@
-// Stick-breaking attention with 16 heads of 64 compared with torch's softmax. Arguments: tokens, shift of the scores (0:
-// sticks of some 130 keys; -8: nothing ends early).
+// Stick-breaking attention with 16 heads of 64 compared with torch's softmax. Arguments: tokens, shift of the scores
+// (0: sticks of some 130 keys; -8: nothing ends early).
 
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
