@@ -28,6 +28,9 @@ MIXERS = {
     "mLSTM, recomputed": ('model.model_type="swax"', 'model.pattern="wm"', "model.window=7", "train.recompute=1.0"),
     "Scalable-Softmax": ('model.model_type="transformer"', 'model.ssmax="learned"'),
     "Scalable-Softmax by position": ('model.model_type="transformer"', 'model.ssmax="position"'),
+    "strict": ('model.model_type="swax"', 'model.pattern="awve"', "model.num_hidden_layers=4", "model.window=30",
+               "model.strict=true", 'model.ssmax="learned"'),  # fmt: skip
+    "Algorithm 1 of Sieve": ('model.model_type="swax"', 'model.pattern="v"', 'model.sieve="algorithm1"'),
     "Sieve, entmax, stick-breaking": ('model.model_type="swax"', 'model.pattern="veb"', "model.num_hidden_layers=3"),
 }
 
@@ -64,6 +67,8 @@ def norms(run):
         ("train.context_parallel=4",),
         ("train.context_parallel=2", 'model.model_type="swax"', 'model.pattern="wma"', "model.window=30"),
         ("train.context_parallel=4", "train.recompute=1.0", "train.precision=bfloat16"),
+        ("train.context_parallel=2", 'model.model_type="swax"', 'model.pattern="veb"', "model.num_hidden_layers=3"),
+        ("train.context_parallel=2", "train.shard=parameters"),
         ("train.shard=parameters",),
     ],
 )

@@ -61,8 +61,21 @@ double entmax_threshold(const std::vector<double>& z, double alpha) {
   return (low + high) / 2;
 }
 
+/// Algorithm 1 of "Sieve Attention": keys within epsilon of the largest score, sticks over all keys, oldest first.
+std::vector<double> algorithm1_weights(const std::vector<double>& z, double epsilon) {
+  std::vector<double> weights(z.size(), 0.0);
+  double left = 1;
+  for (size_t j = 0; j < z.size(); ++j) {
+    if (z[j] >= *std::max_element(z.begin(), z.end()) - epsilon) weights[j] = sigmoid(z[j]) * left;
+    left *= 1 - sigmoid(z[j]);
+  }
+  return weights;
+}
+
 /// Weights of the keys with scores z, oldest first.
-std::vector<double> paper_weights(char letter, const std::vector<double>& z, double alpha) {
+std::vector<double> paper_weights(char letter, const std::vector<double>& z, const ModelConfig& c) {
+  if (letter == 'v' && c.sieve == "algorithm1") return algorithm1_weights(z, c.sieve_epsilon);
+  const double alpha = c.alpha;
   std::vector<double> weights(z.size(), 0.0);
   if (z.empty()) return weights;
   if (letter == 'a' || letter == 'w') {
@@ -101,23 +114,25 @@ double length_factor(const ModelConfig& c, const TensorsOf& of, const Named& w, 
 
 Tensor paper_attention(const ModelConfig& c, char letter, const TensorsOf& of, const Named& w, const Tensor& n) {
   const int64_t T = n.size(0), H = c.num_attention_heads, d = c.head_dim();
-  const bool strict = letter == 'b' || letter == 'v', scalable = letter == 'a' || letter == 'w';
+  const bool rotates = letter != 'b' && letter != 'v', scalable = letter == 'a' || letter == 'w';
+  const int64_t hidden = c.strict.value_or(!rotates) ? 1 : 0;  // whether a query's own key is
   const Tensor qkv = n.matmul(of("qkv_proj.weight").t()).view({T, 3, H, d});
   Tensor mixed = at::zeros({T, H, d}, at::kDouble);
   for (int64_t h = 0; h < H; ++h) {
     const auto row = [&](int64_t which, int64_t t) {
       Tensor y = qkv[t][which][h];
       if (c.qk_norm && which < 2) y = rms(y, c.norm_eps) * of(which == 0 ? "q_norm.weight" : "k_norm.weight");
-      return which < 2 && !strict ? rotated_row(y, static_cast<double>(t), c) : y;
+      return which < 2 && rotates ? rotated_row(y, static_cast<double>(t), c) : y;
     };
     for (int64_t i = 0; i < T; ++i) {
-      const int64_t first = letter == 'w' ? std::max<int64_t>(0, i - c.window + 1) : 0, end = strict ? i : i + 1;
+      const int64_t end = i + 1 - hidden, first = letter == 'w' ? std::max<int64_t>(0, end - c.window) : 0;
+      if (first == end) continue;
       const double factor = scalable ? length_factor(c, of, w, h, end - first) : 1.0;
       std::vector<double> z;
       for (int64_t j = first; j < end; ++j) {
         z.push_back(row(0, i).dot(row(1, j)).item<double>() * factor / std::sqrt(static_cast<double>(d)));
       }
-      const std::vector<double> weights = paper_weights(letter, z, c.alpha);
+      const std::vector<double> weights = paper_weights(letter, z, c);
       for (int64_t j = first; j < end; ++j) mixed[i][h] += weights[j - first] * row(2, j);
     }
   }
@@ -234,17 +249,22 @@ TEST_P(Variant, IsThePapersModel) {
 
 INSTANTIATE_TEST_SUITE_P(
     Variants, Variant,
-    ::testing::Values(json::object(), json{{"position", "none"}}, json{{"qk_norm", true}},
-                      json{{"rope_theta", 500.0}, {"rope_factor", 4.0}}, json{{"ssmax", "learned"}},
-                      json{{"ssmax", "one"}}, json{{"ssmax", "bias"}, {"qk_norm", true}}, json{{"ssmax", "fixed"}},
-                      json{{"ssmax", "position"}}, json{{"pattern", "w"}}, json{{"mlp", "gelu"}},
-                      json{{"pattern", "aw"}, {"ssmax", "learned"}}, json{{"pattern", "e"}},
-                      json{{"pattern", "e"}, {"alpha", 1.25}}, json{{"pattern", "b"}}, json{{"pattern", "v"}},
-                      json{{"pattern", "m"}}, json{{"pattern", "s"}}, json{{"pattern", "m"}, {"mlstm_heads", 2}},
-                      json{{"pattern", "vwm"}, {"qk_norm", true}}, json{{"pattern", "s"}, {"output_scale", false}},
-                      json{{"pattern", "sa"}, {"embedding", "unit"}}, json{{"pattern", "sma"}, {"norm", "none"}},
-                      json{{"pattern", "sw"}, {"mlp", "none"}},
-                      json{{"tie_word_embeddings", false}, {"final_norm_weight", true}}));
+    ::testing::Values(
+        json::object(), json{{"position", "none"}}, json{{"qk_norm", true}},
+        json{{"rope_theta", 500.0}, {"rope_factor", 4.0}}, json{{"ssmax", "learned"}}, json{{"ssmax", "one"}},
+        json{{"ssmax", "bias"}, {"qk_norm", true}}, json{{"ssmax", "fixed"}}, json{{"ssmax", "position"}},
+        json{{"pattern", "w"}}, json{{"mlp", "gelu"}}, json{{"pattern", "aw"}, {"ssmax", "learned"}},
+        json{{"pattern", "e"}}, json{{"pattern", "e"}, {"alpha", 1.25}}, json{{"pattern", "b"}}, json{{"pattern", "v"}},
+        json{{"pattern", "m"}}, json{{"pattern", "s"}}, json{{"pattern", "m"}, {"mlstm_heads", 2}},
+        json{{"pattern", "vwm"}, {"qk_norm", true}}, json{{"pattern", "s"}, {"output_scale", false}},
+        json{{"pattern", "sa"}, {"embedding", "unit"}}, json{{"pattern", "sma"}, {"norm", "none"}},
+        json{{"pattern", "sw"}, {"mlp", "none"}}, json{{"tie_word_embeddings", false}, {"final_norm_weight", true}},
+        json{{"strict", true}}, json{{"pattern", "w"}, {"strict", true}}, json{{"pattern", "w"}, {"strict", false}},
+        json{{"pattern", "aw"}, {"strict", true}, {"ssmax", "bias"}, {"qk_norm", true}},
+        json{{"pattern", "wa"}, {"strict", true}, {"ssmax", "position"}}, json{{"pattern", "e"}, {"strict", true}},
+        json{{"pattern", "b"}, {"strict", false}}, json{{"pattern", "v"}, {"strict", false}},
+        json{{"pattern", "awebv"}, {"strict", true}}, json{{"pattern", "v"}, {"sieve", "algorithm1"}},
+        json{{"pattern", "v"}, {"sieve", "algorithm1"}, {"sieve_epsilon", 0.2}, {"strict", false}}));
 
 }  // namespace
 }  // namespace tamis::models

@@ -50,6 +50,7 @@ const std::vector<std::string> kKeys = {"model_type",
                                         "norm_eps",
                                         "logit_soft_cap",
                                         "window",
+                                        "strict",
                                         "position",
                                         "rope_theta",
                                         "rope_factor",
@@ -61,6 +62,8 @@ const std::vector<std::string> kKeys = {"model_type",
                                         "ssmax",
                                         "ssmax_scale",
                                         "alpha",
+                                        "sieve",
+                                        "sieve_epsilon",
                                         "mlstm_heads",
                                         "key_dim",
                                         "value_dim",
@@ -76,6 +79,7 @@ const std::array<std::string, 3> kMlps = {"swiglu", "gelu", "none"};
 const std::array<std::string, 2> kEmbeddings = {"plain", "unit"};
 const std::array<std::string, 2> kPositions = {"rope", "none"};
 const std::array<std::string, 2> kRopeScalings = {"linear", "llama3"};
+const std::array<std::string, 2> kSieves = {"equations", "algorithm1"};
 const std::array<std::string, 3> kScreeningPositions = {"mipe", "rope", "none"};
 const std::array<std::string, 6> kScales = {"none", "learned", "one", "bias", "fixed", "position"};
 
@@ -169,6 +173,7 @@ void read_rope_scaling(const ConfigReader& reader, ModelConfig& config) {
 
 void read_attention(const ConfigReader& reader, ModelConfig& config) {
   config.window = reader.integer("window", 1, kMostPositions, config.window);
+  if (reader.has("strict")) config.strict = reader.boolean("strict", false);
   if (!is_multiscreen(config)) config.position = reader.choice("position", kPositions, config.position);
   config.rope_theta = reader.number("rope_theta", 0.0, 1e30, config.rope_theta);
   config.rope_factor = reader.number("rope_factor", 0.0, 1e30, config.rope_factor);
@@ -181,6 +186,8 @@ void read_attention(const ConfigReader& reader, ModelConfig& config) {
   if (config.alpha < 1 || config.alpha > 2) {
     fail(ExitCode::kUsage, "model: \"alpha\" must be from 1 to 2, but is {}", config.alpha);
   }
+  config.sieve = reader.choice("sieve", kSieves, config.sieve);
+  config.sieve_epsilon = reader.number("sieve_epsilon", 0.0, 1e30, config.sieve_epsilon);
   config.mlstm_heads = reader.integer("mlstm_heads", 1, kMostHeads, config.num_attention_heads);
 }
 
@@ -199,15 +206,29 @@ void read_screening(const ConfigReader& reader, ModelConfig& config) {
   if (reader.has("fixed_r")) config.fixed_r = reader.number("fixed_r", 0.0, 1.0);
 }
 
+bool has_setting(const MixerKind& kind, const std::string& key) {
+  return std::ranges::find(kind.settings, key) != kind.settings.end();
+}
+
+void check_strict(const ModelConfig& config, const MixerKind& kind) {
+  if (!config.strict.value_or(false) || has_setting(kind, "strict")) return;
+  fail(ExitCode::kUsage,
+       "model: \"strict\" = true hides a token from itself in attention, but {} (letter {} of \"pattern\") always sees "
+       "it; "
+       "leave \"strict\" out or choose another pattern",
+       kind.name, kind.letter);
+}
+
 /// Settings that nothing in the model uses: those of mixers that are not in the pattern, and of parts that it lacks.
 std::set<std::string> unused_settings(const ModelConfig& config) {
   std::set<std::string> unused;
   for (const MixerKind& kind : known_mixers()) unused.insert(kind.settings.begin(), kind.settings.end());
-  bool rotates = false;
+  bool rotates = false, uses_alpha = false;
   for (int64_t l = 0; l < config.num_hidden_layers; ++l) {
     const MixerKind& kind = find_mixer(config.mixer_of(l));
     for (const std::string& used : kind.settings) unused.erase(used);
-    const auto uses = [&](const char* key) { return std::ranges::find(kind.settings, key) != kind.settings.end(); };
+    const auto uses = [&](const char* key) { return has_setting(kind, key); };
+    uses_alpha = uses_alpha || (uses("alpha") && !(uses("sieve") && config.sieve == "algorithm1"));
     rotates = rotates || (uses("position") && config.position == "rope") ||
               (uses("screening_position") && config.screening_position == "rope");
   }
@@ -218,6 +239,8 @@ std::set<std::string> unused_settings(const ModelConfig& config) {
   for (const char* key : {"rope_low_freq_factor", "rope_high_freq_factor", "rope_original_length"}) {
     if (!rotates || config.rope_scaling != "llama3") unused.insert(key);
   }
+  if (!uses_alpha) unused.insert("alpha");
+  if (config.sieve != "algorithm1") unused.insert("sieve_epsilon");
   if (!config.has_mlp()) unused.insert("intermediate_size");
   if (config.has_unit_embedding()) unused.insert("tie_word_embeddings");
   if (!config.has_norms()) unused.insert("final_norm_weight");
@@ -268,6 +291,7 @@ ModelConfig read_model_config(const json& given) {
   for (int64_t l = 0; l < config.num_hidden_layers; ++l) {
     const MixerKind& kind = find_mixer(config.mixer_of(l));
     if (kind.check != nullptr) kind.check(config);
+    check_strict(config, kind);
   }
   json used = given;
   const std::set<std::string> unused = unused_keys(config);
@@ -312,6 +336,11 @@ json to_json(const ModelConfig& config) {
     result["rope_low_freq_factor"] = config.rope_low_freq_factor;
     result["rope_high_freq_factor"] = config.rope_high_freq_factor;
     result["rope_original_length"] = config.rope_original_length;
+  }
+  if (config.strict) result["strict"] = *config.strict;
+  if (config.sieve == "algorithm1") {
+    result["sieve"] = config.sieve;
+    result["sieve_epsilon"] = config.sieve_epsilon;
   }
   if (config.logit_soft_cap) result["logit_soft_cap"] = *config.logit_soft_cap;
   if (config.ssmax_scale) result["ssmax_scale"] = *config.ssmax_scale;

@@ -31,7 +31,8 @@ struct ModelConfig {
   std::optional<double> logit_soft_cap;  // c: logits z become c tanh(z / c); unset: no cap
 
   // Attention.
-  int64_t window = 128;           // of sliding-window attention: keys, the query's own included
+  int64_t window = 128;           // of sliding-window attention: keys, the query's own included unless strict
+  std::optional<bool> strict;     // a query does not see its own key; unset: as its mixer has it (mixers/)
   std::string position = "rope";  // of softmax, sliding-window and entmax attention; or "none"
   double rope_theta = 10'000.0;   // base of the wavelengths
   double rope_factor = 1.0;       // position i counts as i / rope_factor
@@ -46,6 +47,10 @@ struct ModelConfig {
   /// Of "fixed"; default 1 / mean of ln n over T_train. A learned s starts from it.
   std::optional<double> ssmax_scale;
   double alpha = 1.5;  // of entmax and Sieve
+  /// Of Sieve attention: "equations" of the paper, or its "algorithm1", which keeps keys within sieve_epsilon of the
+  /// highest score (ops/sieve_algorithm1).
+  std::string sieve = "equations";
+  double sieve_epsilon = 1e-6;
 
   int64_t mlstm_heads = 0;  // default H
 

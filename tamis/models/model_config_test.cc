@@ -71,6 +71,28 @@ TEST(CompleteConfig, FillsInWhatPsiStandsFor) {
   EXPECT_EQ(complete_config(config), config) << "a complete configuration stays as it is";
 }
 
+TEST(CompleteConfig, HasStrictAndAlgorithm1OnlyWhereTheyAreSet) {
+  const auto of = [](const std::string& pattern, const json& change) {
+    json config = {{"model_type", "transformer"}, {"vocab_size", 37},         {"hidden_size", 24},
+                   {"num_hidden_layers", 3},      {"num_attention_heads", 4}, {"pattern", pattern}};
+    config.update(change);
+    return complete_config(config);
+  };
+  for (const char* key : {"strict", "sieve", "sieve_epsilon"}) {
+    EXPECT_FALSE(of("av", json::object()).contains(key)) << "as in models of before: " << key;
+    EXPECT_FALSE(of("sm", {{"strict", false}, {"sieve", "algorithm1"}, {"sieve_epsilon", 2.0}}).contains(key));
+  }
+  for (const bool strict : {false, true}) EXPECT_EQ(of("awebv", {{"strict", strict}})["strict"], strict);
+  const json algorithm1 = of("v", {{"sieve", "algorithm1"}});
+  EXPECT_EQ(algorithm1["sieve"], "algorithm1");
+  EXPECT_EQ(algorithm1["sieve_epsilon"], 1e-6);
+  EXPECT_FALSE(algorithm1.contains("alpha")) << "it selects without";
+  EXPECT_EQ(complete_config(algorithm1), algorithm1);
+  EXPECT_TRUE(of("ve", {{"sieve", "algorithm1"}}).contains("alpha")) << "of entmax";
+  EXPECT_FALSE(of("v", {{"sieve", "equations"}, {"sieve_epsilon", 2.0}}).contains("sieve_epsilon"));
+  EXPECT_THAT(refusal({{"psi", 4}, {"vocab_size", 300}, {"strict", true}}), ::testing::HasSubstr("but screening"));
+}
+
 TEST(CompleteConfig, NamesWhatIsWrong) {
   const auto with = [](const json& change) {
     json config = {{"psi", 4}, {"vocab_size", 300}};

@@ -100,26 +100,46 @@ TEST(PatternModel, MlstmHasHeadsOfItsOwn) {
 
 // ---- every mixer, whatever it is
 
-std::vector<std::string> patterns() {
-  std::vector<std::string> result;
-  for (const MixerKind& kind : known_mixers()) result.push_back(std::string(1, kind.letter));
+/// Layers of a mixer, or of all of them, and keys that change what it computes.
+struct MixerCase {
+  std::string pattern;
+  json keys = json::object();
+};
+
+void PrintTo(const MixerCase& mixer, std::ostream* out) {
+  *out << mixer.pattern << " " << mixer.keys;
+}
+
+std::vector<MixerCase> mixer_cases() {
+  std::vector<MixerCase> result;
   std::string all;
-  for (const std::string& one : result) all += one;
-  result.push_back(all);
+  for (const MixerKind& kind : known_mixers()) {
+    result.push_back({std::string(1, kind.letter)});
+    all += kind.letter;
+  }
+  result.push_back({all});
+  for (const char* letter : {"a", "w", "e"}) result.push_back({letter, {{"strict", true}}});
+  for (const char* letter : {"b", "v"}) result.push_back({letter, {{"strict", false}}});
+  result.push_back({"aw", {{"strict", true}, {"ssmax", "bias"}}});
+  result.push_back({"aw", {{"strict", true}, {"ssmax", "position"}}});
+  result.push_back({"v", {{"sieve", "algorithm1"}, {"sieve_epsilon", 1.0}}});
   return result;
 }
 
-class EveryMixer : public ::testing::TestWithParam<std::string> {
+class EveryMixer : public ::testing::TestWithParam<MixerCase> {
  protected:
+  const std::string& pattern() const { return GetParam().pattern; }
   json config() const {
-    return small_stack({{"pattern", GetParam()},
-                        {"num_hidden_layers", std::max<size_t>(2, GetParam().size())},
-                        {"hidden_size", 64},
-                        {"window", 70}});
+    json config = {{"pattern", pattern()},
+                   {"num_hidden_layers", std::max<size_t>(2, pattern().size())},
+                   {"hidden_size", 64},
+                   {"window", 70}};
+    config.update(GetParam().keys);
+    return small_stack(config);
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Patterns, EveryMixer, ::testing::ValuesIn(patterns()));
+INSTANTIATE_TEST_SUITE_P(Patterns, EveryMixer, ::testing::ValuesIn(mixer_cases()));
 
 TEST_P(EveryMixer, FullEqualsChunkedEqualsTokenByToken) {
   const auto model = make_model(config(), 4);
@@ -169,7 +189,7 @@ TEST_P(EveryMixer, StatesForkSaveAndLoad) {
   std::string elsewhere = bytes.str();
   elsewhere[begin] = 26;  // the position, not those of the caches
   std::stringstream moved(elsewhere);
-  if (GetParam() == "m") {
+  if (pattern() == "m") {
     EXPECT_NO_THROW(loaded->load(moved)) << "its memory has no position";
   } else {
     EXPECT_THROW(loaded->load(moved), Error);
@@ -231,12 +251,12 @@ Tensor two_documents() {
 
 TEST_P(EveryMixer, WhatForwardReadsMovesWithTheModel) {
   std::vector<json> configs = {config()};
-  if (GetParam().find('s') != std::string::npos) {
+  if (pattern().find('s') != std::string::npos) {
     configs.push_back(config());
     configs.back()["fixed_r"] = 0.25;
   }
   for (const json& each : configs) {
-    for (const char letter : GetParam()) {
+    for (const char letter : pattern()) {
       const auto mixer = find_mixer(letter).make(read_model_config(complete_config(each)), at::kCPU);
       for (const LayerParameter& parameter : mixer->parameters()) parameter.tensor.requires_grad_(true);
       const std::vector<Tensor> buffers = mixer->buffers();
@@ -319,6 +339,17 @@ TEST(PatternModel, AttentionsWeightsSumToOne) {
   EXPECT_GT(maps[1].relevance[0][20][20 - 8].item<double>(), 0.0);
 }
 
+TEST(PatternModel, AStrictWindowHasTheKeysBefore) {
+  const json keys = {{"pattern", "aw"}, {"num_hidden_layers", 2}, {"strict", true}};
+  const auto maps = make_model(small_stack(keys), 6)->relevance(random_tokens(1, 21, 37, 5), {});
+  for (const RelevanceMap& map : maps) {
+    EXPECT_EQ(map.relevance.triu(0).abs().max().item<double>(), 0.0);  // nor its own
+    EXPECT_LE((map.relevance.slice(1, 1).sum(-1) - 1).abs().max().item<double>(), 1e-5);
+  }
+  EXPECT_EQ(maps[1].relevance[0][20][20 - 10].item<double>(), 0.0);
+  EXPECT_GT(maps[1].relevance[0][20][20 - 9].item<double>(), 0.0);
+}
+
 TEST(PatternModel, AWindowBoundsTheState) {
   const auto model = make_model(small_stack({{"pattern", "w"}}), 7);
   const at::NoGradGuard no_grad;
@@ -353,6 +384,14 @@ TEST(PatternModel, BadConfigurationsAreNamed) {
   expect_error({{"alpha", 0.5}}, "\"alpha\" must be from 1 to 2, but is 0.5");
   expect_error({{"rope_factor", 0}}, "\"rope_factor\" must be a number above 0");
   expect_error({{"ssmax", "learnt"}}, "did you mean \"learned\"");
+  expect_error(
+      {{"strict", true}, {"pattern", "as"}},
+      "\"strict\" = true hides a token from itself in attention, but screening (letter s of \"pattern\") always "
+      "sees it; leave \"strict\" out or choose another pattern");
+  expect_error({{"strict", true}, {"pattern", "wm"}}, "but mLSTM (letter m of \"pattern\") always sees it");
+  expect_error({{"strict", "yes"}}, "\"strict\" must be true or false, but is \"yes\"");
+  expect_error({{"sieve", "algorithm"}}, "unknown sieve \"algorithm\"; did you mean \"algorithm1\"?");
+  expect_error({{"sieve_epsilon", 0}}, "\"sieve_epsilon\" must be a number above 0");
   expect_error({{"patern", "a"}}, "did you mean \"pattern\"");
 }
 

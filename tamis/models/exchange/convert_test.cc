@@ -244,6 +244,8 @@ TEST_F(Exchange, RefusesModelsThatTheTargetCannotHold) {
               HasSubstr("the gate"));
   const fs::path capped = save(small_llama({{"logit_soft_cap", 30}}), "capped");
   EXPECT_THAT(refusal(capped, {.to = "llama"}), HasSubstr("its logits have a soft cap"));
+  const fs::path strict = save(small_llama({{"strict", true}}), "strict");
+  EXPECT_THAT(refusal(strict, {.to = "llama"}), HasSubstr("its tokens do not see themselves (strict = true)"));
 }
 
 TEST_F(Exchange, RefusesBadNamesAndTargets) {

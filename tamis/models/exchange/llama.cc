@@ -242,6 +242,7 @@ class LlamaFormat final : public Format {
     expect(config.embedding == "plain", "its embedding has unit length");
     expect(config.position == "rope", "it has no rotary positions");
     expect(!config.qk_norm, "it has QKNorm");
+    expect(!config.strict.value_or(false), "its tokens do not see themselves (strict = true)");
     expect(!config.logit_soft_cap, "its logits have a soft cap");
     expect(config.ssmax == "none", "it has Scalable-Softmax");
   }

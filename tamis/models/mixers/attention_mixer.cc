@@ -100,7 +100,7 @@ Tensor AttentionMixer::forward(const Tensor& x_BTD, const MixerCall& call) const
 
 std::vector<int64_t> AttentionMixer::halos(std::optional<int64_t> window) const {
   if (!kind_.window) return std::vector<int64_t>(config_.num_attention_heads, distributed::kAllKeys);
-  return std::vector<int64_t>(config_.num_attention_heads, window.value_or(*kind_.window) - 1);
+  return std::vector<int64_t>(config_.num_attention_heads, window.value_or(*kind_.window) - (kind_.strict ? 0 : 1));
 }
 
 ContextBytes AttentionMixer::context_bytes(int64_t tokens, int64_t rank, int64_t size, at::ScalarType dtype) const {
@@ -131,7 +131,7 @@ std::unique_ptr<MixerState> AttentionMixer::new_state(std::optional<double> /*ex
   const int64_t d = config_.head_dim();
   const auto options = rotary();
   return std::make_unique<AttentionState>(
-      KeyValueCache(config_.num_attention_heads, d, d, kind_.window, at::kFloat, own_.qkv.device()),
+      KeyValueCache(config_.num_attention_heads, d, d, kind_.reach(), at::kFloat, own_.qkv.device()),
       options ? std::optional(nn::Rotation(d, *options)) : std::nullopt);
 }
 

@@ -51,6 +51,9 @@ struct AttentionKind {
   bool strict = false;            // a query does not see its own key
   bool ring = false;              // `attend` finds the keys of other processes by itself; else they are gathered
   std::optional<int64_t> window;  // keys that a query sees
+
+  /// Positions from the oldest key that a query sees to its own.
+  std::optional<int64_t> reach() const { return window ? std::optional(*window + (strict ? 1 : 0)) : std::nullopt; }
 };
 
 /// Multi-head attention with one matrix for queries, keys and values. Projections, QKNorm and rotary embedding are

@@ -20,7 +20,7 @@ std::vector<std::string> joined(std::vector<std::string> settings, std::initiali
   return settings;
 }
 
-const std::vector<std::string> kAttention = {"qk_norm", "norm_eps"};
+const std::vector<std::string> kAttention = {"qk_norm", "norm_eps", "strict"};
 const std::vector<std::string> kRotary = joined(kAttention, {"position", "rope_theta", "rope_factor"});
 const std::vector<std::string> kSoftmax = joined(kRotary, {"ssmax", "ssmax_scale"});
 const std::vector<std::string> kScreening = {
@@ -35,8 +35,8 @@ const std::array kMixers = {
     MixerKind{'e', "entmax attention", Support::kSelected, joined(kRotary, {"alpha"}), check_rotary_sizes, make_entmax},
     MixerKind{'b', "stick-breaking attention", Support::kWindow, kAttention, check_attention_sizes,
               make_stick_breaking},
-    MixerKind{'v', "Sieve attention", Support::kSelected, joined(kAttention, {"alpha"}), check_attention_sizes,
-              make_sieve},
+    MixerKind{'v', "Sieve attention", Support::kSelected, joined(kAttention, {"alpha", "sieve", "sieve_epsilon"}),
+              check_attention_sizes, make_sieve},
     MixerKind{'m', "mLSTM", Support::kWindow, {"mlstm_heads", "norm_eps"}, check_mlstm_sizes, make_mlstm},
     MixerKind{'s', "screening", Support::kSelected, kScreening, check_screening_sizes, make_screening},
 };

@@ -50,11 +50,12 @@ Arriving shift(ProcessGroup& group, const Tensor& tensor, int64_t steps) {
 struct Ring {
   ProcessGroup* group;
   double scale;
+  bool strict;
 
   /// The options over the keys of the process `steps` to the left.
   ops::ScaledAttentionOptions options(int64_t steps, int64_t tokens, const Tensor& query_scale,
                                       const Tensor& document) const {
-    ops::ScaledAttentionOptions options{.scale = scale, .keys_before = steps > 0};
+    ops::ScaledAttentionOptions options{.scale = scale, .strict = strict, .keys_before = steps > 0};
     if (query_scale.defined()) options.query_scale = query_scale;
     if (document.defined()) {
       const auto of = [&](int64_t rank) { return document.narrow(1, rank * tokens, tokens); };
@@ -86,10 +87,10 @@ struct Ring {
 struct RingAttention : torch::autograd::Function<RingAttention> {
   static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                         const std::optional<Tensor>& given_scale, const std::optional<Tensor>& given_document,
-                        double scale, ProcessGroup* group) {
+                        double scale, bool strict, ProcessGroup* group) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     const Tensor query_scale = given_scale.value_or(Tensor()), document = given_document.value_or(Tensor());
-    const Ring ring{group, scale};
+    const Ring ring{group, scale, strict};
     ops::SoftmaxAttentionPart whole;
     ring.for_each_process(k, v, [&](int64_t steps, const Tensor& keys, const Tensor& values) {
       if (!keys.defined()) return;
@@ -98,6 +99,7 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     });
     ctx->save_for_backward({q, k, v, query_scale, document, whole.out, whole.statistics});
     ctx->saved_data["scale"] = scale;
+    ctx->saved_data["strict"] = strict;
     ctx->saved_data["group"] = reinterpret_cast<int64_t>(group);
     return whole.out.to(v.scalar_type());
   }
@@ -107,7 +109,7 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     const Tensor &q = in[0], &k = in[1], &v = in[2], &query_scale = in[3], &document = in[4];
     const ops::SoftmaxAttentionPart whole{in[5], in[6]};
     const Ring ring{reinterpret_cast<ProcessGroup*>(ctx->saved_data["group"].toInt()),
-                    ctx->saved_data["scale"].toDouble()};
+                    ctx->saved_data["scale"].toDouble(), ctx->saved_data["strict"].toBool()};
     const int64_t K = k.size(3);
     // Sums of the gradients that each process finds, in float32; of k and v they are sent in the dtype of these.
     Tensor dq_sum, dkv_sum, d_scale_sum;
@@ -140,6 +142,7 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
             query_scale.defined() ? d_scale_sum : Tensor(),
             {},
             {},
+            {},
             {}};
   }
 };
@@ -159,7 +162,8 @@ Tensor ring_attention(const Tensor& q, const Tensor& k, const Tensor& v, const o
   const Tensor all = k.narrow(1, 0, 1).expand({k.size(0), start + T, k.size(2), k.size(3)});
   ops::ScaledAttentionOptions scaled = ops::scaled(counted, q, all);
   if (scaled.query_scale) scaled.query_scale = scaled.query_scale->expand({q.size(0), T, q.size(2)});
-  return RingAttention::apply(q, k, v, scaled.query_scale, options.document, scaled.scale, &context.group());
+  return RingAttention::apply(q, k, v, scaled.query_scale, options.document, scaled.scale, options.strict,
+                              &context.group());
 }
 
 int64_t ring_rows_sent(int64_t rank, int64_t size, int64_t tokens) {

@@ -55,8 +55,8 @@ struct Sequence {
     return part;
   }
 
-  ops::SoftmaxAttentionOptions options(bool scalable, const std::optional<Tensor>& document) const {
-    ops::SoftmaxAttentionOptions options{.document = document};
+  ops::SoftmaxAttentionOptions options(bool scalable, bool strict, const std::optional<Tensor>& document) const {
+    ops::SoftmaxAttentionOptions options{.strict = strict, .document = document};
     if (scalable) {
       options.log_scale = log_scale;
       options.log_bias = log_bias;
@@ -72,27 +72,28 @@ void expect_close(const Tensor& found, const Tensor& expected, const std::string
 
 TEST(RingAttention, IsTheAttentionOfTheWholeSequence) {
   for (const int64_t size : {1, 2, 4}) {
-    for (const bool scalable : {false, true}) {
+    for (const int kind : {0, 1, 2, 3}) {
+      const bool scalable = kind % 2 == 1, strict = kind >= 2;
       for (const bool documents : {false, true}) {
         const int64_t T = size * kOwnTokens;
         std::optional<Tensor> document;
         if (documents) document = at::arange(T).add(9).floor_divide(31).expand({kSequences, T}).contiguous();
         const Sequence all(T), whole = all.part(0, T);
-        const Tensor expected = ops::softmax_attention(whole.q, whole.k, whole.v, whole.options(scalable, document));
+        const Tensor expected = ops::softmax_attention(whole.q, whole.k, whole.v, whole.options(scalable, strict, document));
         (expected * whole.weight).sum().backward();
         in_processes(size, [&](ProcessGroup& group) {
           ContextGroup context(group);
           const int64_t start = group.rank() * kOwnTokens;
           const Sequence own = all.part(start, kOwnTokens);
           const int64_t before = group.bytes_sent();
-          const Tensor found = ring_attention(own.q, own.k, own.v, own.options(scalable, document), context);
+          const Tensor found = ring_attention(own.q, own.k, own.v, own.options(scalable, strict, document), context);
           const int64_t row_bytes = kSequences * kRingHeads * (kKeyDim + kValueDim) * 4;
           const int64_t rows = ring_rows_sent(group.rank(), size, kOwnTokens);
           EXPECT_EQ(group.bytes_sent() - before, rows * row_bytes);
           (found * own.weight).sum().backward();
           EXPECT_EQ(group.bytes_sent() - before, (2 * rows + group.rank() * kOwnTokens) * row_bytes);
           const std::string where = "process " + std::to_string(group.rank()) + " of " + std::to_string(size) +
-                                    (scalable ? ", scalable" : "") + (documents ? ", documents" : "");
+                                    (scalable ? ", scalable" : "") + (documents ? ", documents" : "") + (strict ? ", strict" : "");
           const auto of = [&](const Tensor& x) { return x.narrow(1, start, kOwnTokens); };
           expect_close(found.detach(), of(expected.detach()), where);
           expect_close(own.q.grad(), of(whole.q.grad()), "gradient of q, " + where);

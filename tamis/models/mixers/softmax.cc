@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tamis/models/mixers/attention_mixer.h"
@@ -18,7 +19,7 @@ namespace {
 /// Scalable-Softmax's factor of the scores of a query that sees this many keys.
 float length_factor(const ModelConfig& config, const AttentionWeights& weights, int64_t head, int64_t keys) {
   if (config.ssmax == "none") return 1;
-  const auto logarithm = static_cast<float>(std::log(static_cast<double>(keys)));
+  const auto logarithm = static_cast<float>(std::log(std::max(static_cast<double>(keys), 1.0)));
   if (config.ssmax == "one") return logarithm;
   if (config.ssmax == "fixed") return static_cast<float>(*config.ssmax_scale) * logarithm;
   const float scaled = weights.log_scale.const_data_ptr<float>()[head] * logarithm;
@@ -26,9 +27,11 @@ float length_factor(const ModelConfig& config, const AttentionWeights& weights, 
 }
 
 std::unique_ptr<Mixer> make_softmax(const ModelConfig& config, std::optional<int64_t> window, at::Device device) {
-  const auto attend = [config, window](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
+  const bool strict = config.strict.value_or(false);
+  const auto attend = [config, window, strict](const Tensor& q, const Tensor& k, const Tensor& v,
+                                               const AttentionCall& call) {
     ops::SoftmaxAttentionOptions options{
-        .window = window, .key_start = call.key_start, .document = call.mixer.document};
+        .window = window, .strict = strict, .key_start = call.key_start, .document = call.mixer.document};
     if (window && call.mixer.window) options.window = *call.mixer.window;
     const auto per_head = [&](double value) { return at::full({q.size(2)}, value, q.options().dtype(at::kFloat)); };
     if (config.learns_scale()) options.log_scale = call.weights.log_scale;
@@ -43,7 +46,7 @@ std::unique_ptr<Mixer> make_softmax(const ModelConfig& config, std::optional<int
     token.scale *= length_factor(config, weights, head, token.count);
     ops::softmax_attention_token(token);
   };
-  const AttentionKind kind{.rotary = true, .scalable = true, .ring = !window, .window = window};
+  const AttentionKind kind{.rotary = true, .scalable = true, .strict = strict, .ring = !window, .window = window};
   const bool fitted = config.ssmax == "position";  // p_n is extrapolated by the operator only
   return std::make_unique<AttentionMixer>(config, kind, attend, fitted ? AttendToken() : attend_token, device);
 }

@@ -25,15 +25,16 @@ namespace tamis::ops {
 template <>
 struct SchemaOptions<SoftmaxAttentionOptions> {
   using Options = SoftmaxAttentionOptions;
-  static constexpr std::tuple kFields{&Options::scale,    &Options::window,         &Options::log_scale,
-                                      &Options::log_bias, &Options::position_scale, &Options::key_start,
-                                      &Options::document};
+  static constexpr std::tuple kFields{&Options::scale,     &Options::window,   &Options::strict,
+                                      &Options::log_scale, &Options::log_bias, &Options::position_scale,
+                                      &Options::key_start, &Options::document};
 };
 
 template <>
 struct SchemaOptions<ScaledAttentionOptions> {
   static constexpr std::tuple kFields{&ScaledAttentionOptions::query_scale, &ScaledAttentionOptions::scale,
-                                      &ScaledAttentionOptions::window, &ScaledAttentionOptions::document};
+                                      &ScaledAttentionOptions::window, &ScaledAttentionOptions::strict,
+                                      &ScaledAttentionOptions::document};
 };
 
 namespace {
@@ -141,7 +142,7 @@ void check(const SoftmaxAttentionOptions& options, const Tensor& q, const Tensor
   TORCH_CHECK_VALUE(std::isfinite(options.scale.value_or(1)), kName, ": scale must be finite, but is ",
                     options.scale.value_or(1));
   TORCH_CHECK_VALUE(options.key_start >= 0, kName, ": key_start must not be negative, but is ", options.key_start);
-  check_attention(kName, q, k, v, {.window = options.window, .document = options.document});
+  check_attention(kName, q, k, v, {.window = options.window, .strict = options.strict, .document = options.document});
   if (options.log_scale) check_per_head(kName, "log_scale", *options.log_scale, q);
   if (options.log_bias) check_per_head(kName, "log_bias", *options.log_bias, q);
   TORCH_CHECK_VALUE(options.log_scale || !options.log_bias, kName, ": log_bias needs log_scale");
@@ -170,14 +171,15 @@ Tensor softmax_attention(const Tensor& q_BTHK, const Tensor& k_BTHK, const Tenso
 TORCH_LIBRARY_FRAGMENT(tamis, m) {
   m.def(
       "softmax_attention(Tensor q, Tensor k, Tensor v, *, float? scale=None, int? window=None, "
-      "Tensor? log_scale=None, Tensor? log_bias=None, Tensor? position_scale=None, int key_start=0, "
+      "bool strict=False, Tensor? log_scale=None, Tensor? log_bias=None, Tensor? position_scale=None, int key_start=0, "
       "Tensor? document=None) -> Tensor");
   m.def(
       "_softmax_attention(Tensor q, Tensor k, Tensor v, Tensor? query_scale, float scale, int? window, "
-      "Tensor? document) -> (Tensor, Tensor, Tensor)");
+      "bool strict, Tensor? document) -> (Tensor, Tensor, Tensor)");
   m.def(
       "_softmax_attention_backward(Tensor grad, Tensor out, Tensor statistics, Tensor q, Tensor k, Tensor v, "
-      "Tensor? query_scale, float scale, int? window, Tensor? document) -> (Tensor, Tensor, Tensor, Tensor)");
+      "Tensor? query_scale, float scale, int? window, bool strict, Tensor? document) -> "
+      "(Tensor, Tensor, Tensor, Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(tamis, CompositeImplicitAutograd, m) {

@@ -10,7 +10,8 @@ namespace tamis::ops {
 
 struct SoftmaxAttentionOptions {
   std::optional<double> scale;               // of the scores; unset: 1 / sqrt(K)
-  std::optional<int64_t> window;             // keys that a query sees, its own included; >= 1; unset: all before it
+  std::optional<int64_t> window;             // keys that a query sees; >= 1; unset: all before it
+  bool strict = false;                       // a query does not see its own key; else a window includes it
   std::optional<at::Tensor> log_scale;       // s [H] of Scalable-Softmax
   std::optional<at::Tensor> log_bias;        // b [H], needs log_scale
   std::optional<at::Tensor> position_scale;  // p [P]: p_n instead of ln n, needs log_scale
@@ -23,8 +24,9 @@ struct SoftmaxAttentionOptions {
 ///
 ///   z_ij  = scale q_i . k_j
 ///   c_i   = s ln n_i + b          n_i: keys that query i sees; with position_scale p_n for ln n; 1 without log_scale
-///   p_ij  = exp(c_i z_ij) / sum_l exp(c_i z_il)      over the keys i - window < j <= i of i's document
-///   out_i = sum_j p_ij v_j
+///   p_ij  = exp(c_i z_ij) / sum_l exp(c_i z_il)      over the keys i - window < j <= i of i's document;
+///                                                    strict: i - window <= j < i
+///   out_i = sum_j p_ij v_j; 0 where a query sees no key
 ///
 /// q_BTHK            queries of the last T_q of T_k positions, position-encoded already (rotary embedding is outside)
 /// k_BTHK, v_BTHV    keys and values of all T_k positions

@@ -16,17 +16,23 @@ using at::Tensor;
 
 namespace {
 
+/// The positions from the oldest key of a query to its own.
+int64_t span_of(const ScaledAttentionOptions& options, int64_t keys) {
+  return options.window ? std::min(*options.window + (options.strict ? 1 : 0), keys) : keys;
+}
+
 /// The rows of a call, queries multiplied by the scale.
 struct SoftmaxRows {
   at::TensorOptions options;
+  bool strict;
   QueryBlocks blocks;
   Tensor q, k, v;
   std::optional<Tensor> query_scale;  // c, [N, T_q, 1]
 
   SoftmaxRows(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const ScaledAttentionOptions& given)
       : options(q_in.options().dtype(computing_dtype(q_in.scalar_type()))),
-        blocks(AttentionSizes(q_in, k_in), std::min(given.window.value_or(k_in.size(1)), k_in.size(1)), given.range(),
-               options),
+        strict(given.strict),
+        blocks(AttentionSizes(q_in, k_in), span_of(given, k_in.size(1)), given.range(), options),
         q(blocks.query_rows(q_in).mul_(given.scale)),
         k(blocks.key_rows(k_in)),
         v(blocks.key_rows(v_in)) {
@@ -40,7 +46,9 @@ struct SoftmaxRows {
   Tensor weights(const BlockStep& step, const Tensor& z) const {
     const Tensor s = query_scale ? z * step.of_queries(*query_scale) : z;
     step.hide(s, -INFINITY);
-    return at::softmax(s, -1);
+    if (!strict) return at::softmax(s, -1);
+    const Tensor blind = s.amax(-1, /*keepdim=*/true) == -INFINITY;  // sees no key
+    return at::softmax(s, -1).masked_fill_(blind, 0);
   }
 };
 

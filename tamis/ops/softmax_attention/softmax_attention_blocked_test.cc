@@ -20,7 +20,7 @@ struct BlockedSoftmaxShape {
   int64_t B, T, H, K, V;
   int64_t queries = -1;  // T_q; -1: all T
   std::optional<int64_t> window;
-  bool scales = false, documents = false;
+  bool scales = false, documents = false, strict = false;
 };
 
 /// Blocks of 16 to 64 queries with few keys, all keys, more rows than are processed together, keys without queries.
@@ -39,10 +39,15 @@ const std::vector<BlockedSoftmaxShape> kBlockedSoftmaxShapes = {
     {2, 400, 2, 16, 16, -1, 20, false, true},
     {2, 700, 8, 8, 8},
     {1, 1500, 1, 8, 8, 40, 5},
+    {2, 131, 2, 16, 16, -1, {}, true, false, true},
+    {1, 300, 2, 16, 16, -1, 16, true, false, true},
+    {1, 300, 2, 16, 16, 90, 1, false, false, true},
+    {2, 210, 2, 16, 16, 70, 40, true, true, true},
+    {2, 210, 2, 16, 16, -1, {}, true, true, true},
 };
 
 ScaledAttentionOptions blocked_options_of(const BlockedSoftmaxShape& shape) {
-  ScaledAttentionOptions options{.scale = 0.3, .window = shape.window};
+  ScaledAttentionOptions options{.scale = 0.3, .window = shape.window, .strict = shape.strict};
   if (shape.documents) {
     options.document = at::full({shape.B, shape.T}, 7, at::kLong);
     options.document->slice(1, shape.T / 5, shape.T / 2).fill_(3);

@@ -17,6 +17,7 @@ Tensor visible_keys(const SoftmaxAttentionOptions& options, int64_t queries, con
   } else {
     n = (at::arange(keys, at::TensorOptions(k.device()).dtype(at::kLong)) + (1 + options.key_start)).unsqueeze(0);
   }
+  if (options.strict) n = n - 1;
   if (options.window) n = n.clamp_max(*options.window);
   return n.slice(1, keys - queries);
 }
@@ -37,7 +38,8 @@ Tensor position_scale_at(const Tensor& position_scale, const Tensor& n) {
 
 std::optional<Tensor> query_scale(const SoftmaxAttentionOptions& options, const Tensor& q, const Tensor& k) {
   if (!options.log_scale) return std::nullopt;
-  const Tensor n = visible_keys(options, q.size(1), k);
+  // A query without a key has the factor of one key: it multiplies nothing, but has to be finite.
+  const Tensor n = visible_keys(options, q.size(1), k).clamp_min(1);
   const Tensor base = options.position_scale ? position_scale_at(*options.position_scale, n)
                                              : n.to(at::kDouble).log().to(options.log_scale->scalar_type());
   Tensor factor = base.unsqueeze(-1) * *options.log_scale;
@@ -49,6 +51,7 @@ ScaledAttentionOptions scaled(const SoftmaxAttentionOptions& options, const Tens
   return {.query_scale = query_scale(options, q, k),
           .scale = score_scale(options.scale, q.size(3)),
           .window = options.window,
+          .strict = options.strict,
           .document = options.document};
 }
 

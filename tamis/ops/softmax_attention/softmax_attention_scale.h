@@ -16,10 +16,13 @@ struct ScaledAttentionOptions {
   std::optional<at::Tensor> query_scale;  // [B, T_q, H], of the scores of each query; unset: 1
   double scale = 1;                       // of every score
   std::optional<int64_t> window;          // as SoftmaxAttentionOptions
+  bool strict = false;                    // as SoftmaxAttentionOptions
   std::optional<at::Tensor> document;     // as SoftmaxAttentionOptions; with keys_before int [B, T_k + T_q]
   bool keys_before = false;               // all keys come before the first query: softmax_attention_part alone
 
-  AttentionRange range() const { return {.window = window, .document = document, .keys_before = keys_before}; }
+  AttentionRange range() const {
+    return {.window = window, .strict = strict, .document = document, .keys_before = keys_before};
+  }
 };
 
 /// The options of the inner operator for those of softmax_attention.

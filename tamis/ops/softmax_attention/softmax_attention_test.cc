@@ -27,11 +27,13 @@ struct Shape {
   std::optional<int64_t> window;
   bool scales = false;     // log_scale and log_bias
   bool documents = false;  // three of different lengths, one of them in two pieces
+  bool strict = false;
 };
 
 std::ostream& operator<<(std::ostream& out, const Shape& s) {
   return out << "B" << s.B << "_T" << s.T << "_H" << s.H << "_K" << s.K << "_V" << s.V << "_q" << s.queries << "_w"
-             << s.window.value_or(0) << (s.scales ? "_scales" : "") << (s.documents ? "_documents" : "");
+             << s.window.value_or(0) << (s.scales ? "_scales" : "") << (s.documents ? "_documents" : "")
+             << (s.strict ? "_strict" : "");
 }
 
 Tensor three_documents(int64_t B, int64_t T) {
@@ -42,7 +44,7 @@ Tensor three_documents(int64_t B, int64_t T) {
 }
 
 SoftmaxAttentionOptions options_of(const Shape& shape) {
-  SoftmaxAttentionOptions options{.window = shape.window};
+  SoftmaxAttentionOptions options{.window = shape.window, .strict = shape.strict};
   if (shape.documents) options.document = three_documents(shape.B, shape.T);
   return options;
 }
@@ -93,7 +95,12 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SoftmaxAttentionTest,
                                            Shape{1, 190, 2, 16, 16, -1, 100, true},
                                            Shape{2, 150, 3, 16, 16, 80, {}, true},
                                            Shape{2, 210, 2, 16, 16, -1, {}, true, true},
-                                           Shape{2, 210, 2, 16, 16, 70, 40, true, true}, Shape{1, 1100, 1, 8, 8}));
+                                           Shape{2, 210, 2, 16, 16, 70, 40, true, true}, Shape{1, 1100, 1, 8, 8},
+                                           Shape{2, 131, 2, 20, 24, -1, {}, false, false, true},
+                                           Shape{1, 300, 2, 32, 32, -1, 1, true, false, true},
+                                           Shape{1, 300, 2, 16, 16, 90, 64, true, false, true},
+                                           Shape{2, 210, 2, 16, 16, -1, {}, true, true, true},
+                                           Shape{2, 210, 2, 16, 16, 70, 40, true, true, true}));
 
 TEST_P(SoftmaxAttentionTest, IsAsAccurateAsPlainTorch) {
   const SoftmaxAttentionOptions options = options_of(GetParam());
@@ -172,6 +179,8 @@ TEST(SoftmaxAttention, CountsTheKeysThatAQuerySees) {
   EXPECT_EQ(n({.document = document}, 8), (Numbers{1, 2, 1, 2, 3, 3, 1, 4}));
   EXPECT_EQ(n({.key_start = 10, .document = document}, 8), (Numbers{11, 12, 1, 2, 3, 13, 1, 4}));
   EXPECT_EQ(n({.window = 2, .document = document}, 4), (Numbers{2, 2, 1, 2}));
+  EXPECT_EQ(n({.strict = true}, 8), (Numbers{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(n({.window = 3, .strict = true, .document = document}, 8), (Numbers{0, 1, 0, 1, 2, 2, 0, 3}));
   const Tensor one = at::full({1, 100}, 4, at::kLong), many = at::zeros({1, 100, 1, 1});
   EXPECT_TRUE(visible_keys({.document = one}, 100, many).equal(visible_keys({}, 100, many)));
 }
@@ -197,6 +206,35 @@ TEST(SoftmaxAttention, PositionScaleIsLearned) {
   all.push_back(p);
   testing::expect_as_accurate_as_plain(with_p([](auto&&... x) { return softmax_attention(x...); }),
                                        with_p([](auto&&... x) { return reference::softmax_attention(x...); }), all);
+}
+
+TEST(SoftmaxAttention, StrictIsTheNonStrictResultOverTheKeysBefore) {
+  for (const std::optional<int64_t> window : {std::optional<int64_t>(), std::optional<int64_t>(17)}) {
+    const Tensors in = random_inputs({1, 150, 2, 16, 8, -1, window, true}, 60);
+    const Tensor found = fused({.window = window, .strict = true})(in)[0];
+    const Tensors before = {in[0].slice(1, 1), in[1].slice(1, 0, 149), in[2].slice(1, 0, 149), in[3], in[4]};
+    EXPECT_EQ(testing::largest(found.select(1, 0)), 0.0);
+    EXPECT_LE(testing::largest(found.slice(1, 1) - fused({.window = window})(before)[0]), 2e-6);
+  }
+}
+
+TEST(SoftmaxAttention, StrictQueriesWithoutAKeyAreZeroWithoutGradient) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {  // the kernel and the blocked form
+    Tensors in = random_inputs({1, 9, 2, 4, 3, -1, {}, true}, 61);
+    for (Tensor& x : in) x = x.to(dtype);
+    const Tensor document = at::tensor({7, 7, 7, 2, 2, 7, 1, 1, 1}).view({1, 9});
+    for (const auto& form :
+         {fused({.strict = true, .document = document}), defined({.strict = true, .document = document})}) {
+      const Tensors found = testing::outputs_and_gradients(form, in);
+      for (const Tensor& x : found) EXPECT_TRUE(x.isfinite().all().item<bool>());
+      for (const int64_t row : {0, 3, 6}) {
+        EXPECT_EQ(testing::largest(found[0].select(1, row)), 0.0);
+        EXPECT_EQ(testing::largest(found[1].select(1, row)), 0.0);
+      }
+      EXPECT_EQ(testing::largest(found[2].select(1, 8)), 0.0);  // the last key: no query sees it
+      EXPECT_GT(testing::largest(found[0].select(1, 5)), 0.0);
+    }
+  }
 }
 
 TEST(SoftmaxAttention, LogitsOfTenThousandStayFinite) {

@@ -1,0 +1,97 @@
+// Algorithm 1 of "Sieve Attention" in plain torch, block by block. Equation numbers: README.md.
+
+#include "tamis/ops/sieve_algorithm1/sieve_algorithm1_blocked.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "tamis/ops/blocked.h"
+#include "tamis/ops/stick_breaking_attention/stick_breaking_attention_blocked.h"
+
+namespace tamis::ops {
+
+using at::Tensor;
+
+namespace {
+
+/// The rows of a call, queries multiplied by the scale.
+struct Algorithm1Rows {
+  double scale, epsilon;
+  QueryBlocks blocks;
+  Tensor q, k, v;
+
+  Algorithm1Rows(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const SieveAlgorithm1Options& options)
+      : scale(score_scale(options.scale, q_in.size(3))),
+        epsilon(options.epsilon),
+        blocks(AttentionSizes(q_in, k_in), k_in.size(1), {.strict = options.strict, .document = options.document},
+               q_in.options().dtype(computing_dtype(q_in.scalar_type()))),
+        q(blocks.query_rows(q_in).mul_(scale)),
+        k(blocks.key_rows(k_in)),
+        v(blocks.key_rows(v_in)) {}
+
+  Tensor scores(const BlockStep& step) const { return at::bmm(step.of_queries(q), step.of_keys(k).transpose(1, 2)); }
+
+  Tensor rejected(const BlockStep& step, const Tensor& z) const {  // (2)
+    const Tensor seen = z.clone();
+    step.hide(seen, -INFINITY);
+    return seen < seen.amax(-1, /*keepdim=*/true) - epsilon;
+  }
+};
+
+/// Sticks breaks them at the newest key first: here keys are in the reverse order, the oldest last.
+Sticks::Hide hide_reversed(const BlockStep& step) {
+  return [&step](const Tensor& pairs, double value) {
+    const Tensor hidden = at::zeros_like(pairs, at::TensorOptions().dtype(at::kBool));
+    step.hide(hidden, 1);
+    pairs.masked_fill_(hidden.flip(-1), value);
+  };
+}
+
+Tensor algorithm1_weights(const Sticks& reversed_sticks, const Tensor& rejected) {  // (3)
+  return reversed_sticks.weight.flip(-1).masked_fill_(rejected, 0);
+}
+
+}  // namespace
+
+Tensor sieve_algorithm1_blocked(const Tensor& q, const Tensor& k, const Tensor& v,
+                                const SieveAlgorithm1Options& options) {
+  const WithoutAutocast without_autocast;
+  const AttentionSizes sizes(q, k);
+  if (sizes.empty()) return at::zeros({sizes.B, sizes.T_q, sizes.H, v.size(3)}, v.options());
+  const Algorithm1Rows rows(q, k, v, options);
+  const Tensor out = rows.blocks.zero_query_rows(v.size(3));
+  for (const BlockStep& step : rows.blocks.steps()) {
+    const Tensor z = rows.scores(step);
+    const Sticks sticks(z.flip(-1), hide_reversed(step));
+    step.set_queries(out, at::bmm(algorithm1_weights(sticks, rows.rejected(step, z)), step.of_keys(rows.v)));
+  }
+  return rows.blocks.from_query_rows(out).to(v.scalar_type());
+}
+
+std::tuple<Tensor, Tensor, Tensor> sieve_algorithm1_backward_blocked(const Tensor& grad, const Tensor& q,
+                                                                     const Tensor& k, const Tensor& v,
+                                                                     const SieveAlgorithm1Options& options) {
+  const WithoutAutocast without_autocast;
+  const auto zeros = [](const Tensor& x) { return at::zeros(x.sizes(), x.options()); };
+  if (AttentionSizes(q, k).empty()) return {zeros(q), zeros(k), zeros(v)};
+  const Algorithm1Rows rows(q, k, v, options);
+  const QueryBlocks& blocks = rows.blocks;
+  const Tensor dout = blocks.query_rows(grad), dq = blocks.zero_query_rows(q.size(3));
+  const Tensor dk = blocks.zero_key_rows(k.size(3)), dv = blocks.zero_key_rows(v.size(3));
+  for (const BlockStep& step : blocks.steps()) {
+    const Tensor z = rows.scores(step), rejected = rows.rejected(step, z), dout_step = step.of_queries(dout);
+    const Tensor back = z.flip(-1);
+    const Sticks sticks(back, hide_reversed(step));
+    step.add_products_to_keys(dv, algorithm1_weights(sticks, rejected), dout_step);
+    const Tensor da = at::bmm(dout_step, step.of_keys(rows.v).transpose(1, 2)).masked_fill_(rejected, 0);
+    const Tensor dz = sticks.gradient(back, da.flip(-1), /*remainder_part=*/{}, hide_reversed(step)).flip(-1);  // (5)
+    step.set_queries(dq, at::bmm(dz, step.of_keys(rows.k)));
+    step.add_products_to_keys(dk, dz, step.of_queries(rows.q));
+  }
+  dq.mul_(rows.scale);
+  return {blocks.from_query_rows(dq).to(q.scalar_type()), blocks.from_key_rows(dk).to(k.scalar_type()),
+          blocks.from_key_rows(dv).to(v.scalar_type())};
+}
+
+}  // namespace tamis::ops
