@@ -14,5 +14,5 @@ echo "demo: the report of the Multiscreen is $PWD/runs/demo/report.html; now tra
 "$program" train recipes/demo_transformer.toml
 # At 16,384 tokens, softmax attention would take as long as everything else together.
 "$program" eval abc_digits runs/demo_transformer --lengths 256,512,1024,2048,4096 --instances "$instances"
-"$program" report runs/demo --beside runs/demo_transformer
+"$program" report runs/demo --compare runs/demo_transformer
 echo "demo: open $PWD/runs/demo/report.html; it took $((SECONDS / 60)) min $((SECONDS % 60)) s"

@@ -434,7 +434,7 @@ def test_token_files_of_other_programs(tamis, tmp_path):
     (tmp_path / "cut.bin").write_bytes((tmp_path / "a.bin").read_bytes()[:-10])
     expect_refused(train(tamis, tmp_path / "cut.bin", tmp_path / "no"), 3, "it was cut off or written to")
     (tmp_path / "text.bin").write_bytes(b"x" * 2000)
-    expect_refused(train(tamis, tmp_path / "text.bin", tmp_path / "no"), 3, "is no shard of llm.c")
+    expect_refused(train(tamis, tmp_path / "text.bin", tmp_path / "no"), 3, "is not a shard of llm.c")
 
 
 def test_damaged_corpora_are_refused(tamis, corpus, tmp_path):

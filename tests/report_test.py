@@ -252,9 +252,10 @@ def test_any_two_runs_are_compared(tamis, digits, letters, page):
         page.assert_fits(width)
 
 
-def test_beside_is_another_name_for_one_more_run(tamis, digits, letters, page):
-    tamis.out("report", digits, "--beside", letters, "--output", tamis.directory / "beside.html")
-    page.open(tamis.directory / "beside.html")
+@pytest.mark.parametrize("option", ["--compare", "--beside"])  # --beside: the name in version 0.1
+def test_compare_is_another_name_for_one_more_run(tamis, digits, letters, page, option):
+    tamis.out("report", digits, option, letters, "--output", tamis.directory / "compared.html")
+    page.open(tamis.directory / "compared.html")
     page.assert_clean()
     assert page.js('document.querySelectorAll("#table-runs tbody tr").length') == 2
 

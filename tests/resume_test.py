@@ -367,7 +367,7 @@ def test_starts_from_the_weights_of_another_run(tamis, run):
         3,
         "/nowhere: does not exist",
     )
-    expect(train(tamis, tamis.directory / "y", f"train.start_from={again}"), 3, "which a model of config.json has not")
+    expect(train(tamis, tamis.directory / "y", f"train.start_from={again}"), 3, "which is not a tensor of the model in config.json")
 
 
 def test_divergence(tamis, run):

@@ -353,7 +353,7 @@ def test_refusals(tamis):
     for text, expected in {
         BASE + claim.format("validation_los"): r'refused.toml:\d+: unknown metric "validation_los"; did you mean "validation_loss"',
         BASE + axis.format("train.lrr"): r'refused.toml:\d+: .*"lrr"; did you mean "lr"',
-        BASE + axis.format("trian.lr"): r'refused.toml:\d+: .*"trian.lr" is no key of a training recipe',
+        BASE + axis.format("trian.lr"): r'refused.toml:\d+: .*"trian.lr" is not a key of a training recipe',
         BASE.replace("seeds = [1, 2, 3]", "seeds = []"): r"refused.toml:4: study.seeds is empty; give at least one seed",
         BASE.replace('"w", window', '"q", window'): r"refused.toml:\d+: .*pattern.*\(window\)",
         BASE + "train = {steps = 3}\n": r'refused.toml:\d+: unknown key of .*"train"',

@@ -236,7 +236,7 @@ def _fill(model: Stack, stored: dict[str, Tensor], path: Path) -> None:
     source = _TENSORS if (path / _TENSORS).is_file() else _INDEX
     for name in stored:
         if name not in parameters:
-            raise ValueError(f'{path}: {source} holds "{name}", which a model of config.json has not')
+            raise ValueError(f'{path}: {source} holds "{name}", which is not a tensor of the model in config.json')
     with torch.no_grad():
         for name, parameter in parameters.items():
             tensor: Optional[Tensor] = stored.get(name)

@@ -109,7 +109,7 @@ const std::array kColumns = {
            [](const Row& row, const Peaks&) { return format_bytes(static_cast<double>(row.time.extra_bytes)); }},
     Column{"faults", [](const Row& row, const Peaks&) { return fmt::format("{:.0f}", row.time.page_faults); }},
     Column{"error", [](const Row& row, const Peaks&) { return row.error ? fmt::format("{:.1e}", *row.error) : ""; }},
-    Column{"beside",
+    Column{"vs",
            [](const Row& row, const Peaks&) {
              return row.ratio ? fmt::format("{:.3g} x {}", row.ratio->value, row.ratio->to) : "";
            }},

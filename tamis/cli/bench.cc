@@ -56,9 +56,9 @@ class Subcommand : public std::enable_shared_from_this<Subcommand<Bench>> {
     add_names("--dtypes", bench.dtypes, "float32, bfloat16 (decode: int8 too), separated by commas");
     add_numbers("--threads", bench.threads, bench.threads, whole(0, kMostThreads),
                 "Numbers of threads, separated by commas; 0: one per core");
-    add_number("--repeat", bench.measure.repeat, 2, whole(1), "Measure at least so many calls");
-    add_number("--seconds", bench.measure.seconds, 0.0, {0.0, 1e6}, "Measure calls for at least so long");
-    app_.add_flag("--quick", quick_, "Small sizes: only to see whether it works");
+    add_number("--repeat", bench.measure.repeat, 2, whole(1), "Minimum number of measured calls");
+    add_number("--seconds", bench.measure.seconds, 0.0, {0.0, 1e6}, "Minimum time of measured calls");
+    app_.add_flag("--quick", quick_, "Small sizes, to check that it runs");
     add_json_option(app_, json_);
     app_.footer("tamis bench " + example);
     app_.callback([self = this->shared_from_this()] { self->run(); });
@@ -88,8 +88,8 @@ class Subcommand : public std::enable_shared_from_this<Subcommand<Bench>> {
 
 template <typename Bench>
 void add_model_options(Subcommand<Bench>& command) {
-  command.add_number("--psi", command.bench.psi, 4, whole(1, 64), "Psi of the model");
-  command.add_number("--vocab", command.bench.vocab, 64, whole(1, 1 << 24), "Vocabulary of the model");
+  command.add_number("--psi", command.bench.psi, 4, whole(1, 64), "psi of the model");
+  command.add_number("--vocab", command.bench.vocab, 64, whole(1, 1 << 24), "Vocabulary size of the model");
 }
 
 template <typename Bench>
@@ -104,7 +104,7 @@ void add_checkpoint(Subcommand<Bench>& command) {
   command.add_path("--checkpoint", command.bench.checkpoint, "DIR",
                    "A trained Multiscreen, or its run, instead of a fresh one");
   command.add_path("--text", command.bench.text, "FILE",
-                   "What the checkpoint reads, again and again; default: random tokens");
+                   "File for the checkpoint to read repeatedly; default: random tokens");
 }
 
 void add_train_bench(CLI::App& app) {
@@ -154,7 +154,7 @@ void add_bench(CLI::App& app) {
   add_train_bench(*bench);
   add_forward_bench(*bench);
   add_decode_bench(*bench);
-  refuse_other_names(*bench, "bench");
+  refuse_other_names(*bench, "bench", "bench");
   bench->footer("tamis bench train --quick");
 }
 

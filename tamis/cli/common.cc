@@ -29,7 +29,7 @@ void add_run_options(CLI::App& command, RunOptions& options) {
 void add_set_model_option(CLI::App& command, std::vector<std::string>& changes) {
   command
       .add_option("--set-model", changes,
-                  "KEY=VALUE instead of what config.json says, such as window=256 or rope_factor=4; several times")
+                  "Override a key of config.json, such as window=256 or rope_factor=4; may be repeated")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
 }
@@ -45,9 +45,9 @@ void add_json_option(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "Print one line of JSON instead of text");
 }
 
-void refuse_other_names(CLI::App& app, const std::string& kind) {
+void refuse_other_names(CLI::App& app, const std::string& kind, const std::string& placeholder) {
   // An unknown first word lands in this option, which is there only to name the nearest subcommand.
-  app.add_option(kind, "One of the names below")->group("")->check([&app, kind](const std::string& name) {
+  app.add_option(placeholder, "One of the names below")->group("")->check([&app, kind](const std::string& name) {
     std::vector<std::string> known;
     for (const CLI::App* each : app.get_subcommands({})) known.push_back(each->get_name());
     fail(ExitCode::kUsage, "{}", unknown_name(kind, name, known));

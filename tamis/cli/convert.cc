@@ -61,7 +61,7 @@ void add_convert(CLI::App& app) {
       ->type_name("DIR")
       ->required();
   sub->add_option("target", command->target, "Directory to write; must not exist")->type_name("DIR")->required();
-  sub->add_option("--from", command->options.from, "Format of the source; default: seen from config.json and tensors")
+  sub->add_option("--from", command->options.from, "Format of the source; detected unless given")
       ->type_name(known_formats());
   sub->add_option("--to", command->options.to, "Format to write")->type_name(known_formats())->capture_default_str();
   sub->add_option("--rotary-layout", command->options.format.rotary_layout,

@@ -50,11 +50,13 @@ void add_generated_task(CLI::App& generate, const data::Task& task) {
   options.task = task.name;
   options.length = task.default_length;
   auto* sub = generate.add_subcommand(task.name, summary_of(task));
-  add_number(*sub, "--length", options.length, "Tokens of a prompt at most; of the byte tokenizer where it is text");
-  add_number(*sub, "--count", options.count, "Instances");
-  add_number(*sub, "--seed", options.seed, "Of the instances");
+  add_number(*sub, "--length", options.length,
+             "Maximum number of tokens of a prompt; of the byte tokenizer where it is text");
+  add_number(*sub, "--count", options.count, "Number of instances");
+  add_number(*sub, "--seed", options.seed, "Seed of the instances");
   if (task.takes_depth) {
-    add_number(*sub, "--depth", options.depth, "Place of what is hidden, 0 (first) to 1 (last) (default: anywhere)");
+    add_number(*sub, "--depth", options.depth,
+               "Position of the hidden item, 0 (first) to 1 (last) (default: anywhere)");
   }
   add_task_options(*sub, task, options.settings, options.haystack);
   sub->add_option("--out", command->out, "File to write (default: standard output)")->type_name("FILE");
@@ -68,7 +70,7 @@ void add_data_generate(CLI::App& data) {
   auto* generate = data.add_subcommand("generate", "Write instances of a synthetic task as JSON Lines.");
   generate->require_subcommand(1);
   for (const data::Task& task : data::tasks()) add_generated_task(*generate, task);
-  refuse_other_names(*generate, "task");
+  refuse_other_names(*generate, "task", "task");
   generate->footer("tamis data generate passkey --length 4096 --depth 0.5 --count 100 --out passkey.jsonl");
 }
 

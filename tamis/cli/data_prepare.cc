@@ -126,10 +126,10 @@ void add_data_prepare(CLI::App& data) {
       ->type_name("FILES");
   add_number(*sub, "--validation-fraction", options.validation_fraction,
              "Fraction of the documents to hold out for validation, evenly spaced", {0.0, 0.9});
-  add_number(*sub, "--shard-tokens", options.shard_tokens, "A shard ends with the document that reaches this",
-             whole(1));
-  add_number(*sub, "--max-document", options.most_bytes, "Bytes of a JSONL record at most; a longer one is corrupt",
-             whole(64, int64_t{1} << 30));
+  add_number(*sub, "--shard-tokens", options.shard_tokens,
+             "A shard ends with the document that reaches this many tokens", whole(1));
+  add_number(*sub, "--max-document", options.most_bytes,
+             "Maximum number of bytes of a JSONL record; a longer one is corrupt", whole(64, int64_t{1} << 30));
   sub->add_option("--on-error", command->on_error, "skip: count corrupt records and leave them out; fail: stop")
       ->type_name("skip|fail")
       ->capture_default_str();

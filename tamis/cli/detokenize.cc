@@ -36,7 +36,7 @@ std::vector<int64_t> read_plain_ids(std::string_view text, const std::string& wh
     int64_t id = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc() || end != word.data() + word.size()) {
-      fail(ExitCode::kInput, "{}: expected token ids, but {} is none", where, quoted_name(word));
+      fail(ExitCode::kInput, "{}: expected token ids, but got {}", where, quoted_name(word));
     }
     ids.push_back(id);
     text.remove_prefix(word.size());
@@ -52,7 +52,7 @@ std::vector<int64_t> read_json_ids(std::string_view text, const std::string& whe
   if (!list.is_array()) fail(ExitCode::kInput, "{}: expected a list of token ids, but got {}", where, shown(list));
   std::vector<int64_t> ids;
   for (const nlohmann::json& id : list) {
-    if (!id.is_number_integer()) fail(ExitCode::kInput, "{}: expected token ids, but {} is none", where, shown(id));
+    if (!id.is_number_integer()) fail(ExitCode::kInput, "{}: expected token ids, but got {}", where, shown(id));
     ids.push_back(id.get<int64_t>());
   }
   return ids;

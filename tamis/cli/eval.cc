@@ -158,19 +158,19 @@ void add_evaluated_task(CLI::App& eval, const data::Task& task) {
   sub->add_option("dir", command->directory, "Checkpoint or run directory")->type_name("DIR")->required();
   add_numbers(*sub, "--lengths", options.lengths, "Tokens of the prompt, separated by commas");
   if (task.takes_depth) {
-    add_numbers(*sub, "--depths", options.depths, "Places of what is hidden, 0 (first) to 1 (last)");
+    add_numbers(*sub, "--depths", options.depths, "Positions of the hidden item, 0 (first) to 1 (last)");
   }
-  add_number(*sub, "--instances", options.instances, "Of each length and depth");
+  add_number(*sub, "--instances", options.instances, "Instances for each length and depth");
   add_number(*sub, "--cell-tokens", options.cell_tokens,
-             "Tokens of a length and depth, about: fewer instances of long prompts; 0: no limit");
-  add_number(*sub, "--seed", options.seed, "Of the instances");
+             "Token budget for each length and depth; long prompts get fewer instances; 0: no limit");
+  add_number(*sub, "--seed", options.seed, "Seed of the instances");
   add_task_options(*sub, task, options.settings, options.haystack);
   sub->add_flag("--expand-windows,!--no-expand-windows", options.expand_windows,
                 "Make windows beyond the training length infinite (SWE)")
       ->default_str("true");
   if (std::holds_alternative<data::TextTask>(task.kind)) {
     sub->add_flag("--needle-score", options.needle_score,
-                  "Measure the attention on the answer too, of prompts with one; takes several times longer");
+                  "Also measure the attention on the answer, for prompts with one answer; takes several times longer");
   }
   add_eval_options(*sub, *command);
   sub->footer(fmt::format("tamis eval {} runs/demo{}{} --lengths {} --instances 100", task.name, example_haystack(task),
@@ -199,7 +199,7 @@ void add_eval(CLI::App& app) {
   eval->require_subcommand(1);
   for (const data::Task& task : data::tasks()) add_evaluated_task(*eval, task);
   add_loss(*eval);
-  refuse_other_names(*eval, "task");
+  refuse_other_names(*eval, "task", "task");
   eval->footer(
       "tamis eval abc_digits runs/demo --instances 100\n"
       "torchrun --nproc-per-node 4 --no-python tamis eval abc_digits runs/demo");

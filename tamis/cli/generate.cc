@@ -73,13 +73,15 @@ void add_generate(CLI::App& app) {
   sub->add_option("--prompt", command->prompt, "Text to continue; - reads standard input")->required();
   infer::SamplingOptions& sampling = options.sampling;
   sampling.temperature = 0.8;  // people want samples; libraries, tasks and recipes are greedy by default
-  add_number(*sub, "--max-new-tokens", options.max_new_tokens, "Stop after this many");
-  add_number(*sub, "--temperature", sampling.temperature, "How freely to draw; 0 takes the likeliest token");
-  add_number(*sub, "--top-k", sampling.top_k, "Draw from the k likeliest; 0: all");
-  add_number(*sub, "--top-p", sampling.top_p, "Draw from the fewest likeliest that reach this probability");
-  add_number(*sub, "--min-p", sampling.min_p, "Draw from those with this share of the likeliest's probability");
-  add_number(*sub, "--seed", sampling.seed, "Of the draws");
-  sub->add_option("--stop", options.stop, "End before this text; may be given several times")->allow_extra_args(false);
+  add_number(*sub, "--max-new-tokens", options.max_new_tokens, "Maximum number of new tokens");
+  add_number(*sub, "--temperature", sampling.temperature, "Sampling temperature; 0: the likeliest token");
+  add_number(*sub, "--top-k", sampling.top_k, "Sample from the k likeliest tokens; 0: all");
+  add_number(*sub, "--top-p", sampling.top_p,
+             "Sample from the smallest set of likeliest tokens that reaches this probability");
+  add_number(*sub, "--min-p", sampling.min_p,
+             "Sample from tokens with at least this fraction of the likeliest's probability");
+  add_number(*sub, "--seed", sampling.seed, "Seed of the samples");
+  sub->add_option("--stop", options.stop, "End before this text; may be repeated")->allow_extra_args(false);
   sub->add_flag("--expand-windows,!--no-expand-windows", options.expand_windows,
                 "Make windows beyond the training length infinite (SWE)");
   add_weights_option(*sub, options.weights);

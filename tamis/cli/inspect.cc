@@ -102,24 +102,24 @@ void add_inspect(CLI::App& app) {
   sub->add_option("--set", command->overrides, "Change a key of the recipe, as table.key=value; may be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  add_number(*sub, "--psi", command->psi, "Without a checkpoint: count the parameters of this Psi", whole(1))
+  add_number(*sub, "--psi", command->psi, "Without a checkpoint: count the parameters of this psi", whole(1))
       ->default_str("");
   add_number(*sub, "--vocab", command->vocab_size, "Vocabulary for --psi", whole(1));
   sub->add_option("--text", command->text_file, "Text whose relevance maps to show; - reads standard input")
       ->type_name("FILE");
-  sub->add_option("--html", command->html, "Write a page with the maps of all tiles here")->type_name("FILE");
+  sub->add_option("--html", command->html, "Write a page with the maps of all heads here")->type_name("FILE");
   sub->add_option("--map", options.map.file, "Write the maps as a picture here: FILE.svg with labels, or FILE.png")
       ->type_name("FILE");
   sub->add_option("--tile", options.map.heads,
-                  "In --map, only this tile, LAYER.HEAD, or this layer, LAYER; several times (default: all)")
-      ->type_name("TILE")
+                  "In --map, only this head, LAYER.HEAD, or this layer, LAYER; may be repeated (default: all)")
+      ->type_name("HEAD")
       ->allow_extra_args(false);
   sub->add_option(
          "--map-scale", options.map.scale,
          "Colours of --map: value; row, by each row's largest weight; log; or auto: value for screening, else log")
       ->type_name("SCALE")
       ->capture_default_str();
-  add_number(*sub, "--tokens", options.most_tokens, "Most tokens of the text", whole(1));
+  add_number(*sub, "--tokens", options.most_tokens, "Maximum number of tokens of the text", whole(1));
   sub->add_flag("--expand-windows,!--no-expand-windows", options.expand_windows,
                 "Make windows beyond the training length infinite (SWE)");
   add_set_model_option(*sub, options.model_changes);

@@ -39,8 +39,7 @@ void run(const PlanCommand& command) {
 
 void add_plan(CLI::App& app) {
   auto command = std::make_shared<PlanCommand>();
-  auto* sub =
-      app.add_subcommand("plan", "Show what a run would take: parameters, time, memory, disk; nothing is kept.");
+  auto* sub = app.add_subcommand("plan", "Show what a run would take: parameters, time, memory, disk; writes nothing.");
   sub->add_option("recipe", command->options.recipe, "TOML file, - reads standard input; its texts are not needed")
       ->type_name("TOML")
       ->required();
@@ -48,7 +47,7 @@ void add_plan(CLI::App& app) {
                   "Change a key of the recipe, as table.key=value; may be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  add_number(*sub, "--processes", command->network.processes, "Also show what so many processes send", whole(1));
+  add_number(*sub, "--processes", command->network.processes, "Also show what this many processes send", whole(1));
   add_number(*sub, "--bandwidth", command->bandwidth, "With --processes: Gbit/s of each", Limits<double>{1e-6, 1e9});
   add_number(*sub, "--latency", command->latency, "With --processes: microseconds of a message",
              Limits<double>{0, 1e9});

@@ -59,22 +59,28 @@ void add_report(CLI::App& app) {
   sub->add_option("runs", options.runs, "Directories written by `tamis train`; the others are compared with the first")
       ->type_name("DIR")
       ->required();
-  auto beside = std::make_shared<std::vector<std::filesystem::path>>();
-  sub->add_option("--beside", *beside, "Another run to compare with: the same as one more RUN; several times")
+  using Runs = std::vector<std::filesystem::path>;
+  auto others = std::make_shared<Runs>();
+  const auto add_others = [others](const Runs& runs) { others->insert(others->end(), runs.begin(), runs.end()); };
+  sub->add_option_function<Runs>("--compare", add_others,
+                                 "Another run to compare with, the same as one more RUN; may be repeated")
       ->type_name("DIR")
+      ->allow_extra_args(false);
+  sub->add_option_function<Runs>("--beside", add_others)  // its name in version 0.1
+      ->group("")
       ->allow_extra_args(false);
   sub->add_option("--output", options.output, "Where to write it (default: report.html in the first run)")
       ->type_name("FILE");
   sub->add_option("--text", command->text_file,
                   "Text for the relevance maps; - reads standard input (default: a validation example)")
       ->type_name("FILE");
-  add_number(*sub, "--tokens", options.most_tokens, "Most tokens of the text", whole(1));
+  add_number(*sub, "--tokens", options.most_tokens, "Maximum number of tokens of the text", whole(1));
   add_json_option(*sub, command->json);
   add_run_options(*sub, command->run);
   sub->footer("tamis report runs/demo runs/demo_transformer");
-  sub->callback([command, beside] {
-    std::vector<std::filesystem::path>& runs = command->options.runs;
-    runs.insert(runs.end(), beside->begin(), beside->end());
+  sub->callback([command, others] {
+    Runs& runs = command->options.runs;
+    runs.insert(runs.end(), others->begin(), others->end());
     run(*command);
   });
 }

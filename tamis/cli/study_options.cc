@@ -18,9 +18,9 @@ void add_study_options(CLI::App& command, study::StudyOptions& options, RunOptio
                   "cpu, or gpu or paper if the recipe has them: larger, with sizes of the paper")
       ->type_name("TIER")
       ->capture_default_str();
-  command.add_flag("--plan", options.plan,
-                   "Only say which runs there would be, how large the models are, and the work");
-  add_number(command, "--jobs", options.jobs, "Runs at a time, each with its share of the threads");
+  command.add_flag("--plan", options.plan, "Only list the runs, the sizes of the models and the work");
+  add_number(command, "--jobs", options.jobs,
+             "Number of runs at the same time, each with an equal share of the threads");
   add_json_option(command, options.json);
   add_run_options(command, run);
 }

@@ -10,7 +10,7 @@ namespace {
 std::string haystack_help(data::HaystackUse use) {
   const std::string help =
       "Text file to hide the needles in, from its beginning, repeated when it is too short; - reads standard input";
-  return help + (use == data::HaystackUse::kRequired ? " (required)" : " (default: five sentences again and again)");
+  return help + (use == data::HaystackUse::kRequired ? " (required)" : " (default: five sentences, repeated)");
 }
 
 }  // namespace

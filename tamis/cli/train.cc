@@ -80,7 +80,8 @@ void add_train(CLI::App& app) {
   add_number(*sub, "--replay", command->replay,
              "Compute this step of the run once more and show its loss and gradient norms, or the first tensor that "
              "is not finite",
-             whole(1));
+             whole(1))
+      ->default_str("");
   add_process_options(*sub, command->processes);
   add_json_option(*sub, command->json);
   add_run_options(*sub, command->run);

@@ -122,7 +122,7 @@ void add_train_tokenizer(CLI::App& data) {
       ->type_name("FILES")
       ->required();
   text::TokenizerTraining& training = command->training;
-  add_number(*sub, "--vocab", training.vocab_size, "Tokens at most: 256 bytes, <|endoftext|> and merges",
+  add_number(*sub, "--vocab", training.vocab_size, "Maximum number of tokens: 256 bytes, <|endoftext|> and merges",
              whole(257, 1 << 20));
   add_number(*sub, "--min-frequency", training.min_frequency, "Merge only pairs of tokens that occur this often",
              whole(1));

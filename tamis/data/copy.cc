@@ -40,7 +40,7 @@ std::optional<int64_t> solve(std::span<const int64_t> read, const Settings&) {
 
 std::vector<Task> copy_tasks() {
   return {{.name = "copy",
-           .summary = "a sequence of ids is to be said again",
+           .summary = "a sequence of token ids to repeat",
            .default_length = 64,
            .settings = {{"vocab", 32, 2, int64_t{1} << 31, "Ids, of which 0 is the separator"}},
            .min_length = min_length,

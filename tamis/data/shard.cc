@@ -33,7 +33,7 @@ Shard::Shard(const std::filesystem::path& file) : name_(file.string()), mapped_(
   const std::string_view bytes = mapped_.text();
   ShardHeader header;
   if (bytes.size() < sizeof(header) || bytes.substr(0, 8) != std::string_view(kShardMagic, 8)) {
-    fail(ExitCode::kInput, "{}: is no token shard; expected a file that `tamis data prepare` wrote", name_);
+    fail(ExitCode::kInput, "{}: is not a token shard; expected a file that `tamis data prepare` wrote", name_);
   }
   std::memcpy(&header, bytes.data(), sizeof(header));
   if (header.version != kShardVersion) {

@@ -44,7 +44,7 @@ int token_bytes_for(int64_t vocab_size);
 /// when it is first read, so that a damaged one is never used and a run need not read the corpus before it starts.
 class Shard : public TokenArray {
  public:
-  /// Throws ExitCode::kInput when the file is no shard, is cut off, or its header is damaged.
+  /// Throws ExitCode::kInput when the file is not a shard, is cut off, or its header is damaged.
   explicit Shard(const std::filesystem::path& file);
 
   std::string name() const override { return name_; }

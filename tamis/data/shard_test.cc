@@ -154,7 +154,7 @@ TEST(Shard, OtherFilesAndCutOffOnesAreRefused) {
   std::ofstream(file, std::ios::binary) << intact << "x";
   EXPECT_THAT(error_of([&] { const Shard shard(file); }).second, HasSubstr("was cut off or written to"));
   std::ofstream(file, std::ios::binary) << std::string(1000, 'x');
-  EXPECT_THAT(error_of([&] { const Shard shard(file); }).second, HasSubstr("is no token shard"));
+  EXPECT_THAT(error_of([&] { const Shard shard(file); }).second, HasSubstr("is not a token shard"));
 }
 
 TEST(Shard, AnEmptyShardIsWhole) {

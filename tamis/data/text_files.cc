@@ -37,7 +37,7 @@ void check_lines_of_json(const InputFile& file) {
   if (line.empty() || try_parse_json(line).is_object()) return;
   const std::string name = file.path.string();
   fail(ExitCode::kInput,
-       "{}: expected JSON Lines, an object on each line, but the first line is no object; write each record on a line "
+       "{}: expected JSON Lines, an object on each line, but the first line is not one; write each record on a line "
        "of its own, of a list with: jq -c '.[]'",
        name);
 }

@@ -92,8 +92,9 @@ Layout llmc_layout(std::string_view bytes, const std::string& name) {
   int32_t header[3] = {};
   if (bytes.size() >= kHeaderBytes) std::memcpy(header, bytes.data(), sizeof(header));
   if (header[0] != kUint16Magic && header[0] != kUint32Magic) {
-    fail(ExitCode::kInput, "{}: is no shard of llm.c: expected 1024 bytes that begin with the int32 {} or {}, but {}",
-         name, kUint16Magic, kUint32Magic,
+    fail(ExitCode::kInput,
+         "{}: is not a shard of llm.c: expected 1024 bytes that begin with the int32 {} or {}, but {}", name,
+         kUint16Magic, kUint32Magic,
          bytes.size() < kHeaderBytes ? fmt::format("it has {} bytes", bytes.size())
                                      : fmt::format("found {}", header[0]));
   }
@@ -124,7 +125,7 @@ std::optional<TokenType> npy_type(std::string_view name) {
 Layout npy_layout(std::string_view bytes, const std::string& name) {
   constexpr std::string_view kMagic = "\x93NUMPY";
   const bool is_npy = bytes.size() >= 12 && bytes.starts_with(kMagic) && bytes[6] >= 1 && bytes[6] <= 3;
-  if (!is_npy) fail(ExitCode::kInput, "{}: is no .npy file of version 1 to 3", name);
+  if (!is_npy) fail(ExitCode::kInput, "{}: is not a .npy file of version 1 to 3", name);
   uint32_t size = 0;
   const size_t before = bytes[6] == 1 ? 10 : 12;
   std::memcpy(&size, bytes.data() + 8, before - 8);

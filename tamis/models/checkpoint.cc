@@ -61,7 +61,7 @@ void check_tensors(const fs::path& directory, const StoredTensors& file, const s
   for (const nn::NamedTensor& named : expected) known.insert(named.name);
   for (const std::string& name : file.names()) {
     if (known.contains(name)) continue;
-    fail(ExitCode::kInput, "{}: {} holds {}, which a model of config.json has not", directory.string(),
+    fail(ExitCode::kInput, "{}: {} holds {}, which is not a tensor of the model in config.json", directory.string(),
          file.file_name(), quoted_name(name));
   }
 }

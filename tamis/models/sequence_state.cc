@@ -166,7 +166,9 @@ void SequenceState::load(std::istream& in) {
   }
   constexpr int64_t kMostPositions = int64_t{1} << 40;
   if (position < 0 || position > kMostPositions) {
-    fail(ExitCode::kInput, "decoding state: expected one of this model ({}), but the bytes begin otherwise", header());
+    fail(ExitCode::kInput,
+         "decoding state: expected one of this model ({}), but these bytes are another model's state, or none",
+         header());
   }
   std::vector<std::unique_ptr<MixerState>> layers = new_layers();
   for (const auto& layer : layers) layer->load(in, position);

@@ -58,7 +58,7 @@ std::vector<PlacedMap> chosen_maps(const Relevance& relevance, const MapOptions&
     std::ranges::copy_if(all, std::back_inserter(chosen),
                          [&](const PlacedMap& each) { return heads.contains(each.map->layer, each.head); });
     if (chosen.size() > before) continue;
-    fail(ExitCode::kUsage, "--tile {}: there is no such tile; the last one is {}.{}", text, all.back().map->layer,
+    fail(ExitCode::kUsage, "--tile {}: there is no such head; the last one is {}.{}", text, all.back().map->layer,
          all.back().head);
   }
   // Layers and heads without a chosen map take no row or column.

@@ -118,7 +118,7 @@ std::string index_of(const std::filesystem::path& directory, const std::set<std:
 
 std::filesystem::path studies_directory() {
   if (const char* given = std::getenv("TAMIS_STUDIES"); given != nullptr && *given != '\0') {
-    if (!std::filesystem::is_directory(given)) fail(ExitCode::kUsage, "TAMIS_STUDIES: {} is no directory", given);
+    if (!std::filesystem::is_directory(given)) fail(ExitCode::kUsage, "TAMIS_STUDIES: {} is not a directory", given);
     return given;
   }
   const std::filesystem::path here = "recipes/studies",

@@ -86,7 +86,7 @@ class PointsReader : RecipeReader {
   void check_key(const std::string& key, const std::string& path) const {
     const std::string table = key.substr(0, key.find('.'));
     if (table == key || std::ranges::find(kRecipeTables, table) == kRecipeTables.end()) {
-      refuse(path, fmt::format("{}: {} is no key of a training recipe; give one such as \"train.lr\"", path,
+      refuse(path, fmt::format("{}: {} is not a key of a training recipe; give one such as \"train.lr\"", path,
                                quoted_name(key)));
     }
   }

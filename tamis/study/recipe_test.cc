@@ -248,8 +248,8 @@ TEST(StudyRecipe, RefusesBadAxes) {
   expect_study_refusals({
       {axis + "key = \"train.lrr\"\nvalues = [1]\n", "small.toml:33: .*\"lrr\"; did you mean \"lr\".*rope/lrr-1"},
       {axis + "key = \"study.seeds\"\nvalues = [1]\n",
-       "small.toml:34: axes.0.key: \"study.seeds\" is no key of a training recipe"},
-      {axis + "key = \"lr\"\nvalues = [1]\n", "\"lr\" is no key of a training recipe"},
+       "small.toml:34: axes.0.key: \"study.seeds\" is not a key of a training recipe"},
+      {axis + "key = \"lr\"\nvalues = [1]\n", "\"lr\" is not a key of a training recipe"},
       {axis + "values = [1]\n", "small.toml:33: axes.0: expected key"},
       {axis + "key = \"train.lr\"\n", "small.toml:33: axes.0: expected values"},
       {axis + "key = \"train.lr\"\nvalues = []\n", "axes.0: expected values"},
@@ -280,7 +280,7 @@ TEST(StudyRecipe, RefusesABadChoice) {
   expect_study_refusals({
       {replaced(kTwoVariants, "steps = 20", "steps = 100"),
        "small.toml:6: choose.steps = 100 is more than train.steps = 80"},
-      {replaced(kTwoVariants, "steps = 20", "key = \"study.id\""), "small.toml:6: choose.key: \"study.id\" is no key"},
+      {replaced(kTwoVariants, "steps = 20", "key = \"study.id\""), "small.toml:6: choose.key: \"study.id\" is not a key"},
       {replaced(kTwoVariants, "validate_tokens = 128", "validate_tokens = 0"),
        "small.toml:\\d+: train.validate_tokens = 0: train.lr is chosen by the validation loss"},
       {replaced(kTwoVariants, "[0.001, 0.01]", "[]"), "choose: expected values"},

@@ -194,7 +194,7 @@ std::string plan_text(const json& plan) {
   for (size_t l = 0; l < layers.size() && sent.at("context_parallel") > 1; ++l) {
     row(l == 0 ? "for sequences" : "", fmt::format("layer {}: {}", l, bytes(layers[l])));
   }
-  row("time of a step", fmt::format("{:.3g} s, {:.3g} s of it for what is sent", sent.at("step_seconds").get<double>(),
+  row("time of a step", fmt::format("{:.3g} s, of which communication {:.3g} s", sent.at("step_seconds").get<double>(),
                                     sent.at("seconds").get<double>()));
   return text;
 }

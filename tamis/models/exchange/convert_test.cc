@@ -236,7 +236,7 @@ TEST_F(Exchange, RefusesWhatALlamaComputesOtherwise) {
 
 TEST_F(Exchange, RefusesModelsThatTheTargetCannotHold) {
   EXPECT_THAT(refusal(save(small_config(), "screens"), {.to = "llama"}),
-              HasSubstr("a LLaMA cannot be written of this"));
+              HasSubstr("this model cannot be written as LLaMA"));
   EXPECT_THAT(refusal(save(small_stack({{"ssmax", "learned"}}), "scaled"), {.to = "llama"}),
               HasSubstr("Scalable-Softmax"));
   EXPECT_THAT(refusal(save(small_stack(), "stack"), {.to = "multiscreen-hf"}), HasSubstr("its pattern is \"a\""));

@@ -232,7 +232,7 @@ class LlamaFormat final : public Format {
  private:
   static void check_is_llama(const ModelConfig& config) {
     const auto expect = [](bool fits, const std::string& what) {
-      if (!fits) fail(ExitCode::kInput, "a LLaMA cannot be written of this model: {}", what);
+      if (!fits) fail(ExitCode::kInput, "this model cannot be written as LLaMA: {}", what);
     };
     for (int64_t l = 0; l < config.num_hidden_layers; ++l) {
       expect(config.mixer_of(l) == 'a', fmt::format("its pattern is \"{}\", not \"a\"", config.pattern));

@@ -117,7 +117,7 @@ class MultiscreenFormat final : public Format {
       if (config.mipe_wrap_boundary.value_or(config.max_position_embeddings) == config.max_position_embeddings) {
         return result;
       }
-      fail(ExitCode::kInput, "{} cannot be written of this model: its positions wrap at {}, not at {}", name_,
+      fail(ExitCode::kInput, "this model cannot be written as {}: its positions wrap at {}, not at {}", name_,
            *config.mipe_wrap_boundary, config.max_position_embeddings);
     }
     result["model_type"] = "multiscreen";
@@ -151,7 +151,7 @@ class MultiscreenFormat final : public Format {
 
   void check_is_multiscreen(const ModelConfig& config) const {
     const auto expect = [&](bool fits, const std::string& what) {
-      if (!fits) fail(ExitCode::kInput, "{} cannot be written of this model: {}", name_, what);
+      if (!fits) fail(ExitCode::kInput, "this model cannot be written as {}: {}", name_, what);
     };
     for (int64_t l = 0; l < config.num_hidden_layers; ++l) {
       expect(config.mixer_of(l) == 's', fmt::format("its pattern is \"{}\", not \"s\"", config.pattern));

@@ -63,8 +63,8 @@ void TensorTable::refuse_others() const {
     if (!entry.used && others++ == 0) first = name;
   }
   if (others == 0) return;
-  fail(ExitCode::kInput, "{}: holds {}{}, which a model of its configuration has not", where_, quoted_name(first),
-       others == 1 ? "" : fmt::format(" and {} more", others - 1));
+  fail(ExitCode::kInput, "{}: holds {}{}, not {} of the model in its configuration", where_, quoted_name(first),
+       others == 1 ? "" : fmt::format(" and {} more", others - 1), others == 1 ? "a tensor" : "tensors");
 }
 
 LazyTensor renamed(const std::string& name, LazyTensor tensor) {

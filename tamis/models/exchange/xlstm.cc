@@ -117,7 +117,7 @@ class XlstmFormat final : public Format {
 
   json export_config(const ModelConfig& config, const FormatOptions&) const override {
     const auto expect = [](bool fits, const std::string& what) {
-      if (!fits) fail(ExitCode::kInput, "an xLSTM cannot be written of this model: {}", what);
+      if (!fits) fail(ExitCode::kInput, "this model cannot be written as xLSTM: {}", what);
     };
     for (int64_t l = 0; l < config.num_hidden_layers; ++l) {
       expect(config.mixer_of(l) == 'm', fmt::format("its pattern is \"{}\", not \"m\"", config.pattern));

@@ -263,9 +263,8 @@ class MlstmMixer final : public Mixer {
 void check_mlstm_sizes(const ModelConfig& config) {
   if (config.hidden_size % (2 * config.mlstm_heads) != 0) {
     fail(ExitCode::kUsage,
-         "model: for mLSTM twice \"num_attention_heads\", or \"mlstm_heads\" if it is given, must divide "
-         "\"hidden_size\" "
-         "{}, but is {}",
+         "model: mLSTM needs \"hidden_size\" to be a multiple of twice \"mlstm_heads\" (default: "
+         "\"num_attention_heads\"), but {} is not a multiple of {}",
          config.hidden_size, 2 * config.mlstm_heads);
   }
 }
