@@ -56,7 +56,7 @@ def test_it_goes_there_and_back(tamis, model, tmp_path):
 @pytest.mark.parametrize(
     "change, text",
     [
-        (lambda t: t.update(more=("F32", [1], b"\0" * 4)), 'holds "more", which a model of its configuration has not'),
+        (lambda t: t.update(more=("F32", [1], b"\0" * 4)), 'holds "more", which the model in its configuration does not have'),
         (lambda t: t.pop("layers.0.block.k_proj.weight"), 'has no tensor "layers.0.block.k_proj.weight"'),
         (lambda t: t.update({"layers.0.block.sw": ("F32", [1], b"\0" * 4)}), '"layers.0.block.sw" must be ['),
         (lambda t: t.update({"s_E": ("I32", [], b"\0" * 4)}), '"s_E" must be F32, F16 or BF16, but is'),

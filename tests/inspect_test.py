@@ -10,7 +10,7 @@ def test_inspect_counts_parameters_without_a_checkpoint(tamis):
     assert counts["config"]["num_hidden_layers"] == 16, counts
 
 
-def test_inspect_prints_a_table_of_tiles(tamis, digits):
+def test_inspect_prints_a_table_of_heads(tamis, digits):
     text = tamis.out("inspect", digits)
     for wanted in ("2 layers x 4 heads", "parameters", "without embedding", "window w", "acceptance width r", "head 3"):
         assert wanted in text, (wanted, text)

@@ -90,7 +90,7 @@ def test_numbers_of_a_pair_belong_together(digits, page):
     assert isinstance(checked, int) and checked > 0, checked
 
 
-def test_keyboard_reaches_tiles_and_pairs(digits, page):
+def test_keyboard_reaches_heads_and_pairs(digits, page):
     page.open(digits / "report.html", fragment="tile=0.1&query=40&key=30")
     page.focus("#map")
     page.press("ArrowDown")

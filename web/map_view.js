@@ -233,7 +233,7 @@ class MapView {
     this.choose(this.chosen);
   }
 
-  /** Stores the tile and the pair in the URL fragment, so that it can be shared as a link. */
+  /** Stores the head and the pair in the URL fragment, so that it can be shared as a link. */
   remember() {
     const parameters = fragment();
     parameters.set('tile', this.map.layer + '.' + this.map.head);

@@ -10,7 +10,7 @@ function drawIntro(data, runs) {
   document.title = title + ' · Tamis';
   byId('title').textContent = title;
   if (runs.length > 1) {
-    byId('subtitle').textContent = `${runs.length} runs compared; maps, tiles and provenance are those of ${data.title}`;
+    byId('subtitle').textContent = `${runs.length} runs compared; maps, heads and provenance are those of ${data.title}`;
     return;
   }
   byId('subtitle').textContent = [model.type, `${model.layers} layers`, model.heads && `${model.heads} heads`,
@@ -50,7 +50,7 @@ function drawTiles(data) {
   if (!tiles.length) return;
   show('tiles');
   drawScatter(tiles, data.model.layers, data.model.training_length);
-  byId('table-tiles').append(table(['Tile', 'Layer', 'Head', 'w, tokens', 'r'], data.tiles.map((tile) =>
+  byId('table-tiles').append(table(['Layer.head', 'Layer', 'Head', 'w, tokens', 'r'], data.tiles.map((tile) =>
     [`${tile.layer}.${tile.head}`, String(tile.layer), String(tile.head), formatWindow(tile.window),
      isNumber(tile.accept) ? tile.accept.toFixed(3) : '–'])));
 }

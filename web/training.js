@@ -112,11 +112,11 @@ function drawTileHistory(history, layers, length) {
   const windows = history.windows.flat(2).filter(isNumber), shown = length && Math.max(...windows) > length / 4;
   const xaxis = {title: {text: 'step'}, tickformat: '~s', rangemode: 'tozero'};
   if (shown) byId('windows-note').textContent += dashedNote(length);
-  addChart('chart-windows', 'Screening window of every tile over the steps', () => ({
+  addChart('chart-windows', 'Screening window of every head over the steps', () => ({
     traces: tileTraces(history, 'windows', layers),
     layout: {xaxis, yaxis: logAxis(shown ? [...windows, length] : windows), ...(shown ? trainingLength(length, 'y') : {})},
   }));
-  addChart('chart-accepts', 'Acceptance width of every tile over the steps', () => ({
+  addChart('chart-accepts', 'Acceptance width of every head over the steps', () => ({
     traces: tileTraces(history, 'accepts', layers),
     layout: {xaxis, yaxis: {range: [0, 1.02]}},
   }));
@@ -125,7 +125,7 @@ function drawTileHistory(history, layers, length) {
 function drawScatter(tiles, layers, length) {
   if (length) byId('scatter-note').textContent += dashedNote(length);
   const windows = tiles.map((tile) => tile.window);
-  addChart('chart-scatter', 'Window and acceptance width of every tile', () => ({
+  addChart('chart-scatter', 'Window and acceptance width of every head', () => ({
     traces: [{
       x: windows, y: tiles.map((tile) => tile.accept), mode: 'markers', type: 'scatter',
       text: tiles.map((tile) => 'layer ' + tile.layer + ', head ' + tile.head),

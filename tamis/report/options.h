@@ -42,7 +42,7 @@ struct SelectedHeads {
 /// Parses `3.5` or `3`. Throws ExitCode::kUsage for anything else.
 SelectedHeads read_selected_heads(const std::string& text);
 
-/// Throws ExitCode::kUsage for a file that ends neither in .svg nor in .png, a malformed tile or an unknown scale.
+/// Throws ExitCode::kUsage for a file that ends neither in .svg nor in .png, a malformed head or an unknown scale.
 void check_options(const MapOptions& options);
 
 }  // namespace tamis::report

@@ -63,8 +63,8 @@ void TensorTable::refuse_others() const {
     if (!entry.used && others++ == 0) first = name;
   }
   if (others == 0) return;
-  fail(ExitCode::kInput, "{}: holds {}{}, not {} of the model in its configuration", where_, quoted_name(first),
-       others == 1 ? "" : fmt::format(" and {} more", others - 1), others == 1 ? "a tensor" : "tensors");
+  fail(ExitCode::kInput, "{}: holds {}{}, which the model in its configuration does not have", where_,
+       quoted_name(first), others == 1 ? "" : fmt::format(" and {} more", others - 1));
 }
 
 LazyTensor renamed(const std::string& name, LazyTensor tensor) {
