@@ -118,6 +118,7 @@ def test_the_version_has_a_short_option(tamis):
 def test_usage_has_no_empty_placeholders(tamis):
     assert "Usage: tamis COMMAND ...\n" in tamis().stdout, tamis().stdout
     assert "Usage: tamis eval TASK ...\n" in tamis("eval").stdout, tamis("eval").stdout
+    assert "Usage: tamis data COMMAND ...\n" in tamis("data").stdout, tamis("data").stdout
     assert "Usage: tamis train RECIPE [OPTIONS]\n" in tamis("help", "train").stdout, "train"
     assert "Usage: tamis generate DIR --prompt TEXT [OPTIONS]\n" in tamis("help", "generate").stdout, "generate"
     assert "Usage: tamis completion SHELL\n" in tamis("help", "completion").stdout, "completion has no options"
@@ -173,6 +174,7 @@ COMPLETIONS = {
     "tamis sc": {"score"},
     "tamis eval lo": {"loss"},
     "tamis help eval lo": {"loss"},
+    "tamis data train-t": {"train-tokenizer"},
     "tamis data generate pass": {"passkey"},
     "tamis train --fr": {"--fresh"},
     "tamis train a.toml --device c": {"cpu", "cuda"},

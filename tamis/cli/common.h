@@ -45,8 +45,8 @@ void add_weights_option(CLI::App& command, infer::WeightFormat& weights);
 /// `--json`.
 void add_json_option(CLI::App& command, bool& json);
 
-/// Refuses any first word that is not a subcommand: `unknown task "abc_digit"; did you mean "abc_digits"?`. `kind` names
-/// what is unknown; the help and the completion scripts call a subcommand `placeholder`, in capitals, a single word.
+/// Refuses any first word that is not a subcommand: `unknown task "abc_digit"; did you mean "abc_digits"?`. `kind`
+/// names what is unknown. The help and the completion scripts call a subcommand `placeholder`, one word, in capitals.
 void refuse_other_names(CLI::App& app, const std::string& kind, const std::string& placeholder = "command");
 
 /// Throws ExitCode::kUsage when the value of an option is empty.

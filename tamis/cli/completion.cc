@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
 #include <string_view>
 #include <vector>
 
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
+#include "tamis/cli/commands.h"
 
 namespace tamis::cli {
 namespace {
@@ -308,6 +310,17 @@ std::string completion_script(const CommandSynopsis& program, const std::string&
     known.push_back(each.name);
   }
   throw Error(ExitCode::kUsage, "completion: " + unknown_name("shell", shell, known));
+}
+
+void add_completion(CLI::App& app) {
+  auto shell = std::make_shared<std::string>();
+  auto* sub = app.add_subcommand("completion", "Print a completion script for a shell.");
+  sub->add_option("shell", *shell, "The shell")->type_name("bash|zsh|fish")->required();
+  sub->footer(
+      "tamis completion bash > ~/.local/share/bash-completion/completions/tamis\n"
+      "tamis completion zsh > ~/.zfunc/_tamis\n"
+      "tamis completion fish > ~/.config/fish/completions/tamis.fish");
+  sub->callback([&app, shell] { fmt::print("{}", completion_script(synopsis_of(app, app.get_name()), *shell)); });
 }
 
 }  // namespace tamis::cli

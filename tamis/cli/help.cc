@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <sstream>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
 #include "tamis/base/terminal.h"
+#include "tamis/cli/commands.h"
 
 namespace tamis::cli {
 namespace {
@@ -205,6 +207,14 @@ int text_columns() {
 
 void print_help(const CLI::App& app) {
   fmt::print("{}", app.get_formatter()->make_help(&app, "", CLI::AppFormatMode::Normal));
+}
+
+void add_help(CLI::App& app) {
+  auto words = std::make_shared<std::vector<std::string>>();
+  auto* sub = app.add_subcommand("help", "Show the help of a command.");
+  sub->add_option("command", *words, "The words of the command, such as eval loss")->type_name("COMMAND");
+  sub->footer("tamis help eval loss");
+  sub->callback([&app, words] { print_help(find_command(app, *words)); });
 }
 
 }  // namespace tamis::cli

@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <memory>
 #include <string_view>
 #include <vector>
 
+#include "tamis/base/files.h"
 #include "tamis/base/version.h"
+#include "tamis/cli/commands.h"
 
 namespace tamis::cli {
 namespace {
@@ -99,6 +103,21 @@ std::map<std::string, std::string> manual_pages(const CommandSynopsis& program) 
   std::map<std::string, std::string> pages;
   add_pages(program, "", pages);
   return pages;
+}
+
+void add_man(CLI::App& app) {
+  auto directory = std::make_shared<std::filesystem::path>();
+  auto* sub = app.add_subcommand("man", "Write the manual pages of all commands into a directory.");
+  sub->add_option("dir", *directory, "Directory, such as share/man/man1; created if it is missing")
+      ->type_name("DIR")
+      ->required();
+  sub->footer("tamis man ~/.local/share/man/man1 && man tamis");
+  sub->callback([&app, directory] {
+    make_directories(*directory);
+    for (const auto& [name, text] : manual_pages(synopsis_of(app, app.get_name()))) {
+      write_file_atomic(*directory / name, text);
+    }
+  });
 }
 
 }  // namespace tamis::cli
