@@ -7,28 +7,9 @@ import struct
 
 import pytest
 from program import expect_refused
+from safetensors_files import read_tensors, write_tensors
 
 STORED = pathlib.Path(__file__).parent / "data/version-0.1/multiscreen"
-
-
-def read_tensors(path):
-    """The header and bytes of each tensor of a safetensors file."""
-    data = path.read_bytes()
-    size = struct.unpack_from("<Q", data)[0]
-    header = json.loads(data[8 : 8 + size])
-    header.pop("__metadata__", None)
-    body = data[8 + size :]
-    return {name: (entry["dtype"], entry["shape"], body[slice(*entry["data_offsets"])]) for name, entry in header.items()}
-
-
-def write_tensors(path, tensors):
-    header, at = {}, 0
-    for name, (dtype, shape, content) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(content)]}
-        at += len(content)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(content for _, _, content in tensors.values()))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import subprocess
 import time
 
 from program import Program, environment, expect_refused, same_bits
+from safetensors_files import read_tensors
 
 # What the tests of training with several processes train.
 RECIPE = """
@@ -104,8 +105,12 @@ class Processes:
         return done
 
 
-def weights(run: pathlib.Path, step: int) -> bytes:
-    return (run / f"checkpoints/step-{step}/model.safetensors").read_bytes()
+def weights(run: pathlib.Path, step: int) -> dict[str, tuple[str, list[int], bytes]]:
+    """The dtype, shape and bytes of each tensor of a model, which several processes save in shards."""
+    files = list((run / f"checkpoints/step-{step}").glob("model*.safetensors"))
+    result = {name: tensor for file in files for name, tensor in read_tensors(file).items()}
+    assert result, f"{run} has no weights of step {step}"
+    return result
 
 
 def checkpoint_files(run: pathlib.Path, step: int) -> dict[str, bytes]:

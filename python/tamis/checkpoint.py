@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, NoReturn, Optional, Union
 
 import torch
 from torch import Tensor
@@ -159,16 +159,25 @@ def _check_digests(path: Path) -> None:
     if not (path / _MANIFEST).is_file():
         return
     files = _read_json(path / _MANIFEST).get("files", {})
-    for name in (_CONFIG, _TENSORS, _TOKENIZER):
-        wanted = files.get(name, {}).get("sha256") if isinstance(files, dict) else None
+    files = files if isinstance(files, dict) else {}
+
+    def refuse(damage: str) -> NoReturn:
+        raise ValueError(
+            f"{path}: damaged: {damage}; restore it, name another checkpoint, or remove {_MANIFEST} to read it unchecked"
+        )
+
+    shards = [name for name in files if name == _INDEX or re.fullmatch(r"model-\d{5,}-of-\d{5,}\.safetensors", name)]
+    if shards and (path / _TENSORS).exists():  # it would be read instead of them
+        refuse(f"{_MANIFEST}: does not list {_TENSORS}")
+    for name in (_CONFIG, *(shards or [_TENSORS]), _TOKENIZER):
+        wanted = files.get(name, {}).get("sha256")
         if wanted is None:  # a manifest of an earlier version
             continue
+        if not (path / name).is_file():
+            refuse(f"{name}: missing")
         with open(path / name, "rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != wanted:
-                raise ValueError(
-                    f"{path}: damaged: {name}: checksum differs; restore it, name another checkpoint, or remove "
-                    f"{_MANIFEST} to read it unchecked"
-                )
+                refuse(f"{name}: checksum differs")
 
 
 def _read_config(path: Path) -> ModelConfig:

@@ -1,5 +1,6 @@
 """Checkpoints in Python and in the program: equal log-probabilities, equal greedy texts, both ways."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -31,6 +32,9 @@ MODELS = {
     "mlstm": STACK + 'pattern = "m"\nmlstm_heads = 4\n',
     "rotary": STACK + 'pattern = "aews"\nscreening_position = "rope"\nrope_scaling = "llama3"\nrope_factor = 4.0\n'
     + "rope_original_length = 40\nrope_low_freq_factor = 0.5\n",
+    "strict": STACK.replace("layers = 2", "layers = 3") + 'pattern = "awe"\nstrict = true\nssmax = "bias"\n',
+    "not_strict": STACK + 'pattern = "bv"\nstrict = false\n',
+    "algorithm1": STACK + 'pattern = "ve"\nsieve = "algorithm1"\nsieve_epsilon = 0.5\nstrict = true\n',
     "capped": STACK + 'pattern = "ma"\nlogit_soft_cap = 0.5\n',
 }
 
@@ -179,6 +183,8 @@ def test_configurations_that_do_not_fit_are_refused(copy):
     assert '"rope_scaling" must be one of linear, llama3' in with_keys(rope_scaling="yarn")
     scaled = {"position": "rope", "rope_scaling": "llama3", "rope_low_freq_factor": 4, "rope_high_freq_factor": 4}
     assert '"rope_high_freq_factor" must be above "rope_low_freq_factor" 4.0, but is 4.0' in with_keys(**scaled)
+    assert 'but a layer of the letter "s" always sees it' in with_keys(strict=True)
+    assert '"sieve" must be one of equations, algorithm1' in with_keys(sieve="x")
     assert 'unknown key "window"' in with_keys(window=9)  # which nothing in a Multiscreen uses
     sizes = dict.fromkeys(["hidden_size", "num_hidden_layers", "num_attention_heads"])
     assert 'unknown key "psi"' in with_keys(model_type="transformer", position="rope", psi=2, **sizes)
@@ -298,6 +304,33 @@ def test_shards_that_do_not_fit_their_index_are_refused(copy):
     assert "there is no other.safetensors" in indexed({**places, names[0]: "other.safetensors"})
     index.write_text("{")
     assert "is not JSON" in refusal(copy)
+
+
+def test_damage_of_a_shard_is_found(copy):
+    """Of a checkpoint of several processes, whose manifest lists every shard and the index."""
+    tensors, index = load_file(copy / "model.safetensors"), copy / "model.safetensors.index.json"
+    expected = tamis.load(copy)(some_tokens(9, 9))
+    names, files = sorted(tensors), [copy / f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    for file, part in zip(files, [names[:3], names[3:]]):
+        save_file({name: tensors[name] for name in part}, file)
+    index.write_text(json.dumps({"weight_map": {name: files[number >= 3].name for number, name in enumerate(names)}}))
+    (copy / "model.safetensors").unlink()
+    listed = {
+        path.name: {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        for path in (copy / "config.json", index, *files)
+    }
+    (copy / "trainer.json").write_text(json.dumps({"files": listed}))
+    assert torch.equal(tamis.load(copy)(some_tokens(9, 9)), expected)
+    for file in (index, *files):
+        intact = file.read_bytes()
+        file.write_bytes(intact[:-1] + bytes([intact[-1] ^ 1]))
+        assert f"damaged: {file.name}: checksum differs" in refusal(copy)
+        file.write_bytes(intact)
+    files[1].rename(copy / "elsewhere")
+    assert f"damaged: {files[1].name}: missing" in refusal(copy)
+    (copy / "elsewhere").rename(files[1])
+    save_file(tensors, copy / "model.safetensors")
+    assert "damaged: trainer.json: does not list model.safetensors" in refusal(copy)
 
 
 def test_the_newest_checkpoint_of_a_run_is_loaded(tmp_path):

@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+import tamis
+
 TORCHRUN = pathlib.Path(sys.executable).with_name("torchrun")
 RECIPE = """
 [model]
@@ -54,7 +56,9 @@ def torchrun(directory, program, *options, run="run", timeout=60):
 
 
 def weights(directory, run, step=400):
-    return (directory / run / f"checkpoints/step-{step}/model.safetensors").read_bytes()
+    """The bytes of each tensor, as the package reads it."""
+    model = tamis.load(directory / run / f"checkpoints/step-{step}")
+    return {name: tensor.numpy().tobytes() for name, tensor in model.state_dict().items()}
 
 
 def alone(directory, program):
@@ -87,6 +91,7 @@ def test_torchrun_trains_the_same_model(directory, program):
     out, messages = (process := torchrun(directory, program)).communicate(timeout=600)
     assert process.returncode == 0, (out, messages)
     assert "2 processes with 1 threads" in messages
+    assert len(list((directory / "run/checkpoints/step-400").glob("model-*.safetensors"))) == 2
     assert weights(directory, "run") == weights(directory, "alone")
 
 

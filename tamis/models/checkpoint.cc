@@ -128,7 +128,7 @@ void save_model(const Model& model, const fs::path& directory, const nlohmann::j
 void save_model(const nlohmann::json& config, std::span<const nn::NamedTensor> tensors, const fs::path& directory,
                 const nlohmann::json& special_tokens) {
   write_config(directory, to_stored_config(config, special_tokens));
-  nn::write_safetensors(directory / nn::kTensorFile, tensors, {{"format", "pt"}});
+  nn::write_safetensors(directory / nn::kTensorFile, tensors, nn::kTensorMetadata);
 }
 
 void write_config(const fs::path& directory, const nlohmann::json& stored_config) {

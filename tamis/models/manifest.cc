@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
 #include "tamis/base/json.h"
+#include "tamis/nn/safetensors_set.h"
 
 namespace tamis::models {
 namespace {
@@ -36,14 +39,26 @@ std::string damage_of(const json& files, const fs::path& file) {
   return holds(entry, mapped.text()) ? "" : name + ": checksum differs";
 }
 
+/// The files of the model's tensors: those that the manifest lists, and what a reader would take instead of them.
+std::vector<std::string> tensor_files(const json& listed, const fs::path& directory) {
+  std::vector<std::string> result;
+  for (const auto& [name, entry] : listed.items()) {
+    if (name == nn::kTensorIndex || nn::is_tensor_shard(name)) result.push_back(name);
+  }
+  if (result.empty() || fs::exists(directory / nn::kTensorFile)) result.push_back(nn::kTensorFile);
+  return result;
+}
+
 }  // namespace
 
-void write_manifest(const fs::path& directory, const json& state) {
+void write_manifest(const fs::path& directory, const json& state, const std::map<std::string, std::string>& digests) {
   json manifest = state;
   for (const auto& entry : fs::directory_iterator(directory)) {
     const MappedFile file(entry.path());
-    manifest["files"][entry.path().filename().string()] = {{"bytes", file.text().size()},
-                                                           {kDigest, sha256(file.text())}};
+    const std::string name = entry.path().filename().string();
+    const auto known = digests.find(name);
+    manifest["files"][name] = {{"bytes", file.text().size()},
+                               {kDigest, known == digests.end() ? sha256(file.text()) : known->second}};
   }
   manifest[kDigest] = sha256(manifest.dump());
   FileWriter writer(directory / kManifestFile);
@@ -62,9 +77,11 @@ std::string find_damage(const fs::path& directory, std::span<const std::string> 
     manifest.erase(key);
   }
   if (!holds(own, manifest.dump())) return fmt::format("{}: checksum differs", kManifestFile);
-  for (const std::string& name : files) {
-    if (std::string damage = damage_of(manifest.value("files", json()), directory / name); !damage.empty())
-      return damage;
+  const json listed = manifest.value("files", json());
+  std::vector<std::string> checked(files.begin(), files.end());
+  std::ranges::copy(tensor_files(listed.is_object() ? listed : json::object(), directory), std::back_inserter(checked));
+  for (const std::string& name : checked) {
+    if (std::string damage = damage_of(listed, directory / name); !damage.empty()) return damage;
   }
   return "";
 } catch (const Error& error) {
@@ -72,7 +89,7 @@ std::string find_damage(const fs::path& directory, std::span<const std::string> 
 }
 
 void check_manifest(const fs::path& checkpoint) {
-  static const std::vector<std::string> kRead = {"config.json", "model.safetensors", "tokenizer.json"};
+  static const std::vector<std::string> kRead = {"config.json", "tokenizer.json"};
   if (!fs::exists(checkpoint / kManifestFile)) return;
   const std::string damage = find_damage(checkpoint, kRead);
   if (damage.empty()) return;

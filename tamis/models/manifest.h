@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
@@ -13,11 +14,14 @@ namespace tamis::models {
 
 inline constexpr const char* kManifestFile = "trainer.json";
 
-/// Writes trainer.json: `state`, and the sizes and digests of all files in the directory. Throws ExitCode::kStorage.
-void write_manifest(const std::filesystem::path& directory, const nlohmann::json& state);
+/// Writes trainer.json: `state`, and the sizes and SHA-256 digests of all files in the directory, of which those in
+/// `digests` are known. Throws ExitCode::kStorage.
+void write_manifest(const std::filesystem::path& directory, const nlohmann::json& state,
+                    const std::map<std::string, std::string>& digests = {});
 
-/// Why the checkpoint cannot be trusted ("model.safetensors: checksum differs"); empty when trainer.json and all of
-/// `files` are what they were. Checkpoints of version 0.1 before SHA-256, with FNV-1a sums, are read too.
+/// Why the checkpoint cannot be trusted ("model.safetensors: checksum differs"); empty when trainer.json, all of
+/// `files` and the files of the model's tensors, their index included, are what they were. Checkpoints of version 0.1
+/// before SHA-256, with FNV-1a sums, are read too.
 std::string find_damage(const std::filesystem::path& directory, std::span<const std::string> files);
 
 /// Throws ExitCode::kInput when a file that a model and its tokenizer are read from is damaged. A checkpoint without

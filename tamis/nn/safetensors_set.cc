@@ -4,6 +4,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
@@ -17,7 +18,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr size_t kMostShards = 10'000;
-const std::map<std::string, std::string> kFormat = {{"format", "pt"}};  // transformers reads no file without it
 
 /// A name in the directory itself: no path leads out of it.
 bool is_plain_name(const std::string& name) {
@@ -26,6 +26,15 @@ bool is_plain_name(const std::string& name) {
 }
 
 }  // namespace
+
+std::string tensor_shard_name(size_t shard, size_t shards) {
+  return fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, shards);
+}
+
+bool is_tensor_shard(const std::string& file) {
+  static const std::regex kName(R"(model-\d{5,}-of-\d{5,}\.safetensors)");
+  return std::regex_match(file, kName);
+}
 
 bool has_tensors(const fs::path& directory) {
   return fs::is_regular_file(directory / kTensorFile) || fs::is_regular_file(directory / kTensorIndex);
@@ -102,17 +111,25 @@ void write_safetensors_set(const fs::path& directory, std::span<const LazyTensor
     total += bytes;
   }
   if (shards.size() == 1) {
-    write_safetensors(directory / kTensorFile, tensors, kFormat);
+    write_safetensors(directory / kTensorFile, tensors, kTensorMetadata);
     return;
   }
+  std::vector<std::vector<std::string>> names(shards.size());
+  for (size_t s = 0; s < shards.size(); ++s) {
+    write_safetensors(directory / tensor_shard_name(s, shards.size()), shards[s], kTensorMetadata);
+    for (const LazyTensor& tensor : shards[s]) names[s].push_back(tensor.name);
+  }
+  write_tensor_index(directory, names, total);
+}
+
+void write_tensor_index(const fs::path& directory, std::span<const std::vector<std::string>> shards,
+                        int64_t total_bytes) {
   json map = json::object();
   for (size_t s = 0; s < shards.size(); ++s) {
-    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", s + 1, shards.size());
-    write_safetensors(directory / name, shards[s], kFormat);
-    for (const LazyTensor& tensor : shards[s]) map[tensor.name] = name;
+    for (const std::string& tensor : shards[s]) map[tensor] = tensor_shard_name(s, shards.size());
   }
   FileWriter index(directory / kTensorIndex);
-  index.write(json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
+  index.write(json{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", map}}.dump(2) + "\n");
   index.close();
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,6 +18,14 @@ namespace tamis::nn {
 
 inline constexpr const char* kTensorFile = "model.safetensors";
 inline constexpr const char* kTensorIndex = "model.safetensors.index.json";
+
+/// What a model's files say of themselves: transformers reads no file without it.
+inline const std::map<std::string, std::string> kTensorMetadata = {{"format", "pt"}};
+
+/// "model-00002-of-00004.safetensors" for shard 1 of 4.
+std::string tensor_shard_name(size_t shard, size_t shards);
+/// True of the names of all such shards.
+bool is_tensor_shard(const std::string& file);
 
 /// True when the directory has tensors that SafetensorsSet can read.
 bool has_tensors(const std::filesystem::path& directory);
@@ -54,5 +63,10 @@ class SafetensorsSet {
 /// (more where a single tensor is larger) and their index. One tensor is in memory at a time. Throws ExitCode::kStorage.
 void write_safetensors_set(const std::filesystem::path& directory, std::span<const LazyTensor> tensors,
                            int64_t shard_bytes);
+
+/// Writes the index of shards with the names of tensor_shard_name: which tensors each of them has, and their bytes in
+/// all. Throws ExitCode::kStorage.
+void write_tensor_index(const std::filesystem::path& directory, std::span<const std::vector<std::string>> shards,
+                        int64_t total_bytes);
 
 }  // namespace tamis::nn

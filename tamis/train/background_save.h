@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <future>
+#include <string>
 
 #include "tamis/train/run_directory.h"
 #include "tamis/train/trainer.h"
@@ -13,7 +14,7 @@ namespace tamis::train {
 
 /// Saves checkpoints of a run while training goes on: the tensors are copied, then a thread of its own writes the copy,
 /// hashes it and renames it into place. One save at a time. Memory: the parameters and both moments once more while a
-/// save is in progress.
+/// save is in progress, or of several processes the part of each.
 class BackgroundSave {
  public:
   explicit BackgroundSave(const RunDirectory& directory) : directory_(directory) {}
@@ -38,13 +39,15 @@ class BackgroundSave {
   std::future<void> running_;
 };
 
-/// Writes the optimizer's moments of one of several processes while training goes on. The shards appear beside the
-/// checkpoints, and the first process moves all of them into the checkpoint. One save at a time.
+/// Writes and hashes what one of several processes has of a checkpoint while training goes on: its shards of the
+/// weights (weight_shards.h) and of the optimizer's moments (optimizer_shards.h). They appear beside the checkpoints,
+/// and the first process moves all of them into the checkpoint. One save at a time.
 class BackgroundShard {
  public:
   ~BackgroundShard();
-  /// `run` is the run directory. Throws the error of the previous save.
-  void start(const std::filesystem::path& run, const AdamW& optimizer, int64_t step, distributed::ProcessMesh& mesh);
+  /// All processes call it together. `run` is the run directory. Throws the error of the previous save.
+  void start(const std::filesystem::path& run, const models::Model& model, Trainer& trainer, int64_t step,
+             distributed::ProcessMesh& mesh);
   /// As those of BackgroundSave.
   void wait();
   void check();

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "tamis/base/error.h"
@@ -257,10 +258,10 @@ void GradientExchange::clear() {
 
 std::vector<std::vector<double>> GradientExchange::block_sums(std::span<const models::Parameter> owned) {
   std::vector<double> mine;
+  std::vector<std::vector<double>> own = gradient_block_sums(owned);
   for (size_t i = 0; i < owned.size(); ++i) {
-    std::vector<double> sums = train::block_sums(owned[i].tensor.grad());
-    sums.resize(blocks_of(owned_[i]));  // zeros without a gradient
-    mine.insert(mine.end(), sums.begin(), sums.end());
+    own[i].resize(blocks_of(owned_[i]));  // zeros without a gradient
+    mine.insert(mine.end(), own[i].begin(), own[i].end());
   }
   size_t longest = 0;
   std::vector<size_t> counts(group_.size());
@@ -355,6 +356,17 @@ void GradientExchange::release(int64_t unit) {
     for (const size_t p : bucket.layout->parameters) {
       at::native::resize_bytes_cpu(parameters_[p].tensor.storage().unsafeGetStorageImpl(), 0);
     }
+  }
+}
+
+void GradientExchange::for_each_unit(const std::function<void(const std::vector<size_t>& parameters)>& work) {
+  std::map<int64_t, std::vector<size_t>> units;  // the same in all processes
+  const std::vector<int64_t> unit_of = units_of(parameters_, sharded());
+  for (size_t p = 0; p < parameters_.size(); ++p) units[unit_of[p]].push_back(p);
+  for (const auto& [unit, parameters] : units) {
+    if (unit != kWhole) gather(unit);
+    work(parameters);
+    if (unit != kWhole) release(unit);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <span>
@@ -102,6 +103,9 @@ class GradientExchange final : public models::LayerGuard {
   /// Makes the parameters of a unit whole; all processes call it. No effect on what is whole.
   void gather(int64_t unit);
   void release(int64_t unit);
+  /// Calls `work` with the indices of the parameters of one unit after the other, while these are whole; all processes
+  /// call it.
+  void for_each_unit(const std::function<void(const std::vector<size_t>& parameters)>& work);
   void gather_all();
   void release_all();
   /// Gathers and releases layer by layer, for a process that has nothing to compute while the others run the model

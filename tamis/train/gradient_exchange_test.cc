@@ -65,7 +65,7 @@ std::vector<at::Tensor> exchanged(int64_t size, int64_t rounds, const Reduction&
       }
       whole[p].slice(0, begin, end).copy_(owned[i].tensor.grad().view({-1}));
       EXPECT_EQ(begin % kNormBlock, 0);
-      EXPECT_EQ(sums[p][begin / kNormBlock], block_sums(owned[i].tensor.grad())[0]);
+      EXPECT_EQ(sums[p][begin / kNormBlock], gradient_block_sums(owned)[i][0]);
       EXPECT_EQ(owned[i].tensor.dim(), parameters[p].tensor.dim());
     }
 

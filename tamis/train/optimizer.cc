@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "tamis/ops/blocked.h"
 #include "tamis/ops/parallel.h"
 
 namespace tamis::train {
@@ -44,9 +45,11 @@ double learning_rate(const TrainRecipe& train, int64_t step) {
   return train.min_lr + (train.lr - train.min_lr) * 0.5 * (1.0 + std::cos(std::numbers::pi * done));
 }
 
-std::vector<double> block_sums(const at::Tensor& tensor) {
-  if (!tensor.defined()) return {};
-  const at::Tensor flat = tensor.detach().cpu().contiguous();
+namespace {
+
+/// Of a tensor on the CPU.
+std::vector<double> sums_of_blocks(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.detach().contiguous();
   const float* x = flat.const_data_ptr<float>();
   const int64_t count = flat.numel();
   std::vector<double> blocks((count + kNormBlock - 1) / kNormBlock);
@@ -56,18 +59,59 @@ std::vector<double> block_sums(const at::Tensor& tensor) {
   return blocks;
 }
 
+}  // namespace
+
+at::Tensor block_sums_on_device(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.detach().contiguous().view({-1});
+  const int64_t whole = flat.numel() / kNormBlock * kNormBlock;
+  const auto squares = [&](const at::Tensor& rows) {  // a norm converts its numbers without a copy of all in float64
+    return at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}, /*keepdim=*/false, ops::widest_dtype(flat.device()))
+        .square();
+  };
+  const at::Tensor sums = squares(flat.narrow(0, 0, whole).view({-1, kNormBlock}));
+  if (whole == flat.numel()) return sums;
+  return at::cat({sums, squares(flat.narrow(0, whole, flat.numel() - whole).view({1, -1}))});
+}
+
+std::vector<std::vector<double>> block_sums(std::span<const at::Tensor> tensors) {
+  std::vector<std::vector<double>> result(tensors.size());
+  std::vector<at::Tensor> on_device;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined()) continue;
+    if (tensors[i].is_cpu()) {
+      result[i] = sums_of_blocks(tensors[i]);
+    } else {
+      on_device.push_back(block_sums_on_device(tensors[i]));
+      result[i].resize(on_device.back().numel());
+    }
+  }
+  if (on_device.empty()) return result;
+  const at::Tensor copied = at::cat(on_device).cpu().to(at::kDouble);
+  const double* next = copied.const_data_ptr<double>();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined() || tensors[i].is_cpu()) continue;
+    std::copy_n(next, result[i].size(), result[i].begin());
+    next += result[i].size();
+  }
+  return result;
+}
+
+std::vector<std::vector<double>> gradient_block_sums(std::span<const models::Parameter> parameters) {
+  std::vector<at::Tensor> gradients;
+  for (const models::Parameter& parameter : parameters) gradients.push_back(parameter.tensor.grad());
+  return block_sums(gradients);
+}
+
 double global_norm(std::span<const at::Tensor> tensors) {
   double total = 0.0;
-  for (const at::Tensor& tensor : tensors) {
-    for (const double block : block_sums(tensor)) total += block;
+  for (const std::vector<double>& blocks : block_sums(tensors)) {
+    for (const double block : blocks) total += block;
   }
   return std::sqrt(total);
 }
 
 GradientNorms gradient_norms(std::span<const models::Parameter> parameters) {
-  std::vector<std::vector<double>> sums;
-  for (const models::Parameter& parameter : parameters) sums.push_back(block_sums(parameter.tensor.grad()));
-  return gradient_norms(parameters, sums);
+  return gradient_norms(parameters, gradient_block_sums(parameters));
 }
 
 GradientNorms gradient_norms(std::span<const models::Parameter> parameters,

@@ -24,8 +24,15 @@ double global_norm(std::span<const at::Tensor> tensors);
 /// Elements per block of the sums in norms.
 inline constexpr int64_t kNormBlock = 1 << 14;
 
-/// The sums of squares of the blocks of a float32 tensor; none for an undefined tensor.
-std::vector<double> block_sums(const at::Tensor& tensor);
+/// The sums of squares of the blocks of each float32 tensor; none for an undefined tensor. Those of tensors on a device
+/// are computed there and copied to the CPU together.
+std::vector<std::vector<double>> block_sums(std::span<const at::Tensor> tensors);
+/// The same of one defined tensor by operators of any device, where the result stays: float64, or the widest that the
+/// device has.
+at::Tensor block_sums_on_device(const at::Tensor& tensor);
+
+/// The block_sums of the gradients.
+std::vector<std::vector<double>> gradient_block_sums(std::span<const models::Parameter> parameters);
 
 /// The norm of all gradients as global_norm, and of each group: the parameters whose names differ only in the number of
 /// their layer, such as "layers.s_w".
@@ -34,7 +41,7 @@ struct GradientNorms {
   std::map<std::string, double> groups = {};
 };
 GradientNorms gradient_norms(std::span<const models::Parameter> parameters);
-/// The same from the block_sums of each parameter's gradient.
+/// The norms from the gradient_block_sums.
 GradientNorms gradient_norms(std::span<const models::Parameter> parameters,
                              std::span<const std::vector<double>> block_sums);
 

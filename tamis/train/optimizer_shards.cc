@@ -1,8 +1,10 @@
 #include "tamis/train/optimizer_shards.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <optional>
@@ -73,8 +75,21 @@ std::vector<nn::NamedTensor> copy_shard(const AdamW& optimizer) {
   return tensors;
 }
 
+void MomentsOfPieces::copy_from(const Piece& stored, const std::function<at::Tensor()>& read) const {
+  at::Tensor values;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const int64_t begin = std::max(stored.begin, pieces[i].begin), end = std::min(stored.end, pieces[i].end);
+    if (pieces[i].parameter != stored.parameter || begin >= end) continue;
+    if (!values.defined()) values = read().view({-1});
+    moments[i]
+        .view({-1})
+        .slice(0, begin - pieces[i].begin, end - pieces[i].begin)
+        .copy_(values.slice(0, begin - stored.begin, end - stored.begin));
+  }
+}
+
 void read_shards(std::span<const fs::path> shards, const std::string& prefix,
-                 std::span<const models::Parameter> parameters, std::span<const at::Tensor> moments, bool all) {
+                 std::span<const models::Parameter> parameters, const MomentsOfPieces& into, bool all) {
   std::map<std::string, size_t> index;
   for (size_t p = 0; p < parameters.size(); ++p) index[fmt::format("{}.{}", prefix, parameters[p].name)] = p;
   std::vector<int64_t> filled(parameters.size());
@@ -89,13 +104,13 @@ void read_shards(std::span<const fs::path> shards, const std::string& prefix,
       const auto& [parameter, begin, end] = *named;
       const auto found = index.find(parameter);
       if (found == index.end()) continue;  // of another prefix
-      const at::Tensor whole = moments[found->second].view({-1});
-      const at::Tensor piece = file.tensor(name);
-      if (begin >= end || end > whole.numel() || piece.numel() != end - begin) {
+      const int64_t whole = parameters[found->second].tensor.numel(),
+                    elements = c10::multiply_integers(file.shape(name));
+      if (begin >= end || end > whole || elements != end - begin) {
         fail(ExitCode::kInput, "{}: {}: has {} elements, does not fit into the {} elements of the model's parameter",
-             path.string(), quoted_name(name), piece.numel(), whole.numel());
+             path.string(), quoted_name(name), elements, whole);
       }
-      whole.slice(0, begin, end).copy_(piece.view({-1}));
+      into.copy_from({found->second, begin, end}, [&] { return file.tensor(name); });
       filled[found->second] += end - begin;
     }
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,10 +29,19 @@ std::vector<std::filesystem::path> optimizer_shards(const std::filesystem::path&
 /// Copies of the moments of `optimizer`, whose parameters are pieces, on the CPU.
 std::vector<nn::NamedTensor> copy_shard(const AdamW& optimizer);
 
-/// Fills `moments` of whole parameters with the pieces in `shards` named "PREFIX.PARAMETER[begin:end]"; unless `all`, a
-/// parameter may be absent. Throws
-/// ExitCode::kInput when a piece is missing or lies outside its parameter.
+/// The moments of some pieces of the parameters, to be filled from a checkpoint.
+struct MomentsOfPieces {
+  std::span<const Piece> pieces;
+  std::span<const at::Tensor> moments;  // of each piece
+
+  /// Copies the elements that they share with a piece, whose moments `read` gives if there are any.
+  void copy_from(const Piece& stored, const std::function<at::Tensor()>& read) const;
+};
+
+/// Fills moments with the pieces in `shards` named "PREFIX.PARAMETER[begin:end]", one of which is in memory at a time;
+/// unless `all`, a parameter may be absent. Throws ExitCode::kInput when a piece of any parameter is missing or lies
+/// outside of it, in all processes alike.
 void read_shards(std::span<const std::filesystem::path> shards, const std::string& prefix,
-                 std::span<const models::Parameter> parameters, std::span<const at::Tensor> moments, bool all);
+                 std::span<const models::Parameter> parameters, const MomentsOfPieces& into, bool all);
 
 }  // namespace tamis::train

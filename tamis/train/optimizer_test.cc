@@ -115,16 +115,35 @@ TEST(GlobalNorm, IsRightAndTheSameForAnyNumberOfThreads) {
   EXPECT_EQ(one, three);
 }
 
+/// Of each block the same sum as the kernel of the CPU, up to the order of the sum.
+TEST(BlockSums, OfAnyDeviceAreThoseOfTheCpu) {
+  at::manual_seed(3);
+  for (const int64_t count : {int64_t{0}, int64_t{1}, kNormBlock - 1, kNormBlock, 3 * kNormBlock + 5}) {
+    const std::vector<at::Tensor> tensors = {at::randn({count}), at::Tensor(), at::randn({2, count}).t()};
+    const std::vector<std::vector<double>> expected = block_sums(tensors);
+    EXPECT_TRUE(expected[1].empty());
+    for (const size_t i : {0, 2}) {
+      const at::Tensor sums = block_sums_on_device(tensors[i]);
+      ASSERT_EQ(sums.numel(), expected[i].size()) << count;
+      for (size_t block = 0; block < expected[i].size(); ++block) {
+        const double sum = expected[i][block];
+        EXPECT_NEAR(sums[static_cast<int64_t>(block)].item<double>(), sum, 1e-13 * sum) << count << ", " << block;
+      }
+    }
+  }
+  at::Tensor large = at::full({kNormBlock + 1}, 1e30);  // whose square is beyond float32
+  EXPECT_NEAR(block_sums_on_device(large)[1].item<double>(), 1e60, 1e53);
+  large[kNormBlock] = NAN;
+  EXPECT_TRUE(std::isfinite(block_sums_on_device(large)[0].item<double>()));
+  EXPECT_TRUE(std::isnan(block_sums_on_device(large)[1].item<double>()));
+}
+
 TEST(FirstNonFinite, NamesParametersFromTheFirstAndGradientsFromTheLast) {
   const at::Tensor good = at::ones({3}), bad = at::full({3}, NAN), infinite = at::full({3}, INFINITY);
   std::vector<models::Parameter> parameters = {parameter("a", good, bad), parameter("b", infinite, infinite),
                                                parameter("c", bad, good)};
   EXPECT_EQ(first_non_finite_parameter(parameters), "parameter b");
-  const auto sums = [&] {
-    std::vector<std::vector<double>> result;
-    for (const models::Parameter& each : parameters) result.push_back(block_sums(each.tensor.grad()));
-    return result;
-  };
+  const auto sums = [&] { return gradient_block_sums(parameters); };
   EXPECT_EQ(first_non_finite_gradient(parameters, sums()), "gradient of b");
   parameters = {parameter("a", good.clone(), good)};
   EXPECT_EQ(first_non_finite_parameter(parameters), "");

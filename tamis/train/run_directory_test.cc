@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tamis/base/digest.h"
 #include "tamis/base/testing.h"
 #include "tamis/models/checkpoint.h"
 #include "tamis/train/testing.h"
@@ -104,6 +105,44 @@ TEST(RunDirectory, DamageOfAnyFileIsDetected) {
     overwrite(file, intact);
     EXPECT_EQ(run.directory().newest_intact().step, 2);
   }
+}
+
+/// Several processes write the tensors in shards, whose digests they also know.
+TEST(RunDirectory, DamageOfAnyShardIsDetected) {
+  const SavedRun run(1);
+  const fs::path checkpoint = run.directory().checkpoint(2);
+  const auto shards = [](const fs::path& place) {
+    std::map<std::string, std::string> digests;
+    for (const char* name : {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                             "model.safetensors.index.json", "optimizer-00001-of-00001.safetensors"}) {
+      overwrite(place / name, name);
+      if (fs::path(name).extension() == ".safetensors") digests[name] = sha256(name);
+    }
+    return digests;
+  };
+  const auto tokenizer = text::make_byte_tokenizer();
+  save_training_checkpoint(checkpoint,
+                           copy_for_checkpoint(run.model(), AdamW({}, run.recipe().train), *tokenizer,
+                                               {.step = 2, .recipe = to_json(run.recipe())}, /*in_shards=*/true),
+                           shards);
+  EXPECT_EQ(find_damage(checkpoint), "");
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(checkpoint)) names.push_back(entry.path().filename().string());
+  EXPECT_EQ(names.size(), 8) << "config, tokenizer, generation settings, manifest and what was added";
+  for (const std::string& name : names) {
+    const std::string intact = read_file(checkpoint / name);
+    std::string flipped = intact;
+    flipped[flipped.size() / 2] = static_cast<char>(flipped[flipped.size() / 2] ^ 1);
+    for (const std::string& damaged : {flipped, intact.substr(1)}) {
+      overwrite(checkpoint / name, damaged);
+      EXPECT_THAT(find_damage(checkpoint), HasSubstr(name));
+    }
+    fs::remove(checkpoint / name);
+    EXPECT_NE(find_damage(checkpoint), "") << name;
+    overwrite(checkpoint / name, intact);
+  }
+  overwrite(checkpoint / "model.safetensors", "read instead of the shards");
+  EXPECT_EQ(find_damage(checkpoint), "trainer.json: does not list model.safetensors");
 }
 
 TEST(RunDirectory, NoIntactCheckpointIsNoCheckpoint) {

@@ -389,12 +389,11 @@ class Run {
 
   void save() {
     wait_for_shards();
-    session_.trainer().with_whole_model([&] {
-      if (!first()) return;
+    if (first()) {
       log_->sync();
       save_->start(session_.model(), session_.trainer(), session_.tokenizer(), state(), settings(), mesh_);
-    });
-    if (mesh_) shard_.start(dir(), session_.trainer().optimizer(), state().step, *mesh_);
+    }
+    if (mesh_) shard_.start(dir(), session_.model(), session_.trainer(), state().step, *mesh_);
   }
 
   [[noreturn]] void stop(int signal) {

@@ -308,12 +308,8 @@ StepResult Trainer::forward_and_backward(int64_t step) {
   }
   for (const double loss : of_all_processes(losses, micro_batches_.size())) result.loss += loss;
 
-  std::vector<std::vector<double>> sums;
-  if (exchange_) {
-    sums = exchange_->block_sums(optimizer_.parameters());
-  } else {
-    for (const models::Parameter& parameter : parameters_) sums.push_back(block_sums(parameter.tensor.grad()));
-  }
+  const std::vector<std::vector<double>> sums =
+      exchange_ ? exchange_->block_sums(optimizer_.parameters()) : gradient_block_sums(parameters_);
   result.gradient_norms = gradient_norms(parameters_, sums);
   // All processes have the same loss and norms, and so decide alike.
   const bool overflowed = std::isfinite(result.loss) && !std::isfinite(result.gradient_norms.all);

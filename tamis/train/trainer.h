@@ -86,6 +86,8 @@ class Trainer {
   /// Of all parameters, or of the pieces that this process owns.
   AdamW& optimizer() { return optimizer_; }
   const AdamW& optimizer() const { return optimizer_; }
+  /// Of several processes; null for a single one.
+  GradientExchange* exchange() { return exchange_.get(); }
   /// The owned pieces of the parameters; null for a single process.
   const std::vector<Piece>* pieces() const { return exchange_ ? &exchange_->owned() : nullptr; }
 

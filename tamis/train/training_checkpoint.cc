@@ -15,11 +15,13 @@
 #include "tamis/models/checkpoint.h"
 #include "tamis/models/manifest.h"
 #include "tamis/models/model_config.h"
+#include "tamis/models/stored_config.h"
 #include "tamis/models/stored_tensors.h"
-#include "tamis/nn/safetensors.h"
+#include "tamis/nn/safetensors_set.h"
 #include "tamis/train/optimizer_shards.h"
 #include "tamis/train/recipe_fields.h"
 #include "tamis/train/toml.h"
+#include "tamis/train/weight_shards.h"
 
 namespace tamis::train {
 namespace {
@@ -47,10 +49,21 @@ std::vector<nn::NamedTensor> moment_tensors(const models::Model& model, std::spa
   return tensors;
 }
 
+/// The contents without tensors.
+CheckpointContents contents_in_shards(const models::Model& model, const text::Tokenizer& tokenizer,
+                                      const TrainingState& state) {
+  return {.config = model.config(),
+          .model = {},
+          .moments = {},
+          .tokenizer = tokenizer.to_json(),
+          .end_of_text = tokenizer.end_of_text(),
+          .state = state};
+}
+
 /// The contents with every tensor replaced by `of` of it.
 template <typename Function>
 CheckpointContents contents_of(const models::Model& model, const AdamW& optimizer, const text::Tokenizer& tokenizer,
-                               const TrainingState& state, bool with_moments, const Function& of) {
+                               const TrainingState& state, const Function& of) {
   const auto all = [&](const auto& tensors) {
     std::vector<at::Tensor> result;
     for (const at::Tensor& tensor : tensors) result.push_back(of(tensor));
@@ -58,14 +71,10 @@ CheckpointContents contents_of(const models::Model& model, const AdamW& optimize
   };
   std::vector<at::Tensor> parameters;
   for (const models::Parameter& parameter : model.parameters()) parameters.push_back(of(parameter.tensor.detach()));
-  std::vector<nn::NamedTensor> moments;
-  if (with_moments) moments = moment_tensors(model, all(optimizer.first_moments()), all(optimizer.second_moments()));
-  return {.config = model.config(),
-          .model = model.checkpoint_tensors(parameters),
-          .moments = std::move(moments),
-          .tokenizer = tokenizer.to_json(),
-          .end_of_text = tokenizer.end_of_text(),
-          .state = state};
+  CheckpointContents contents = contents_in_shards(model, tokenizer, state);
+  contents.model = model.checkpoint_tensors(parameters);
+  contents.moments = moment_tensors(model, all(optimizer.first_moments()), all(optimizer.second_moments()));
+  return contents;
 }
 
 json state_to_json(const TrainingState& state) {
@@ -185,34 +194,38 @@ Recipe read_stored_recipe(const TomlDocument& document) {
 }  // namespace
 
 CheckpointContents copy_for_checkpoint(const models::Model& model, const AdamW& optimizer,
-                                       const text::Tokenizer& tokenizer, const TrainingState& state,
-                                       const std::vector<Piece>* pieces) {
+                                       const text::Tokenizer& tokenizer, const TrainingState& state, bool in_shards) {
+  if (in_shards) return contents_in_shards(model, tokenizer, state);
   const auto copied = [](const at::Tensor& tensor) { return at::empty_like(tensor, at::kCPU).copy_(tensor); };
-  return contents_of(model, optimizer, tokenizer, state, /*with_moments=*/!pieces, copied);
+  return contents_of(model, optimizer, tokenizer, state, copied);
 }
 
 void save_training_checkpoint(const fs::path& directory, const CheckpointContents& contents,
-                              const std::function<void(const fs::path&)>& add_files) {
+                              const AddFiles& add_files) {
   write_directory_atomic(directory, [&](const fs::path& place) {
-    models::save_model(contents.config, contents.model, place, {{"eos_token_id", contents.end_of_text}});
+    models::write_config(place, models::to_stored_config(contents.config, {{"eos_token_id", contents.end_of_text}}));
+    if (!contents.model.empty()) {
+      nn::write_safetensors(place / nn::kTensorFile, contents.model, nn::kTensorMetadata);
+    }
     write_text(place / "tokenizer.json", contents.tokenizer);
     const json generation = {{"do_sample", false},
                              {"eos_token_id", contents.end_of_text < 0 ? json() : json(contents.end_of_text)}};
     write_text(place / "generation_config.json", generation.dump(2) + "\n");
     if (!contents.moments.empty()) nn::write_safetensors(place / "optimizer.safetensors", contents.moments);
-    if (add_files) add_files(place);
-    models::write_manifest(place, state_to_json(contents.state));
+    std::map<std::string, std::string> digests;
+    if (add_files) digests = add_files(place);
+    models::write_manifest(place, state_to_json(contents.state), digests);
   });
 }
 
 void save_training_checkpoint(const fs::path& directory, const models::Model& model, const AdamW& optimizer,
                               const text::Tokenizer& tokenizer, const TrainingState& state) {
   const auto same = [](const at::Tensor& tensor) { return tensor; };
-  save_training_checkpoint(directory, contents_of(model, optimizer, tokenizer, state, /*with_moments=*/true, same));
+  save_training_checkpoint(directory, contents_of(model, optimizer, tokenizer, state, same));
 }
 
 std::string find_damage(const fs::path& directory) {
-  std::vector<std::string> files = {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json"};
+  std::vector<std::string> files = {"config.json", "tokenizer.json", "generation_config.json"};
   try {
     const std::vector<fs::path> shards = optimizer_shards(directory);
     for (const fs::path& shard : shards) files.push_back(shard.filename().string());
@@ -257,25 +270,30 @@ Recipe load_run_recipe(const fs::path& run) {
 
 namespace {
 
-/// Fills moments of whole parameters from a checkpoint.
-void read_moments(const fs::path& directory, const models::Model& model, std::span<const at::Tensor> first_moments,
-                  std::span<const at::Tensor> second_moments, bool all) {
-  if (const std::vector<fs::path> shards = optimizer_shards(directory); !shards.empty()) {
-    const std::vector<models::Parameter> parameters = model.parameters();
-    read_shards(shards, "exp_avg", parameters, first_moments, all);
-    read_shards(shards, "exp_avg_sq", parameters, second_moments, all);
-    return;
-  }
-  const fs::path path = directory / "optimizer.safetensors";
-  const models::StoredTensors file(path, model.config());
-  for (const auto& [name, tensor] : moment_tensors(model, first_moments, second_moments)) {
-    if (!all && !file.contains(name)) continue;
-    const at::Tensor saved = file.tensor(name);
-    if (saved.sizes() != tensor.sizes()) {
-      fail(ExitCode::kInput, "{}: {} has shape {}, but the model needs {}", path.string(), name,
-           fmt::format("[{}]", fmt::join(saved.sizes(), ", ")), fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")));
+std::vector<Piece> whole_pieces(const std::vector<models::Parameter>& parameters) {
+  std::vector<Piece> pieces;
+  for (size_t p = 0; p < parameters.size(); ++p) pieces.push_back({p, 0, parameters[p].tensor.numel()});
+  return pieces;
+}
+
+/// Fills moments from optimizer.safetensors, in which one process has saved those of every tensor of the model.
+void read_whole_moments(const fs::path& file_path, const models::Model& model, const std::string& prefix,
+                        const MomentsOfPieces& into, bool all) {
+  const models::StoredTensors file(file_path, model.config());
+  const std::vector<at::Tensor> parameters = shapes_of(model);
+  for (const auto& [name, tensor] : model.checkpoint_tensors(parameters)) {
+    const std::string stored = prefix + "." + name;
+    if (!all && !file.contains(stored)) continue;
+    if (const std::vector<int64_t> shape = file.shape(stored); at::IntArrayRef(shape) != tensor.sizes()) {
+      fail(ExitCode::kInput, "{}: {} has shape {}, but the model needs {}", file_path.string(), stored,
+           fmt::format("[{}]", fmt::join(shape, ", ")), fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")));
     }
-    tensor.copy_(saved);
+    const auto parameter = std::ranges::find_if(
+        parameters, [&tensor = tensor](const at::Tensor& whole) { return whole.is_alias_of(tensor); });
+    TAMIS_ASSERT(parameter != parameters.end() && tensor.is_contiguous());
+    const int64_t begin = tensor.storage_offset();
+    into.copy_from({static_cast<size_t>(parameter - parameters.begin()), begin, begin + tensor.numel()},
+                   [&] { return file.tensor(stored).contiguous(); });
   }
 }
 
@@ -283,20 +301,17 @@ void read_moments(const fs::path& directory, const models::Model& model, std::sp
 
 void restore_optimizer(const fs::path& directory, const models::Model& model, AdamW& optimizer, bool all,
                        const std::vector<Piece>* pieces) {
-  if (!pieces) {
-    return read_moments(directory, model, optimizer.first_moments(), optimizer.second_moments(), all);
-  }
-  std::vector<at::Tensor> first, second;
-  for (const auto& [name, tensor] : model.parameters()) {
-    first.push_back(at::zeros_like(tensor, at::MemoryFormat::Contiguous).detach());
-    second.push_back(at::zeros_like(first.back()));
-  }
-  read_moments(directory, model, first, second, all);
-  for (size_t i = 0; i < pieces->size(); ++i) {
-    const auto& [parameter, begin, end] = (*pieces)[i];
-    const at::Tensor to_first = optimizer.first_moments()[i], to_second = optimizer.second_moments()[i];
-    to_first.view({-1}).copy_(first[parameter].view({-1}).slice(0, begin, end));
-    to_second.view({-1}).copy_(second[parameter].view({-1}).slice(0, begin, end));
+  const std::vector<models::Parameter> parameters = model.parameters();
+  const std::vector<Piece> own = pieces ? *pieces : whole_pieces(parameters);
+  const std::vector<fs::path> shards = optimizer_shards(directory);
+  for (const auto& [prefix, moments] :
+       {std::pair("exp_avg", optimizer.first_moments()), std::pair("exp_avg_sq", optimizer.second_moments())}) {
+    const MomentsOfPieces into{own, moments};
+    if (shards.empty()) {
+      read_whole_moments(directory / "optimizer.safetensors", model, prefix, into, all);
+    } else {
+      read_shards(shards, prefix, parameters, into, all);
+    }
   }
 }
 

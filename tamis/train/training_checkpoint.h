@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -31,27 +32,30 @@ struct TrainingState {
   LossScale loss_scale = {};                           // of float16; absent before it changes
 };
 
-/// All that a training checkpoint holds.
+/// All that a training checkpoint holds. Of several processes each writes its own tensors in shards.
 struct CheckpointContents {
   nlohmann::json config;                 // of the model
-  std::vector<nn::NamedTensor> model;    // as Model::checkpoint_tensors
-  std::vector<nn::NamedTensor> moments;  // exp_avg.NAME and exp_avg_sq.NAME for every tensor NAME of the model
+  std::vector<nn::NamedTensor> model;    // as Model::checkpoint_tensors; empty: in shards
+  std::vector<nn::NamedTensor> moments;  // exp_avg.NAME and exp_avg_sq.NAME for every tensor NAME of the model; likewise
   std::string tokenizer;                 // tokenizer.json
   int64_t end_of_text;
   TrainingState state;
 };
 
-/// Copies of all tensors on the CPU, so that training can go on while they are saved. With `pieces` (several processes)
-/// there are no moments: each process writes its own in a shard.
+/// Copies of all tensors on the CPU, so that training can go on while they are saved; none of them if they are
+/// `in_shards`.
 CheckpointContents copy_for_checkpoint(const models::Model& model, const AdamW& optimizer,
                                        const text::Tokenizer& tokenizer, const TrainingState& state,
-                                       const std::vector<Piece>* pieces = nullptr);
+                                       bool in_shards = false);
+
+/// Puts further files into the directory of a checkpoint. Returns the SHA-256 digests that are known, by file name.
+using AddFiles = std::function<std::map<std::string, std::string>(const std::filesystem::path&)>;
 
 /// Writes the directory atomically: config.json, model.safetensors, tokenizer.json, generation_config.json,
-/// optimizer.safetensors and trainer.json, which is also the manifest (tamis/models/manifest.h). `add_files` may write
-/// further files into the temporary directory. Throws ExitCode::kStorage and then leaves no partial directory.
+/// optimizer.safetensors and trainer.json, which is also the manifest (tamis/models/manifest.h). `add_files` gets the
+/// temporary directory. Throws ExitCode::kStorage and then leaves no partial directory.
 void save_training_checkpoint(const std::filesystem::path& directory, const CheckpointContents& contents,
-                              const std::function<void(const std::filesystem::path&)>& add_files = {});
+                              const AddFiles& add_files = {});
 /// The same without a copy of the tensors.
 void save_training_checkpoint(const std::filesystem::path& directory, const models::Model& model,
                               const AdamW& optimizer, const text::Tokenizer& tokenizer, const TrainingState& state);

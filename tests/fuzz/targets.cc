@@ -107,8 +107,8 @@ void read_safetensors(std::string_view bytes) {
 /// trainer.json: checks its digests, then reads its values even if the digests are wrong.
 void read_trainer(std::string_view bytes) {
   static const Directory directory;
-  static const std::vector<std::string> kFiles = {"config.json", "model.safetensors"};
-  for (const std::string& name : kFiles) directory.write(name, "");
+  static const std::vector<std::string> kFiles = {"config.json"};
+  for (const char* name : {"config.json", "model.safetensors"}) directory.write(name, "");
   directory.write("trainer.json", bytes);
   static_cast<void>(models::find_damage(directory.path(), kFiles));
   const train::TrainingState state = train::read_training_state(directory.path());
