@@ -76,7 +76,7 @@ WORK = {
 
 @contextlib.contextmanager
 def busy(programs):
-    """So many programs that compute without a pause, each in a session of its own, as a desktop's programs are."""
+    """`count` programs that compute without a pause, each in a session of its own, as a desktop's programs are."""
     loops = [
         subprocess.Popen([sys.executable, "-c", COMPUTE], start_new_session=True) for _ in range(programs)
     ]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures Tamis beside its peers: bench/peers.py --help, bench/README.md."""
+"""Measures Tamis and its peers: bench/peers.py --help, bench/README.md."""
 
 import sys
 

@@ -88,7 +88,7 @@ def short(tokens: float) -> str:
 
 
 def label(name: str) -> str:
-    """A line's name beside it, in short; a variant takes a second line."""
+    """A line's name next to it, in short; a variant takes a second line."""
     return name.replace("llama.cpp, Transformer", "llama.cpp").replace(" (SDPA)", "").replace(", ", ",\n")
 
 
@@ -173,7 +173,7 @@ def dot_panels(title: str, note: str, dots: list[Dot]) -> Figure:
     drawn = figure.figure(title, tall + top + bottom, note)
     wide = (WIDTH - left - 0.12 - 0.14 * (len(panels) - 1)) / len(panels)
     low, high = min(dot.milliseconds for dot in dots), max(dot.milliseconds for dot in dots)
-    room = 0.55 / wide  # of a panel, for the figure beside the largest value
+    room = 0.55 / wide  # of a panel, for the figure next to the largest value
     right = high * (high / low) ** (room / (1 - room))
 
     for at, panel in enumerate(panels):
@@ -249,7 +249,7 @@ def operator_dots(rows: list[dict]) -> tuple[list[Dot], int]:
 
 
 def by_accepted_share(rows: list[dict]) -> tuple[list[tuple[str, list[Series]]], int]:
-    """Screening with infinite windows in float32: accepted keys in percent against milliseconds, beside SDPA."""
+    """Screening with infinite windows in float32: accepted keys in percent against milliseconds, with SDPA."""
     rows = [row for row in measured(rows) if row["section"] == "ops" and row["dtype"] == "float32"]
     infinite = [row for row in rows if row["peer"] == TAMIS and INFINITE in row["what"]]
     tokens = most_common([row["tokens"] for row in infinite])
@@ -259,8 +259,8 @@ def by_accepted_share(rows: list[dict]) -> tuple[list[tuple[str, list[Series]]],
         shares = sorted((float(row["what"].split(", ")[-1].split("%")[0]), milliseconds(row)) for row in mine)
         if len(shares) > 2:
             ends = (shares[0][0], shares[-1][0])
-            beside = [row for row in rows if (row["peer"], row["what"], row["tokens"]) == ("SDPA", passes, tokens)]
-            lines = [Series(row["peer"], "float32", [(x, milliseconds(row)) for x in ends]) for row in beside]
+            sdpa = [row for row in rows if (row["peer"], row["what"], row["tokens"]) == ("SDPA", passes, tokens)]
+            lines = [Series(row["peer"], "float32", [(x, milliseconds(row)) for x in ends]) for row in sdpa]
             panels.append((passes, [Series(TAMIS, "float32", shares), *lines]))
     return panels, tokens
 

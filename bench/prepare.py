@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How fast `tamis data prepare` is beside the Python package `tokenizers`: bench/prepare.py PROGRAM TEXT...
+"""How fast `tamis data prepare` is compared with the Python package `tokenizers`: bench/prepare.py PROGRAM TEXT...
 
 Both read the same JSONL, tokenize it with the same tokenizer.json and the same number of threads, and write the ids:
-whole processes, from call to end, in turn. First all of their ids are compared. The peers are `encode_batch`, and
-`encode_batch_fast`, which leaves out the place of every token in the text. Both take 1,000 documents at a time.
+whole processes, from call to end, interleaved. First all of their ids are compared. The peers are `encode_batch`, and
+`encode_batch_fast`, which leaves out the position of every token in the text. Both take 1,000 documents at a time.
 
 TEXT are text files and folders of them. They are divided into documents of a few kilobytes, and repeated until there
 are --megabytes of JSONL. Prints a table and writes bench/results/DATE-CPU-prepare.json.

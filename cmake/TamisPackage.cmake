@@ -19,7 +19,7 @@ function(tamis_debian_package)
   file(GLOB nvidia_licenses ${packages}/nvidia_cuda_*.dist-info/licenses/License.txt
        ${packages}/nvidia_cuda_*.dist-info/License.txt)
   if(NOT licenses OR NOT nvidia_licenses)
-    message(FATAL_ERROR "TAMIS_PACKAGE: expected the licenses of torch and nvidia-cuda-* beside ${torch_root}, as pip "
+    message(FATAL_ERROR "TAMIS_PACKAGE: expected the licenses of torch and nvidia-cuda-* next to ${torch_root}, as pip "
                         "installs them")
   endif()
   install(DIRECTORY ${licenses}/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/libtorch)

@@ -20,7 +20,7 @@ add_compile_options(-ffile-prefix-map=${TAMIS_TORCH}=torch -ffile-prefix-map=${t
 # Operators use no digests: compiled by itself, this file stays out of the library, and OpenSSL with it.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/tamis/base/digest.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
-# Beside the Python files, with Highway's library unless that is static. In the package's own environment torch is its
+# Next to the Python files, with Highway's library unless that is static. In the package's own environment torch is its
 # neighbour, and it is loaded already.
 function(tamis_install_into_wheel)
   set_target_properties(tamis_ops PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../torch/lib")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares the RULER tasks with lm-evaluation-harness: its code must generate the same prompts from the same draws.
 
-compare_ruler.py PROGRAM [COUNT]: of each task so many instances (20) of `tamis data generate` are taken apart into keys,
-values, places and sentences. These are what the harness draws: its functions run with them in the place of its random
+compare_ruler.py PROGRAM [COUNT]: of each task COUNT instances (20) of `tamis data generate` are taken apart into keys,
+values, places and sentences. These are what the harness draws: its functions run with them instead of its random
 numbers, and prompt, answers and the score of the right answer have to be equal, byte for byte. `make ruler` installs
 the harness and runs this.
 """

@@ -72,7 +72,7 @@ def tamis(program, tmp_path_factory):
 
 
 def one_document(tamis, *arguments, **options):
-    """The one line of JSON that a command prints on standard output, nothing else beside it."""
+    """The one line of JSON that a command prints on standard output, and nothing else."""
     outcome = tamis(*arguments, "--json", **options)
     assert outcome.returncode == 0, outcome
     assert outcome.stdout.count("\n") == 1 and outcome.stdout.endswith("\n"), f"{arguments}: {outcome.stdout[:300]}"

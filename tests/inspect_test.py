@@ -110,7 +110,7 @@ def test_accepted_is_said_only_where_a_mechanism_accepts(letters, page):
 
 
 def test_the_first_row_does_not_set_the_scale(letters, page):
-    """Its one weight is 1: the others were all pale beside it."""
+    """Its one weight is 1: the others were all pale compared with it."""
     page.open(letters / "report.html", fragment="tile=0.0&query=63")
     shade = """(() => {
       const relevance = JSON.parse(document.getElementById("data").textContent).relevance;

@@ -320,7 +320,7 @@ def test_bad_input_is_one_line_and_exit_2(tmp_path):
 
 
 def test_with_torch_small_jobs_are_measured(python, program, tmp_path):
-    """Two peers of one section with the real program beside them, twice: the second time nothing is left to do."""
+    """Two peers of one section and the real program, twice: the second time nothing is left to do."""
     arguments = ("--quick", "--only", "start,head", "--tamis", program, "--results", tmp_path)
     done = peers(*arguments, python=python)
     assert done.returncode == 0, done.stderr

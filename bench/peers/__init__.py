@@ -1,1 +1,1 @@
-"""The peers of Tamis in plain PyTorch, and what measures them beside it (bench/peers.py)."""
+"""The peers of Tamis in plain PyTorch, and what measures them and Tamis (bench/peers.py)."""

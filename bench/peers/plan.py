@@ -119,10 +119,10 @@ def operator(kind: str, dtype: str, tokens: int, minutes: float, compiled: bool 
     return Job(compiled_name(peer, compiled), "operator", arguments, measures, minutes)
 
 
-def attention(kind: str, tokens: int, minutes: float, compiled: bool = False, beside: str = "") -> Job:
-    """A peer of the operator that `beside` names, or of its own kind."""
+def attention(kind: str, tokens: int, minutes: float, compiled: bool = False, operator: str = "") -> Job:
+    """A peer of the operator that `operator` names, or of its own kind."""
     peer, what = ATTENTIONS[kind]
-    what = f", {beside}" if beside else what
+    what = f", {operator}" if operator else what
     arguments = {"kind": kind, "dtype": "float32", "tokens": tokens, "passes": list(PASSES), "compiled": compiled}
     measures = [Measure("attention", f"{each}{what}", "float32", tokens) for each in PASSES]
     return Job(compiled_name(peer, compiled), "operator", arguments, measures, minutes)
@@ -327,9 +327,9 @@ def full() -> list[Job]:
     jobs += [tamis_attention(4096, 0.8)]
     jobs += [attention(kind, 4096, 0.4) for kind in ATTENTIONS]
     jobs += [attention(kind, 4096, 0.6, compiled=True) for kind in ("window", "stick_breaking")]
-    jobs += [attention("entmax15", 4096, 0.8, beside=SIEVE)]
+    jobs += [attention("entmax15", 4096, 0.8, operator=SIEVE)]
     jobs += [tamis_attention(4096, 0.8, ("entmax_1.1", "sieve_1.1"))]
-    jobs += [tamis_attention(4096, 0.4, ("stick_breaking_-8",)), attention("sdpa", 4096, 0.3, beside=LONG_STICKS)]
+    jobs += [tamis_attention(4096, 0.4, ("stick_breaking_-8",)), attention("sdpa", 4096, 0.3, operator=LONG_STICKS)]
     jobs += [tamis_attention(16384, 1.5)]
     jobs += [attention(kind, 16384, 0.7) for kind in ("sdpa", "window", "mlstm")]  # of the others: no room for T x T
     jobs += [tamis_head(2048, 50257, 256, 0.6)]

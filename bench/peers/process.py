@@ -22,7 +22,7 @@ from peers.plan import INITIAL, Job, Measure
 BENCH = pathlib.Path(__file__).resolve().parents[1]
 ROOT = BENCH.parent
 TIMEOUT_SECONDS = 900
-PSI, VOCABULARY = 16, 512  # of Tamis' model beside the peers
+PSI, VOCABULARY = 16, 512  # of Tamis' model that is compared with the peers
 PEER_SOURCES = (
     "checks",
     "effort",
@@ -45,16 +45,16 @@ class Settings:
 
     @property
     def operators(self) -> pathlib.Path:
-        """The library that lies beside the program."""
+        """The library next to the program."""
         return self.tamis.parent / "libtamis_ops.so"
 
     @property
     def operator_bench(self) -> pathlib.Path:
-        """The timing of operators by Google Benchmark, beside the program."""
+        """The timing of operators by Google Benchmark, next to the program."""
         return self.tamis.parent / "tamis_ops_bench"
 
     def of(self, job: Job) -> str:
-        """What a row depends on beside its job: a row made with other settings is measured anew."""
+        """What a row depends on besides its job: a row made with other settings is measured again."""
         if job.kind in ("tamis", "start"):
             return f"{self.threads} threads, memory kept by itself, program {digest(self.tamis, self.operators)}"
         if job.kind == "operators":

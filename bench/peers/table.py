@@ -1,4 +1,4 @@
-"""The tables: Tamis beside the best peer of each measure, then every peer."""
+"""The tables: Tamis and the best peer of each measure, then every peer."""
 
 from dataclasses import dataclass
 
@@ -49,13 +49,13 @@ def measured(rows: list[dict]) -> list[dict]:
 
 
 def pairs(rows: list[dict]) -> list[tuple[dict, list[dict]]]:
-    """Each row of Tamis with the peers beside it, the fastest first."""
+    """Each row of Tamis with its peers, the fastest first."""
     good = measured(rows)
     peers = [row for row in good if row["peer"] != TAMIS]
     found = []
     for tamis in (row for row in good if row["peer"] == TAMIS):
-        beside = [row for row in peers if Measure.of(row).is_compared_with(Measure.of(tamis))]
-        found.append((tamis, sorted(beside, key=lambda row: -row["tokens_per_second"])))
+        others = [row for row in peers if Measure.of(row).is_compared_with(Measure.of(tamis))]
+        found.append((tamis, sorted(others, key=lambda row: -row["tokens_per_second"])))
     return sorted(found, key=lambda pair: order(pair[0]))
 
 
@@ -94,7 +94,7 @@ def share(row: dict) -> str:
 
 
 def ratio_inside(row: dict) -> str:
-    """Time beside that of something which the same process measured in interleaved calls."""
+    """Time relative to something that the same process measured in interleaved calls."""
     return f"{number(row['ratio']['value'])} x {row['ratio']['to']}" if "ratio" in row else ""
 
 
@@ -105,13 +105,13 @@ def ratio_table(rows: list[dict]) -> list[str]:
         best = [peers[0]["peer"], figure(peers[0]), str(ratio(tamis, peers[0]))] if peers else ["none measured", "", ""]
         own = [figure(tamis), share(tamis), ratio_inside(tamis)]
         lines.append([name, tamis["dtype"], f"{tamis['tokens']:,}", *own, *best])
-    columns = ["what", "dtype", "tokens", "Tamis", "of peak", "time beside", "best peer", "its figure", "Tamis / peer"]
+    columns = ["what", "dtype", "tokens", "Tamis", "of peak", "time relative to", "best peer", "its figure", "Tamis / peer"]
     return markdown(columns, lines)
 
 
 def peer_table(rows: list[dict], section: str) -> list[str]:
     lines = []
-    beside = {id(peer): ratio(tamis, peer) for tamis, peers in reversed(pairs(rows)) for peer in peers}
+    ratios = {id(peer): ratio(tamis, peer) for tamis, peers in reversed(pairs(rows)) for peer in peers}
     for row in sorted((row for row in rows if row["section"] == section), key=lambda row: (order(row), row["peer"])):
         start = [row["peer"], row["what"], row["dtype"], f"{row['tokens']:,}"]
         if row["status"] != "ok":
@@ -119,7 +119,7 @@ def peer_table(rows: list[dict], section: str) -> list[str]:
             continue
         memory = f"{row['peak_bytes'] / 2**30:.1f} GiB" if "peak_bytes" in row else ""
         faults = number(row["page_faults"]) if "page_faults" in row else ""
-        against = str(beside[id(row)]) if id(row) in beside else ""
+        against = str(ratios[id(row)]) if id(row) in ratios else ""
         lines.append([*start, figure(row), against, memory, faults, row["check"]])
     return markdown(
         ["peer", "what", "dtype", "tokens", "median", "Tamis / it", "memory", "faults a call", "check"], lines
@@ -172,7 +172,7 @@ def report(about: dict, rows: list[dict]) -> str:
         *settings_lines(rows),
         *peak_lines(rows),
         *busy_lines(rows),
-        "## Tamis beside the best peer",
+        "## Tamis and the best peer",
         "",
         *ratio_table(rows),
     ]

@@ -18,7 +18,7 @@ from tamis.models import Multiscreen, Stack
 
 _CONFIG, _TENSORS, _TOKENIZER, _MANIFEST = "config.json", "model.safetensors", "tokenizer.json", "trainer.json"
 _INDEX, _GENERATION = "model.safetensors.index.json", "generation_config.json"
-_BESIDE = {"tokenizer_file": _TOKENIZER, "generation_file": _GENERATION}  # attributes of a model, and their files
+_OTHER_FILES = {"tokenizer_file": _TOKENIZER, "generation_file": _GENERATION}  # attributes of a model, and their files
 # Names of a tokenizer's end of text, the first that it has (tamis/text/huggingface_tokenizer.cc).
 _END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot|>", "[SEP]")
 _EXPECTED = "a checkpoint directory (config.json, model.safetensors) or a run with checkpoints/step-N"
@@ -43,7 +43,7 @@ def load(directory: Union[str, Path], *, device: Union[str, torch.device] = "cpu
     model = (Multiscreen if config.model_type == "multiscreen" else Stack)(config, device="meta")
     model.to_empty(device=device)
     _fill(model, _read_tensors(path, config), path)
-    for attribute, name in _BESIDE.items():
+    for attribute, name in _OTHER_FILES.items():
         setattr(model, attribute, path / name if (path / name).is_file() else None)
     model.special_tokens = _special_tokens(_read_json(path / _CONFIG))
     for parameter in model.parameters():
@@ -69,7 +69,7 @@ def save(model: Stack, directory: Union[str, Path]) -> None:
     try:
         (temporary / _CONFIG).write_text(json.dumps(_stored_config(model), indent=2, sort_keys=True) + "\n")
         save_file(tensors, temporary / _TENSORS, metadata={"format": "pt"})
-        for attribute, name in _BESIDE.items():
+        for attribute, name in _OTHER_FILES.items():
             if getattr(model, attribute) is not None:
                 shutil.copyfile(getattr(model, attribute), temporary / name)
         for file in temporary.iterdir():
@@ -201,7 +201,7 @@ def _read_file(file: Path) -> dict[str, Tensor]:
 
 
 def _read_shards(index: Path) -> dict[str, Tensor]:
-    """The tensors of the shards beside an index; every tensor is in exactly the file that the index gives."""
+    """The tensors of the shards next to an index; every tensor is in exactly the file that the index gives."""
     files = _read_json(index).get("weight_map")
     if not isinstance(files, dict):
         raise ValueError(f'{index}: expected an object with "weight_map", the file of each tensor')

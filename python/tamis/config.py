@@ -34,7 +34,7 @@ _SCREENING = {
 _ROPE = {"rope_theta", "rope_factor", "rope_scaling"}
 _LLAMA3 = {"rope_low_freq_factor", "rope_high_freq_factor", "rope_original_length"}
 
-# Letters of a pattern, and the settings that each mixer uses beside the sizes.
+# Letters of a pattern, and the settings that each mixer uses besides the sizes.
 MIXER_SETTINGS = {
     "a": _SOFTMAX,
     "w": _SOFTMAX | {"window"},

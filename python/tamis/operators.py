@@ -129,7 +129,7 @@ def softmax_attention(
         window: keys that a query sees, its own included; left out, all before it.
         log_scale: s [H]; left out, scores are not multiplied.
         log_bias: b [H].
-        position_scale: p [P], p_n in the place of ln n; beyond its end the logarithm that fits it best.
+        position_scale: p [P], p_n instead of ln n; beyond its end the logarithm that fits it best.
         key_start: absolute position of the first key.
         document: integers [B, T_k]; a query sees only the keys of its own document.
 
@@ -160,7 +160,7 @@ def entmax_attention(
     strict: bool = False,
     document: Optional[Tensor] = None,
 ) -> Tensor:
-    """Causal attention with alpha-entmax in the place of softmax: keys below a threshold get exactly nothing.
+    """Causal attention with alpha-entmax instead of softmax: keys below a threshold get exactly nothing.
 
     Args:
         q, k, v: [B, T_q, H, K], [B, T_k, H, K], [B, T_k, H, V].

@@ -93,7 +93,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source", help="file of torch.save")
     parser.add_argument("target", help="directory to write; must not exist")
-    parser.add_argument("--config", help="config.json to put beside the tensors")
+    parser.add_argument("--config", help="config.json to put next to the tensors")
     options = parser.parse_args()
     try:
         if not convert(options.source, options.target, options.config):

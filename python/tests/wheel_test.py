@@ -86,7 +86,7 @@ def test_what_it_contains(wheel):
     assert not found, "paths of this machine"
 
 
-def test_its_libraries_are_beside_it_or_in_torch(python):
+def test_its_libraries_are_next_to_it_or_in_torch(python):
     (library,) = python.parent.parent.glob("lib/python*/site-packages/tamis/libtamis_ops.so")
     header = run("readelf", "-d", library)
     assert re.findall(r"R(?:UN)?PATH.*\[(.*)\]", header) == ["$ORIGIN:$ORIGIN/../torch/lib"]
@@ -127,7 +127,7 @@ def test_the_harness_finds_the_model(python, program, tmp_path):
 
 
 def test_another_torch_is_named(python, tmp_path):
-    """The library beside the package is for one version of torch."""
+    """The library next to the package is for one version of torch."""
     code = "import torch; torch.__version__ = '2.11.0'\nimport tamis"
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, env=clean(), cwd="/")
     last = done.stderr.splitlines()[-1]

@@ -37,7 +37,7 @@ class _Attention(Mixer):
         self.initialise(num_layers)
 
     def _add_parameters(self, device: Optional[torch.device]) -> None:
-        """Parameters beside the matrices and norms."""
+        """Parameters besides the matrices and norms."""
 
     def initialise(self, num_layers: int) -> None:
         inner_weights(self.qkv_proj.weight, self.hidden_size)
@@ -128,7 +128,7 @@ class SoftmaxAttention(_Attention):
 
 
 class EntmaxAttention(_Attention):
-    """Attention with alpha-entmax in the place of softmax: keys below a threshold get exactly nothing.
+    """Attention with alpha-entmax instead of softmax: keys below a threshold get exactly nothing.
 
     Args:
         hidden_size, num_heads: D and H; heads are D / H wide.

@@ -98,7 +98,7 @@ class Mixer(Module):
     """A module that carries information between positions."""
 
     def initialise(self, num_layers: int) -> None:
-        """Draws initial weights, for a model of so many layers."""
+        """Draws initial weights, for a model of this many layers."""
         raise NotImplementedError
 
     def new_state(self, expand_beyond: Optional[float] = None) -> MixerState:

@@ -82,7 +82,7 @@ class Screening(Mixer):
 
     def forward(self, x: Tensor, *, document: Optional[Tensor] = None, state: Optional[MixerState] = None,
                 expand_beyond: Optional[float] = None, position_scale: Optional[Tensor] = None) -> Tensor:  # fmt: skip
-        """x [B, T, D] -> [B, T, D]; `expand_beyond`: windows longer than so many tokens are infinite."""
+        """x [B, T, D] -> [B, T, D]; `expand_beyond`: windows longer than this are infinite."""
         q = self._heads(self.q_proj(x), self.key_dim)
         k = self._heads(self.k_proj(x), self.key_dim)
         v = self._heads(self.v_proj(x), self.value_dim)
