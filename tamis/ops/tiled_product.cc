@@ -13,27 +13,33 @@ namespace {
 
 using at::Tensor;
 
-/// Tiles of [M, N]: at most eight columns of tiles, and as many rows of them as give sixteen tiles. Small products are
-/// one tile: less work than a call costs.
+/// Tiles of [M, N], either whole rows or whole columns of the result. Every tile packs its part of B anew, which costs
+/// as much as some 200 rows, so tiles of rows are high; their products go straight into the result. Results with few
+/// rows are divided into columns instead, whose products are copied. Small products are one tile: less work than a call
+/// costs.
 struct Tiles {
-  static constexpr int64_t kColumns = 8, kTiles = 16, kMultiple = 64, kFewRows = 128;
+  static constexpr int64_t kMultiple = 64, kManyRows = 1024;
   static constexpr int64_t kSmallWork = int64_t{1} << 21;  // multiplications
 
   int64_t rows, columns;  // of a tile
   int64_t down, across;   // tiles
 
-  Tiles(int64_t M, int64_t N, int64_t K) : rows(M), columns(N), down(1), across(1) {
-    if (M * N * K <= kSmallWork) return;
-    columns = piece(N, kColumns, kMultiple);
-    across = divide_up(N, columns);
-    rows = piece(M, divide_up(kTiles, across), kFewRows);
+  Tiles(int64_t M, int64_t N, int64_t K) : rows(M), columns(N) {
+    if (M * N * K > kSmallWork) {
+      if (M >= N || M >= kManyRows) {
+        rows = piece(M, 16, M < 2 * kManyRows ? 256 : 512);
+      } else {
+        columns = piece(N, 8, 256);
+      }
+    }
     down = divide_up(M, rows);
+    across = divide_up(N, columns);
   }
 
   int64_t count() const { return down * across; }
 
  private:
-  /// The size of pieces of `size`, `pieces` at most.
+  /// The size of pieces of `size`: at most `pieces`, and none below `least` but the last.
   static int64_t piece(int64_t size, int64_t pieces, int64_t least) {
     return std::min(size, std::max(round_up(divide_up(size, pieces), kMultiple), least));
   }
@@ -49,8 +55,12 @@ Tensor tiled_product(const Tensor& a_MK, const Tensor& b_KN) {
     const int64_t row = tile / tiles.across * tiles.rows, column = tile % tiles.across * tiles.columns;
     const int64_t rows = std::min(tiles.rows, M - row), columns = std::min(tiles.columns, N - column);
     check_onednn_memory();
-    const Tensor part = at::mm(a_MK.narrow(0, row, rows), b_KN.narrow(1, column, columns));
-    result.narrow(0, row, rows).narrow(1, column, columns).copy_(part);
+    Tensor part = result.narrow(0, row, rows).narrow(1, column, columns);
+    if (tiles.across == 1) {
+      at::mm_out(part, a_MK.narrow(0, row, rows), b_KN);
+    } else {
+      part.copy_(at::mm(a_MK.narrow(0, row, rows), b_KN.narrow(1, column, columns)));
+    }
   });
   return result;
 }
