@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tamis/ops/blocked.h"
-#include "tamis/ops/screening/screening_functions.h"
+#include "tamis/ops/screening/screening_blocked_parts.h"
 #include "tamis/ops/window.h"
 
 namespace tamis::ops {
@@ -21,30 +21,6 @@ using at::Tensor;
 namespace {
 
 constexpr double kPi = std::numbers::pi;
-constexpr double kMinNorm = 1e-12;  // denominator max(|x|, eps) of Eq. (5)
-
-/// What follows from the two scalars of a head.
-struct HeadNumbers {
-  double window;                // w, tokens; perhaps infinite                 (4)
-  double inverse_w;             // 1/w, 0 where expanded
-  double inverse_r;             // 1/r
-  double one_minus_r;           //
-  double angle_step = 0;        // of MiPE per token                           (6), (7)
-  double angle_step_slope = 0;  // d angle_step / d s_w
-
-  HeadNumbers(double s_w, double s_r, const ScreeningOptions& options)
-      : window(expanded_window(window_tokens(s_w), options.expand_beyond)),
-        inverse_w(std::isinf(window) ? 0 : 1 / window),
-        inverse_r(inverse_acceptance_width(s_r)),
-        one_minus_r(acceptance_width(-s_r)) {
-    if (options.position != "mipe") return;
-    angle_step = mipe_step(window, options.mipe_threshold);
-    angle_step_slope = mipe_step_slope(window, options.mipe_threshold);
-  }
-
-  /// Softmask is 1 for every key before the query.
-  bool flat(int64_t keys) const { return kPi * static_cast<double>(keys) * inverse_w < 1e-12; }
-};
 
 /// Heads that are processed together.
 struct HeadGroup {
@@ -74,71 +50,10 @@ std::vector<HeadGroup> head_groups(const std::vector<HeadNumbers>& numbers, cons
   return groups;
 }
 
-std::vector<HeadNumbers> head_numbers(const Tensor& s_w, const Tensor& s_r, const ScreeningOptions& options) {
-  const Tensor both = at::stack({s_w.detach(), s_r.detach()}).cpu().to(at::kDouble);
-  const double *w = both.const_data_ptr<double>(), *r = w + s_w.size(0);
-  std::vector<HeadNumbers> numbers;
-  for (int64_t h = 0; h < s_w.size(0); ++h) numbers.emplace_back(w[h], r[h], options);
-  return numbers;
-}
-
-/// Rows scaled to unit length; a zero row stays zero and gets no gradient.     (5)
-struct UnitRows {
-  Tensor unit;          // [N, T, D]
-  Tensor inverse_norm;  // [N, T, 1], 0 for a zero row
-  Tensor clipped;       // [N, T, 1]: shorter than kMinNorm
-
-  /// Computes in `dtype`, with sums in float64 where there is one.
-  UnitRows(const Tensor& x, at::ScalarType dtype) {
-    const Tensor squared = x.to(dtype).square().sum({-1}, /*keepdim=*/true, widest_dtype(x.device()));
-    const Tensor norm = squared.clamp_min(kMinNorm * kMinNorm).sqrt_().to(dtype);
-    clipped = squared <= kMinNorm * kMinNorm;
-    inverse_norm = ((squared != 0) / norm).to(x.scalar_type());
-    unit = (x / norm).to(x.scalar_type());
-  }
-
-  /// The gradient of the rows for that of the unit rows, which is overwritten.
-  Tensor gradient(const Tensor& grad) const {
-    const Tensor along = (unit * grad).sum(-1, /*keepdim=*/true).masked_fill_(clipped, 0);
-    return grad.addcmul_(unit, along, -1).mul_(inverse_norm);
-  }
-};
-
-/// Cosine and sine of the MiPE angles of rows, [N, T].                         (6)
-struct Rotation {
-  Tensor cos, sin;
-
-  /// Turns dimensions 0 and 1 of x in place; direction -1 turns back.
-  void turn(const Tensor& x_NTD, double direction) const {
-    const Tensor x0 = x_NTD.select(-1, 0), x1 = x_NTD.select(-1, 1);
-    const Tensor turned = x0 * cos - x1 * sin * direction;
-    x1.copy_(x0 * sin * direction + x1 * cos);
-    x0.copy_(turned);
-  }
-};
-
 /// The derivative of s by the angle of one side, summed over the other side, whose part of the gradient is dx.
 Tensor angle_gradient(const Tensor& x, const Tensor& dx) {
   return dx.select(-1, 1) * x.select(-1, 0) - dx.select(-1, 0) * x.select(-1, 1);
 }
-
-struct TanhNorm {
-  Tensor norm, factor;  // |h|, f = tanh|h| / |h|                               (13), (14)
-
-  explicit TanhNorm(const Tensor& h) {
-    const Tensor squared = h.square().sum(-1, /*keepdim=*/true);
-    norm = squared.sqrt();
-    factor = (at::tanh(norm) / norm).masked_fill_(squared == 0, 1);
-  }
-
-  /// dh for the gradient du of f h.
-  Tensor gradient(const Tensor& h, const Tensor& du) const {
-    // f'(n)/n loses its digits near n = 0, where it is -2/3.
-    const double small = h.scalar_type() == at::kDouble ? 1e-4 : 1e-2;
-    const Tensor slope = at::where(norm < small, -2.0 / 3, (1 - at::tanh(norm).square() - factor) / norm.square());
-    return factor * du + slope.to(h.scalar_type()) * (h * du).sum(-1, /*keepdim=*/true) * h;
-  }
-};
 
 /// Softmask and its slope by s_w over the distances of a block, [rows, 1, block, keys].       (10)
 struct MaskTables {
@@ -317,11 +232,6 @@ GroupedHeads::Gradients GroupedHeads::gradients(const Tensor& grad_u, bool tanh_
           .s_r = of_heads(by_trim * per_row(&HeadNumbers::one_minus_r).to(wide_) * -2)};
 }
 
-/// tanh(SiLU(gate)) in the dtype of computations.                              (17)
-Tensor gate_factor(const Tensor& gate) {
-  return at::tanh(at::silu(widened(gate).contiguous()));
-}
-
 /// The heads of a group in tensors of all heads. Neighbours are a view.
 class HeadIndex {
  public:
@@ -354,7 +264,7 @@ Tensor screening_blocked(const Tensor& q, const Tensor& k, const Tensor& v, cons
   const auto dtype = computing_dtype(q.scalar_type());
   Tensor u = at::zeros({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options().dtype(dtype));
   if (!AttentionSizes(q, k).empty()) {
-    const std::vector<HeadNumbers> numbers = head_numbers(s_w, s_r, options);
+    const std::vector<HeadNumbers> numbers = head_numbers(s_w, s_r, options.of_heads());
     for (const HeadGroup& group : head_groups(numbers, AttentionSizes(q, k), q.device())) {
       const HeadIndex heads(group, q.device());
       heads.write(u, 2, GroupedHeads(heads.of(q, 2), heads.of(k, 2), heads.of(v, 2), group, numbers, options).sums());
@@ -378,7 +288,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> screening_backward_bl
 
   const Tensor du = options.gate ? widened(grad) * gate_factor(*options.gate) : widened(grad);
   const Tensor h = at::empty(grad.sizes(), grad.options().dtype(dtype));
-  const std::vector<HeadNumbers> numbers = head_numbers(s_w, s_r, options);
+  const std::vector<HeadNumbers> numbers = head_numbers(s_w, s_r, options.of_heads());
   for (const HeadGroup& group : head_groups(numbers, AttentionSizes(q, k), q.device())) {
     const HeadIndex heads(group, q.device());
     const GroupedHeads grouped(heads.of(q, 2), heads.of(k, 2), heads.of(v, 2), group, numbers, options);

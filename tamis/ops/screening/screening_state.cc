@@ -32,6 +32,7 @@ using kernels::padded;
 struct HeadStore {
   double s_w = 0, s_r = 0;
   std::optional<double> expand_beyond;
+  int64_t span = 0;  // ceil(w), or kUnbounded
   int64_t block = kernels::kBlockQueries;
   int64_t final_capacity = 0;
   int64_t capacity = 0;
@@ -68,6 +69,22 @@ struct ScreeningState::Impl {
   ScreeningStateOptions options;
   int64_t position = 0;
   std::vector<HeadStore> heads;
+
+  /// Forgets the keys of a head, but not what its parameters say.
+  static void clear(HeadStore& store) {
+    store.capacity = 0;
+    store.tiles = {};
+    store.values = {};
+    store.ready = {};
+    store.index = {};
+  }
+
+  /// Of the key at a position in the tiles; its numbers are kTileKeys apart.
+  int64_t key_index(const HeadStore& store, int64_t at) const {
+    const int64_t row = at % store.capacity, tile = row / kernels::kTileKeys;
+    return tile * kernels::kTileKeys * key_dim + row % kernels::kTileKeys;
+  }
+  int64_t value_index(const HeadStore& store, int64_t at) const { return at % store.capacity * padded(value_dim); }
 
   /// Capacity of a head that holds the keys up to position `last`: an eighth more, so that a head that grows by one
   /// token at a time copies each key only a few times.
@@ -172,9 +189,9 @@ ScreeningState::ScreeningState(const Tensor& s_w_H, const Tensor& s_r_H, int64_t
     store.expand_beyond = options.expand_beyond;
     constexpr int64_t kLongest = 1'000'000'000'000;  // tokens: no sequence fills a longer window
     const int64_t seen = visible_span(expanded_window(window_tokens(store.s_w), options.expand_beyond), kLongest);
-    const int64_t span = seen < kLongest ? seen : kUnbounded;
-    store.block = block_for_span(span);
-    store.final_capacity = span < kUnbounded ? kernels::ring_capacity(span, store.block) : kUnbounded;
+    store.span = seen < kLongest ? seen : kUnbounded;
+    store.block = block_for_span(store.span);
+    store.final_capacity = store.span < kUnbounded ? kernels::ring_capacity(store.span, store.block) : kUnbounded;
     impl_->heads.push_back(std::move(store));
   }
 }
@@ -331,11 +348,7 @@ void ScreeningState::load(std::istream& in) {
   Impl loaded = *impl_;  // so that damaged bytes change nothing
   loaded.position = sizes[3];
   for (HeadStore& store : loaded.heads) {
-    store.capacity = 0;
-    store.tiles = {};
-    store.values = {};
-    store.ready = {};
-    store.index = {};
+    Impl::clear(store);
     int64_t keys = 0;
     read_numbers(in, &keys, 1);
     const int64_t expected_keys = loaded.saved_keys(store);
@@ -348,6 +361,43 @@ void ScreeningState::load(std::istream& in) {
     read_numbers(in, store.values.data(), static_cast<size_t>(keys * padded(loaded.value_dim)));
   }
   *impl_ = std::move(loaded);
+}
+
+int64_t ScreeningState::head_row_count(int64_t head, int64_t position) const {
+  return std::min(position, impl_->heads[head].span - 1);
+}
+
+ScreeningState::HeadRows ScreeningState::head_rows(int64_t head) const {
+  const HeadStore& store = impl_->heads[head];
+  const int64_t count = head_row_count(head, impl_->position), K = impl_->key_dim, V = impl_->value_dim;
+  const HeadRows rows = {at::empty({count, K}, at::kFloat), at::empty({count, V}, at::kFloat)};
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t at = impl_->position - count + i;
+    const float* const key = store.tiles.data() + impl_->key_index(store, at);
+    for (int64_t d = 0; d < K; ++d) rows.k_nK.data_ptr<float>()[i * K + d] = key[d * kernels::kTileKeys];
+    std::copy_n(store.values.data() + impl_->value_index(store, at), V, rows.v_nV.data_ptr<float>() + i * V);
+  }
+  return rows;
+}
+
+void ScreeningState::set_rows(int64_t position, std::span<const HeadRows> heads) {
+  TAMIS_ASSERT(heads.size() == impl_->heads.size());
+  const int64_t K = impl_->key_dim, V = impl_->value_dim;
+  impl_->position = position;
+  for (size_t h = 0; h < heads.size(); ++h) {
+    HeadStore& store = impl_->heads[h];
+    Impl::clear(store);
+    impl_->grow(store, impl_->saved_keys(store));
+    const Tensor k = heads[h].k_nK.contiguous(), v = heads[h].v_nV.contiguous();
+    const int64_t count = k.size(0);
+    TAMIS_ASSERT(count == head_row_count(static_cast<int64_t>(h), position));
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t at = position - count + i;
+      float* const key = store.tiles.data() + impl_->key_index(store, at);
+      for (int64_t d = 0; d < K; ++d) key[d * kernels::kTileKeys] = k.const_data_ptr<float>()[i * K + d];
+      std::copy_n(v.const_data_ptr<float>() + i * V, V, store.values.data() + impl_->value_index(store, at));
+    }
+  }
 }
 
 }  // namespace tamis::ops

@@ -72,6 +72,17 @@ class ScreeningState {
   void save(std::ostream& out) const;
   void load(std::istream& in);
 
+  /// Keys, normalised and rotated, and normalised values of a head, oldest first: float32 on the CPU.
+  struct HeadRows {
+    at::Tensor k_nK, v_nV;
+  };
+  /// What the next token of a head sees of the past: the newest min(position(), ceil(w) - 1).
+  HeadRows head_rows(int64_t head) const;
+  /// Makes this the state after `position` tokens, of which head h sees the rows heads[h], as head_rows gives them.
+  void set_rows(int64_t position, std::span<const HeadRows> heads);
+  /// Rows that head_rows gives after this many tokens.
+  int64_t head_row_count(int64_t head, int64_t position) const;
+
  private:
   struct Impl;
   explicit ScreeningState(std::unique_ptr<Impl> impl);

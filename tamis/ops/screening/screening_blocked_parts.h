@@ -1,0 +1,73 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "tamis/ops/screening/screening.h"
+
+// What the blocked forms of screening and of its decoding state share: the steps before and after the sum over keys, in
+// plain torch. Equation numbers are those of "Screening Is Enough". Nothing is read from the device, except what
+// head_numbers says.
+
+namespace tamis::ops {
+
+/// What follows from the two scalars of a head.
+struct HeadNumbers {
+  double window;                // w, tokens; perhaps infinite                 (4)
+  double inverse_w;             // 1/w, 0 where expanded
+  double inverse_r;             // 1/r
+  double one_minus_r;           //
+  double angle_step = 0;        // of MiPE per token                           (6), (7)
+  double angle_step_slope = 0;  // d angle_step / d s_w
+
+  HeadNumbers(double s_w, double s_r, const ScreeningHeadOptions& options);
+
+  /// Softmask is 1 for every key before the query.
+  bool flat(int64_t keys) const;
+};
+
+/// Reads s_w and s_r from the device.
+std::vector<HeadNumbers> head_numbers(const at::Tensor& s_w, const at::Tensor& s_r,
+                                      const ScreeningHeadOptions& options);
+
+/// Rows scaled to unit length; a zero row stays zero and gets no gradient.     (5)
+class UnitRows {
+ public:
+  /// Computes norms in `dtype`, with sums in float64 where there is one.
+  UnitRows(const at::Tensor& x_NTD, at::ScalarType dtype);
+
+  at::Tensor unit;  // [N, T, D]
+
+  /// The gradient of the rows for that of the unit rows, which is overwritten.
+  at::Tensor gradient(const at::Tensor& grad) const;
+
+ private:
+  at::Tensor norm() const;
+
+  at::ScalarType dtype_;
+  at::Tensor squared_;  // |x|^2, [N, T, 1]
+};
+
+/// Cosine and sine of the MiPE angles of rows, [N, T].                         (6)
+struct Rotation {
+  at::Tensor cos, sin;
+
+  /// Turns dimensions 0 and 1 of x in place; direction -1 turns back.
+  void turn(const at::Tensor& x_NTD, double direction) const;
+};
+
+struct TanhNorm {
+  at::Tensor norm, factor;  // |h|, f = tanh|h| / |h|                               (13), (14)
+
+  explicit TanhNorm(const at::Tensor& h);
+
+  /// dh for the gradient du of f h.
+  at::Tensor gradient(const at::Tensor& h, const at::Tensor& du) const;
+};
+
+/// tanh(SiLU(gate)) in the dtype of computations.                              (17)
+at::Tensor gate_factor(const at::Tensor& gate);
+
+}  // namespace tamis::ops
