@@ -114,7 +114,9 @@ class Model {
   virtual at::Tensor head_weight() const = 0;
   virtual std::optional<double> logit_soft_cap() const { return std::nullopt; }
 
-  /// Advances states[b] by row b of tokens_BC and returns the final x_BCD as `hidden` would; C >= 1, any chunking.
+  /// Advances states[b] by row b of tokens_BC and returns the final x_BCD as `hidden` would; C >= 1, any chunking. On
+  /// another device than the CPU a single token is computed without waiting for the device: tokens_BC may be there,
+  /// where ids are not checked, or on the CPU.
   virtual std::unique_ptr<DecodingState> new_state(const ForwardOptions& options) const = 0;
   virtual at::Tensor decode(const at::Tensor& tokens_BC, std::span<DecodingState* const> states) const = 0;
 

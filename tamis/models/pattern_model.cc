@@ -126,8 +126,8 @@ std::optional<double> PatternModel::expand_beyond(bool expand_windows) const {
 }
 
 LayerSettings PatternModel::settings(const ForwardOptions& options) const {
-  const auto screens = [](const Layer& layer) { return !layer.mixer().acceptance_widths().empty(); };
-  if (options.expand_windows && std::ranges::none_of(layers_, screens)) {
+  const auto expands = [](const Layer& layer) { return layer.mixer().expands_windows(); };
+  if (options.expand_windows && std::ranges::none_of(layers_, expands)) {
     fail(ExitCode::kUsage, "--expand-windows: this {} has no screening layers, whose windows could be expanded",
          config_.model_type);
   }
@@ -142,7 +142,11 @@ LayerSettings PatternModel::settings(const ForwardOptions& options) const {
 
 Tensor PatternModel::embedded(const Tensor& tokens_BT) const {
   check_token_ids(tokens_BT, config_.vocab_size);
-  const Tensor rows = at::embedding(embed_, tokens_BT);
+  return looked_up(tokens_BT);
+}
+
+Tensor PatternModel::looked_up(const Tensor& tokens_BT) const {
+  const Tensor rows = at::embedding(embed_, tokens_BT.to(embed_.device(), /*non_blocking=*/true));
   return config_.has_unit_embedding() ? nn::exp_scaled(nn::unit_rows(rows), s_E_) : rows;
 }
 

@@ -65,7 +65,10 @@ class PatternModel final : public Model {
   LayerSettings settings(const ForwardOptions& options) const;
   std::optional<double> expand_beyond(bool expand_windows) const;
 
+  /// Throws ExitCode::kInput for an id out of range, which waits for the device that holds the ids.
   at::Tensor embedded(const at::Tensor& tokens_BT) const;
+  /// The same for ids that are in range.
+  at::Tensor looked_up(const at::Tensor& tokens_BT) const;
   /// What follows the last layer: norm, and exp(s_F).
   at::Tensor finished(const at::Tensor& x_BTD) const;
   // The same for one token of each sequence, without temporary tensors.

@@ -97,7 +97,8 @@ Tensor PatternModel::decode(const Tensor& tokens_BC, std::span<DecodingState* co
 }
 
 Tensor PatternModel::decode_chunk(const Tensor& tokens_BC, std::span<SequenceState* const> states) const {
-  Tensor x = embedded(tokens_BC);
+  // Ids on another device are the model's own results. To check them would mean to wait for them.
+  Tensor x = tokens_BC.is_cpu() ? embedded(tokens_BC) : looked_up(tokens_BC);
   for (SequenceState* state : states) state->begin(tokens_BC.size(1));
   std::vector<MixerState*> own(states.size());
   const std::vector<DecodingLayer>& layers = states.front()->weights()->layers;
@@ -132,9 +133,8 @@ Tensor PatternModel::embedded_token(const Tensor& tokens_B1) const {
 Tensor PatternModel::finished_token(const Tensor& x_B1D) const {
   if (config_.has_norms() || !x_B1D.is_cpu()) return finished(x_B1D);
   if (!config_.has_unit_embedding()) return x_B1D;
-  const float scale = std::exp(s_F_.item<float>());
   float* const x = x_B1D.data_ptr<float>();
-  for (int64_t i = 0; i < x_B1D.numel(); ++i) x[i] *= scale;
+  nn::exp_scaled_row(x, x_B1D.numel(), s_F_.item<float>(), x);
   return x_B1D;
 }
 

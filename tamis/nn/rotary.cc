@@ -2,18 +2,27 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
 namespace tamis::nn {
 namespace {
 
-double stretched(double frequency, double factor, const Llama3Scaling& scaling) {
+double clamped(double x) {
+  return std::clamp(x, 0.0, 1.0);
+}
+at::Tensor clamped(const at::Tensor& x) {
+  return x.clamp(0, 1);
+}
+
+/// The frequency is kept by the share g of Llama3Scaling, which is 1 above the high factor and 0 below the low one. Of
+/// a number or, elementwise, of a tensor.
+template <typename Number>
+Number stretched(const Number& frequency, double factor, const Llama3Scaling& scaling) {
   const double low = scaling.low_frequency_factor, high = scaling.high_frequency_factor;
-  const double waves = scaling.original_length * frequency / (2 * std::numbers::pi);  // L / wavelength
-  if (waves > high) return frequency;
-  if (waves < low) return frequency / factor;
-  const double kept = (waves - low) / (high - low);
+  const Number waves = scaling.original_length * frequency / (2 * std::numbers::pi);  // L / wavelength
+  const Number kept = clamped((waves - low) / (high - low));
   return (1 - kept) * frequency / factor + kept * frequency;
 }
 
@@ -25,12 +34,7 @@ at::Tensor rotated(const at::Tensor& x_BTHD, int64_t first, const RotaryOptions&
   at::Tensor position = at::arange(first, first + T, doubles);
   at::Tensor frequency = at::exp(at::arange(half, doubles) * (-std::log(options.theta) / half));
   if (options.llama3) {
-    at::Tensor own = frequency.cpu();
-    for (int64_t d = 0; d < half; ++d) {
-      double& each = own.data_ptr<double>()[d];
-      each = stretched(each, options.factor, *options.llama3);
-    }
-    frequency = own.to(x_BTHD.device());
+    frequency = stretched(frequency, options.factor, *options.llama3);
   } else {
     position = position / options.factor;
   }

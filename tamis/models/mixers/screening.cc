@@ -6,6 +6,7 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "tamis/base/error.h"
@@ -19,6 +20,7 @@
 #include "tamis/ops/linear.h"
 #include "tamis/ops/scratch.h"
 #include "tamis/ops/screening/acceptance.h"
+#include "tamis/ops/screening/screening_blocked_state.h"
 #include "tamis/ops/screening/screening_layer.h"
 #include "tamis/ops/screening/screening_state.h"
 #include "tamis/ops/window.h"
@@ -28,14 +30,18 @@ namespace {
 
 using at::Tensor;
 
+/// What a layer keeps of a sequence: ops::ScreeningState on the CPU, ops::ScreeningBlockedState on other devices.
+template <typename State>
 struct ScreeningMixerState final : MixerState {
-  ScreeningMixerState(ops::ScreeningState state, std::optional<double> expand_beyond)
+  ScreeningMixerState(State state, std::optional<double> expand_beyond)
       : state(std::move(state)), expand_beyond(expand_beyond) {}
   int64_t bytes() const override { return state.bytes(); }
   int64_t bytes_after(int64_t tokens) const override { return state.bytes_after(tokens); }
   void reserve(int64_t tokens) override { state.reserve(tokens); }
   void begin(int64_t tokens) override { state.reserve(tokens); }
-  void end_token() override { state.advance(); }
+  void end_token() override {
+    if constexpr (std::is_same_v<State, ops::ScreeningState>) state.advance();  // only it takes tokens by head
+  }
   std::unique_ptr<MixerState> fork() const override {
     return std::make_unique<ScreeningMixerState>(state.fork(), expand_beyond);
   }
@@ -47,9 +53,12 @@ struct ScreeningMixerState final : MixerState {
          state.position(), position);
   }
 
-  ops::ScreeningState state;
+  State state;
   std::optional<double> expand_beyond;  // SWE
 };
+
+using KernelState = ScreeningMixerState<ops::ScreeningState>;
+using BlockedState = ScreeningMixerState<ops::ScreeningBlockedState>;
 
 class ScreeningMixer final : public Mixer {
  public:
@@ -144,26 +153,18 @@ class ScreeningMixer final : public Mixer {
 
   std::unique_ptr<MixerState> new_state(std::optional<double> expand_beyond) const override {
     const at::NoGradGuard no_grad;
-    const ops::ScreeningOptions own = options({.expand_beyond = expand_beyond});
-    return std::make_unique<ScreeningMixerState>(
-        ops::ScreeningState(s_w_.detach().cpu(), s_r_.detach().cpu(), layout_.key_dim, layout_.value_dim,
-                            {.mipe_threshold = own.mipe_threshold,
-                             .expand_beyond = own.expand_beyond,
-                             .tanh_norm = own.tanh_norm,
-                             .position = own.position}),
-        expand_beyond);
+    const ops::ScreeningStateOptions own = options({.expand_beyond = expand_beyond}).of_heads();
+    const Tensor s_w = s_w_.detach(), s_r = s_r_.detach();
+    const int64_t K = layout_.key_dim, V = layout_.value_dim;
+    if (s_w.is_cpu()) {
+      return std::make_unique<KernelState>(ops::ScreeningState(s_w, s_r, K, V, own), expand_beyond);
+    }
+    return std::make_unique<BlockedState>(ops::ScreeningBlockedState(s_w, s_r, K, V, own, s_w.device()), expand_beyond);
   }
 
   Tensor decode(const Tensor& projected_BCHR, const MixerCall&, std::span<MixerState* const> states) const override {
-    std::vector<int64_t> widths = {layout_.key_dim, layout_.key_dim, layout_.value_dim};
-    if (layout_.gate) widths.push_back(layout_.value_dim);
-    std::vector<ops::ScreeningState*> own;
-    for (MixerState* state : states) own.push_back(&static_cast<ScreeningMixerState*>(state)->state);
-    // The states live on the CPU, wherever the matrices are.
-    const std::vector<Tensor> parts = projected_BCHR.cpu().split_with_sizes(widths, -1);
-    const Tensor q = rotated_rows(parts[0], states), k = rotated_rows(parts[1], states);
-    const auto gate = layout_.gate ? std::optional(parts[3]) : std::nullopt;
-    return ops::ScreeningState::step(own, q, k, parts[2], gate).to(projected_BCHR.device());
+    return s_w_.is_cpu() ? decode_with<KernelState>(projected_BCHR, states)
+                         : decode_with<BlockedState>(projected_BCHR, states);
   }
 
   std::optional<HeadStep> head_step(const MixerCall&) const override {
@@ -172,13 +173,13 @@ class ScreeningMixer final : public Mixer {
                                                                               float* projected, float* out) {
       float *q = projected, *k = q + K, *v = k + K;
       float* const scratch = ops::thread_memory<float>().take(ops::ScreeningState::head_scratch(K, V));
-      static_cast<ScreeningMixerState&>(state).state.step_head(head, {q, k, v, gated ? v + V : nullptr, out}, scratch);
+      static_cast<KernelState&>(state).state.step_head(head, {q, k, v, gated ? v + V : nullptr, out}, scratch);
     };
   }
 
   double step_cost(int64_t head, const MixerState& state) const override {
     constexpr double kStep = 250, kKey = 0.5;
-    const auto& own = static_cast<const ScreeningMixerState&>(state).state;
+    const auto& own = static_cast<const KernelState&>(state).state;
     return kStep + kKey * static_cast<double>(own.visible_keys(head));
   }
 
@@ -224,6 +225,7 @@ class ScreeningMixer final : public Mixer {
 
   std::vector<double> windows() const override { return of_heads(s_w_, ops::window_tokens<double>); }
   std::vector<double> acceptance_widths() const override { return of_heads(s_r_, ops::acceptance_width); }
+  bool expands_windows() const override { return true; }
 
  private:
   /// Rows of W_Q, W_K, W_V and, unless ablated, W_G in the one projection.
@@ -258,15 +260,27 @@ class ScreeningMixer final : public Mixer {
     return mipe_wrapped(x_BTHK, s_w, first, {*config_.mipe_wrap_boundary, config_.mipe_threshold, expand_beyond});
   }
 
+  template <typename State>
+  Tensor decode_with(const Tensor& projected_BCHR, std::span<MixerState* const> states) const {
+    std::vector<int64_t> widths = {layout_.key_dim, layout_.key_dim, layout_.value_dim};
+    if (layout_.gate) widths.push_back(layout_.value_dim);
+    std::vector<decltype(State::state)*> own;
+    for (MixerState* state : states) own.push_back(&static_cast<State*>(state)->state);
+    const std::vector<Tensor> parts = projected_BCHR.split_with_sizes(widths, -1);
+    const Tensor q = rotated_rows<State>(parts[0], states), k = rotated_rows<State>(parts[1], states);
+    const auto gate = layout_.gate ? std::optional(parts[3]) : std::nullopt;
+    return decltype(State::state)::step(own, q, k, parts[2], gate);
+  }
+
   /// Row b at the positions that follow states[b].
+  template <typename State>
   Tensor rotated_rows(const Tensor& x_BCHK, std::span<MixerState* const> states) const {
     if (!rotates_itself()) return x_BCHK;
-    const Tensor s_w = s_w_.detach().cpu();
     std::vector<Tensor> rows;
     for (size_t b = 0; b < states.size(); ++b) {
       const Tensor row = x_BCHK.narrow(0, static_cast<int64_t>(b), 1);
-      const auto& own = static_cast<const ScreeningMixerState&>(*states[b]);
-      rows.push_back(rotated(row, own.state.position(), s_w, own.expand_beyond));
+      const auto& own = static_cast<const State&>(*states[b]);
+      rows.push_back(rotated(row, own.state.position(), s_w_.detach(), own.expand_beyond));
     }
     return at::cat(rows);
   }

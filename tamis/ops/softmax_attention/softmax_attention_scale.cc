@@ -25,13 +25,13 @@ Tensor visible_keys(const SoftmaxAttentionOptions& options, int64_t queries, con
 Tensor position_scale_at(const Tensor& position_scale, const Tensor& n) {
   const int64_t entries = position_scale.size(0);
   const Tensor known = position_scale.index_select(0, (n.flatten() - 1).clamp_max(entries - 1)).view_as(n);
-  if (n.is_meta() || n.numel() == 0 || n.max().item<int64_t>() <= entries) return known;
+  // The fit costs little; whether it is needed would have to be read from the device.
   const Tensor p = position_scale.detach().to(at::kDouble);
   const Tensor logs = at::arange(1, entries + 1, p.options()).log();
   const Tensor centred = logs - logs.mean();
-  const double spread = centred.square().sum().item<double>();
-  const double slope = spread == 0 ? 0 : (centred * p).sum().item<double>() / spread;
-  const double offset = p.mean().item<double>() - slope * logs.mean().item<double>();
+  const Tensor spread = centred.square().sum();
+  const Tensor slope = ((centred * p).sum() / spread).masked_fill(spread == 0, 0);
+  const Tensor offset = p.mean() - slope * logs.mean();
   const Tensor fitted = (n.to(at::kDouble).log() * slope + offset).to(known.scalar_type());
   return at::where(n <= entries, known, fitted);
 }

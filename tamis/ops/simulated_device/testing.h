@@ -1,0 +1,153 @@
+#pragma once
+
+// A device for tests on machines without one. Included by tests only.
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/resize_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/ScopeExit.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tamis::ops::testing {
+
+/// PyTorch's device `privateuseone`, in host memory. As on a GPU, an operator whose tensors are on different devices is
+/// refused, single numbers excepted, and Tamis computes in the blocked forms. PyTorch's own operators compute as on the
+/// CPU. Not for several threads.
+///
+/// It lists what would make a program wait for a GPU: copies to the host and from it, and results on which the host
+/// depends, such as a number or a shape.
+class SimulatedDevice {
+ public:
+  /// Makes the device in the first call.
+  static SimulatedDevice& get() {
+    static SimulatedDevice device;
+    return device;
+  }
+
+  static at::Device device() { return {c10::DeviceType::PrivateUse1, 0}; }
+
+  void reset() {
+    to_host_.clear();
+    from_host_.clear();
+    bytes_to_host_ = 0;
+  }
+  /// What the host read, and what it wrote, since reset(): the names of operators, or "copy [shape]".
+  const std::vector<std::string>& to_host() const { return to_host_; }
+  const std::vector<std::string>& from_host() const { return from_host_; }
+  int64_t bytes_to_host() const { return bytes_to_host_; }
+
+ private:
+  class Allocator final : public c10::Allocator {
+   public:
+    c10::DataPtr allocate(size_t bytes) override {
+      c10::DataPtr memory = c10::GetCPUAllocator()->allocate(bytes);
+      memory.unsafe_set_device(device());
+      return memory;
+    }
+    c10::DeleterFnPtr raw_deleter() const override { return c10::GetCPUAllocator()->raw_deleter(); }
+    void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+  };
+
+  class Guard final : public c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1> {
+   public:
+    c10::Device exchangeDevice(c10::Device) const override { return device(); }
+    c10::Device getDevice() const override { return device(); }
+  };
+
+  SimulatedDevice() {
+    c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::DeviceType::PrivateUse1)].store(&guard_);
+    fallback_.fallback(torch::CppFunction::makeFromBoxedFunction<&on_cpu>());
+    aten_.impl("empty.memory_format", &empty);
+    aten_.impl("empty_strided", &empty_strided);
+    aten_.impl("as_strided", &at::native::as_strided_tensorimpl);
+    aten_.impl("view", &at::native::view);
+    aten_.impl("_reshape_alias", &at::native::_reshape_alias);
+    aten_.impl("resize_", &at::native::resize_);
+    aten_.impl("_copy_from", &copy_from);
+    aten_.impl("_copy_from_and_resize", &copy_from_and_resize);
+    autograd_.impl("_has_compatible_shallow_copy_type", &is_compatible);  // for Tensor::set_data
+  }
+
+  static at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                          std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+    return at::detail::empty_generic(size, &get().allocator_, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                     dtype.value_or(at::kFloat), format);
+  }
+  static at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
+                                  std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
+    return at::detail::empty_strided_generic(size, stride, &get().allocator_,
+                                             c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                             dtype.value_or(at::kFloat));
+  }
+
+  /// The same memory as a tensor of the CPU.
+  static at::Tensor in_host_memory(const at::Tensor& x) {
+    if (x.is_cpu()) return x;
+    return at::from_blob(x.unsafeGetTensorImpl()->mutable_data(), x.sizes(), x.strides(), x.options().device(at::kCPU));
+  }
+
+  static at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
+    if (self.is_cpu() != to.is_cpu() && !get().inside_) {
+      (to.is_cpu() ? get().to_host_ : get().from_host_).push_back("copy " + c10::str(self.sizes()));
+      if (to.is_cpu()) get().bytes_to_host_ += static_cast<int64_t>(self.nbytes());
+    }
+    in_host_memory(to).copy_(in_host_memory(self));
+    return to;
+  }
+  static at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
+    if (self.sizes() != to.sizes()) to.resize_(self.sizes());
+    return copy_from(self, to, false);
+  }
+  static bool is_compatible(const at::Tensor&, const at::Tensor&) { return true; }
+
+  /// Every other operator.
+  static void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    SimulatedDevice& self = get();
+    const std::string& name = op.schema().name();
+    const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
+    for (const c10::IValue& argument : arguments) {
+      if (argument.isTensor()) self.check_argument(name, argument.toTensor());
+      if (argument.isTensorList()) {
+        for (const at::Tensor& x : argument.toTensorVector()) self.check_argument(name, x);
+      }
+    }
+    constexpr std::string_view kRead[] = {
+        "aten::_local_scalar_dense", "aten::equal",    "aten::nonzero",   "aten::masked_select",    "aten::_unique2",
+        "aten::unique_dim",          "aten::bincount", "aten::repeat_interleave"};
+    if (std::ranges::find(kRead, name) != std::end(kRead)) self.to_host_.push_back(name);
+    const auto restore = c10::make_scope_exit([&, before = self.inside_] { self.inside_ = before; });
+    self.inside_ = true;
+    at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+  }
+
+  void check_argument(const std::string& name, const at::Tensor& x) {
+    if (!x.defined() || !x.is_cpu()) return;
+    TORCH_CHECK(x.dim() == 0, name, ": tensors are on different devices, ", device(), " and ", x.device());
+    if (name == "aten::where") from_host_.push_back(name);  // copies the number
+  }
+
+  Guard guard_;
+  Allocator allocator_;
+  torch::Library fallback_{torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__};
+  torch::Library aten_{torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__};
+  torch::Library autograd_{torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__};
+  std::vector<std::string> to_host_, from_host_;
+  int64_t bytes_to_host_ = 0;
+  bool inside_ = false;
+};
+
+}  // namespace tamis::ops::testing
