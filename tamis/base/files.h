@@ -23,7 +23,7 @@ class FileWriter;
 /// The same for a file that `fill` writes in pieces. When `fill` throws, `path` is unchanged.
 void write_file_atomic(const std::filesystem::path& path, const std::function<void(FileWriter&)>& fill);
 
-/// Creates or replaces a directory: `fill` writes into a temporary directory beside `path`; every file is then fsynced
+/// Creates or replaces a directory: `fill` writes into a temporary directory next to `path`; every file is then fsynced
 /// and the directory renamed to `path`. When `fill` throws, the temporary directory is removed and `path` is unchanged.
 void write_directory_atomic(const std::filesystem::path& path,
                             const std::function<void(const std::filesystem::path&)>& fill);
@@ -93,7 +93,7 @@ class FileLock {
 /// are verified by sha256 (digest.h) instead.
 uint64_t checksum(std::string_view bytes);
 
-/// The directory of the running program, to find files installed or built beside it.
+/// The directory of the running program, to find files installed or built next to it.
 std::filesystem::path program_directory();
 
 }  // namespace tamis

@@ -134,7 +134,7 @@ void add_data_prepare(CLI::App& data) {
       ->type_name("skip|fail")
       ->capture_default_str();
   add_number(*sub, "--save-seconds", options.save_seconds,
-             "Seconds between the points that an interrupted preparation is completed from", {0.0, 1e6});
+             "Seconds between the points from which an interrupted preparation can continue", {0.0, 1e6});
   add_number(*sub, "--threads", options.threads, "Threads to tokenize with; 0: one per core", whole(0, 4096));
   add_json_option(*sub, command->json);
   sub->footer(

@@ -184,7 +184,7 @@ void add_loss(CLI::App& eval) {
   task->add_option("dir", command->directory, "Checkpoint or run directory")->type_name("DIR")->required();
   task->add_option("file", command->file, "Text file; - reads standard input")->type_name("FILE")->required();
   add_number(*task, "--window", command->options.window_tokens,
-             "Tokens after which the context starts anew; 0: the model's training length");
+             "Tokens of an evaluation window, which has a context of its own; 0: the training length");
   task->add_flag("--expand-windows,!--no-expand-windows", command->options.expand_windows,
                  "Make windows beyond the training length infinite (SWE)");
   add_eval_options(*task, *command);

@@ -91,7 +91,7 @@ class ManifestReader {
       ShardEntry shard{text(entry, "file"), number(entry, "tokens"), number(entry, "documents"), 0};
       const bool plain =
           !shard.file.empty() && shard.file.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
-      if (!plain) refuse("file", "the name of a file beside it", entry);
+      if (!plain) refuse("file", "the name of a file next to it", entry);
       const std::string digest = text(entry, "checksum");
       char* end = nullptr;
       shard.digest = std::strtoull(digest.c_str(), &end, 16);

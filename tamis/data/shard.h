@@ -79,7 +79,7 @@ struct ShardProgress {
   int64_t document_begin = 0;  // position of the first token of the current document
 };
 
-/// Writes one shard. It has the name NAME.partial, beside NAME.documents.partial with the positions of its documents,
+/// Writes one shard. It has the name NAME.partial, next to NAME.documents.partial with the positions of its documents,
 /// until finish() gives it its own. Every failure throws ExitCode::kStorage.
 class ShardWriter {
  public:

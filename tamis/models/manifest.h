@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-// trainer.json of a training checkpoint is also its manifest: sizes and SHA-256 digests of the files beside it and of
+// trainer.json of a training checkpoint is also its manifest: sizes and SHA-256 digests of the files next to it and of
 // itself. Damage is noticed before a number is read. No digest helps against a forged trainer.json, so every reader
 // also checks the values that it reads.
 

@@ -33,7 +33,7 @@ bool has_tensors(const std::filesystem::path& directory);
 /// The tensors of a model directory in Hugging Face layout: those of `model.safetensors`, or, without this file, those
 /// of the shards that `model.safetensors.index.json` lists ({"weight_map": {tensor: file}}).
 ///
-/// The shards are checked like SafetensorsFile; they lie beside the index, and every tensor is in exactly the file that
+/// The shards are checked like SafetensorsFile; they lie next to the index, and every tensor is in exactly the file that
 /// the index gives. Throws ExitCode::kInput with the file and the tensor.
 class SafetensorsSet {
  public:

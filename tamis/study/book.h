@@ -8,7 +8,7 @@
 namespace tamis::study {
 
 /// The recipes of the studies that come with Tamis: TAMIS_STUDIES, recipes/studies under the working directory, or
-/// share/tamis/recipes/studies beside the program. Throws ExitCode::kUsage when there is none.
+/// share/tamis/recipes/studies next to the program. Throws ExitCode::kUsage when there is none.
 std::filesystem::path studies_directory();
 
 /// The recipe of a study. Throws ExitCode::kUsage with the closest known id.

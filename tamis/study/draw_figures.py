@@ -219,7 +219,7 @@ def chance_of(figure, panel):
 def draw_chance(axis, chance):
     axis.axhline(chance, color="0.35", lw=1, ls="--")
     axis.text(1.01, chance, f"chance {chance:.3g}", transform=axis.get_yaxis_transform(), va="center", fontsize=7,
-              color="0.35")  # beside the panel, where no line is
+              color="0.35")  # next to the panel, where no line is
 
 
 def draw_scale(canvas, image, axes, figure):

@@ -106,7 +106,7 @@ json take_shown(json& values) {
   return shown;
 }
 
-/// The lines `# --set ...` at the end of a stored recipe, where the settings of the command line stand, maybe beside
+/// The lines `# --set ...` at the end of a stored recipe, where the settings of the command line stand, maybe with
 /// the tier.
 std::vector<std::string> last_settings(const std::string& recipe) {
   std::vector<std::string> settings;

@@ -165,7 +165,7 @@ class CutSearch {
     return separated;
   }
 
-  /// The same of a Split. With a text as its pattern at most the two words beside the cut become one.
+  /// The same of a Split. With a text as its pattern at most the two words next to the cut become one.
   static std::optional<bool> splits_at_cuts(const json& split) {
     const json& pattern = member(split, "pattern");
     if (const std::string text = text_at(pattern, "String"); !text.empty() && keeps_off_cuts(text)) return false;

@@ -40,7 +40,7 @@ class BackgroundSave {
 };
 
 /// Writes and hashes what one of several processes has of a checkpoint while training goes on: its shards of the
-/// weights (weight_shards.h) and of the optimizer's moments (optimizer_shards.h). They appear beside the checkpoints,
+/// weights (weight_shards.h) and of the optimizer's moments (optimizer_shards.h). They appear next to the checkpoints,
 /// and the first process moves all of them into the checkpoint. One save at a time.
 class BackgroundShard {
  public:

@@ -28,8 +28,8 @@ using nlohmann::json;
 
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kGeneration = "generation_config.json";
-/// What lies beside a model and does not depend on its format.
-const std::array<const char*, 10> kBeside = {kTokenizer,
+/// Files next to a model that do not depend on its format.
+const std::array<const char*, 10> kCopied = {kTokenizer,
                                              kGeneration,
                                              "tokenizer_config.json",
                                              "special_tokens_map.json",
@@ -209,7 +209,7 @@ Converted convert(const fs::path& source, const fs::path& target, const ConvertO
   write_directory_atomic(target, [&](const fs::path& place) {
     write_config(place, written_config);
     nn::write_safetensors_set(place, written, options.shard_bytes);
-    for (const char* name : kBeside) {
+    for (const char* name : kCopied) {
       if (!fs::is_regular_file(opened.directory / name)) continue;
       std::error_code error;
       if (!fs::copy_file(opened.directory / name, place / name, error)) {

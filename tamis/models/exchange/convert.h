@@ -22,7 +22,7 @@ struct ConvertOptions {
 struct Converted {
   std::string from, to;
   int64_t tensors = 0, parameters = 0, bytes = 0;
-  std::vector<std::string> copied;  // files beside the model
+  std::vector<std::string> copied;  // files next to the model
   std::vector<std::string> notes;   // what the user should know, a sentence each
 };
 

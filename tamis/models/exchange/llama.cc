@@ -53,7 +53,7 @@ json read_rope(const json& rope, const std::string& where, double theta) {
   return result;
 }
 
-/// `rope_scaling` of transformers 4, or `rope_parameters` of 5, either beside `rope_theta`. Where a file has both,
+/// `rope_scaling` of transformers 4, or `rope_parameters` of 5, either next to `rope_theta`. Where a file has both,
 /// transformers uses the first alone, with its base, and ignores the second. Two that differ are refused.
 json read_rotations(ExternalConfig& reader, const std::string& where) {
   const double theta = reader.number({"rope_theta"}, 10'000.0);

@@ -21,7 +21,7 @@ struct LogitBlock {
 void exp_of_columns(const LogitBlock& block, const float* z_CR, float* maximum_R, float* sum_R, uint16_t* e_CR);
 
 /// p_nr = e_nr * factor_r, rounded to bfloat16, in two layouts: rows of entries as they are, and pairs of rows
-/// interleaved, p_2c,r beside p_2c+1,r, up to `padded_entries`, with zeros for missing entries.
+/// interleaved, p_2c,r next to p_2c+1,r, up to `padded_entries`, with zeros for missing entries.
 void scale_columns(const LogitBlock& block, const uint16_t* e_CR, const float* factor_R, int64_t padded_entries,
                    uint16_t* p_CR, uint16_t* pairs_CR);
 

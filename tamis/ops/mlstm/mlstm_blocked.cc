@@ -234,7 +234,7 @@ namespace {
 /// The gradients of the gates, [N, T] in float64, and of m before the first token.
 struct GateGradients {
   Tensor i, log_f;  // of the weights; through m is added by add_stabiliser
-  Tensor m;         // of every token's m, 1e-6 beside exp(-m) and what is returned                  (20)
+  Tensor m;         // of every token's m, 1e-6 added to exp(-m) and what is returned                  (20)
   Tensor start;     // [N]
 
   explicit GateGradients(const Tensor& like)
