@@ -351,7 +351,7 @@ def test_starts_from_the_weights_of_another_run(tamis, run):
         0,
         "new: layers.0.log_scale, layers.1.log_scale",
     )
-    assert log(run, "train")[0]["step"] == 1, "steps begin anew"
+    assert log(run, "train")[0]["step"] == 1, "steps begin again"
     shutil.rmtree(base)
     expect(
         train(tamis, run, "train.steps=4", *swapped, recipe="stack.toml"), 0, "finished"

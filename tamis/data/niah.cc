@@ -152,7 +152,7 @@ Context merge(const std::vector<Piece>& filler, const std::vector<Piece>& needle
   return context;
 }
 
-/// The harness joins empty gaps too: it puts an extra space beside a needle at either end of the text and between two
+/// The harness joins empty gaps too: it puts an extra space next to a needle at either end of the text and between two
 /// needles at the same place. There are at most needles + 1 such spaces.
 int64_t gap_bytes(const std::vector<Piece>& needles) {
   return static_cast<int64_t>(needles.size()) + 1;

@@ -13,7 +13,7 @@ namespace {
 
 using at::Tensor;
 
-/// Tiles of [M, N], either whole rows or whole columns of the result. Every tile packs its part of B anew, which costs
+/// Tiles of [M, N], either whole rows or whole columns of the result. Every tile packs its part of B again, which costs
 /// as much as some 200 rows, so tiles of rows are high; their products go straight into the result. Results with few
 /// rows are divided into columns instead, whose products are copied. Small products are one tile: less work than a call
 /// costs.

@@ -96,7 +96,7 @@ class RecipeReader {
           "train.start_from",
           fmt::format("the tokenizer of the corpus, {0}, is not that of train.start_from = {1}, whose embeddings would "
                       "get other tokens; prepare the corpus with the tokenizer of {1}, or set data.tokenizer = {0} "
-                      "to learn them anew",
+                      "to learn them again",
                       shown(prepared), shown(start)));
     }
     return prepared;
