@@ -124,6 +124,12 @@ def test_usage_has_no_empty_placeholders(tamis):
     assert "Usage: tamis completion SHELL\n" in tamis("help", "completion").stdout, "completion has no options"
 
 
+def test_an_option_without_a_default_shows_none(tamis):
+    for command, option in (("train", "--replay"), ("inspect", "--psi"), ("data generate passkey", "--depth")):
+        described = tamis("help", *command.split()).stdout.split(f"{option} ")[1].split("\n  --")[0]
+        assert "(default: 0)" not in described, described
+
+
 def test_help_of_every_command_fits_60_80_and_120_columns(tamis):
     commands = all_commands(tamis)
     assert len(commands) > 40 and ("data", "generate", "passkey") in commands, commands
