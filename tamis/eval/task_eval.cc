@@ -92,9 +92,9 @@ BatchScores score_batch(const data::TextTask& task, const infer::LoadedModel& lo
   std::vector<at::Tensor> steps;
   for (int64_t step = 0; step < most; ++step) {
     next_B1 = decoder.logits_after(next_B1, options.chunk_tokens).argmax(-1, /*keepdim=*/true);
-    steps.push_back(next_B1.cpu());
+    steps.push_back(next_B1);
   }
-  const at::Tensor ids_BS = at::cat(steps, 1).contiguous();
+  const at::Tensor ids_BS = at::cat(steps, 1).cpu().contiguous();
   BatchScores result{.scores = {}, .state_bytes = decoder.state_bytes()};
   for (size_t b = 0; b < questions.size(); ++b) {
     const std::span<const int64_t> ids(ids_BS[static_cast<int64_t>(b)].const_data_ptr<int64_t>(), steps.size());

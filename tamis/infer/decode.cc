@@ -44,7 +44,7 @@ Decoder::Decoder(const models::Model& model, int64_t sequences, const models::Fo
 }
 
 Decoder::Decoder(const models::Model& model, const nn::StreamedMatrix& head_ND, const models::ForwardOptions& options)
-    : model_(model), head_ND_(head_ND), device_(head_ND.device()), options_(options) {}
+    : model_(model), head_ND_(head_ND), options_(options) {}
 
 void Decoder::reset() {
   const size_t sequences = states_.size();
@@ -67,12 +67,12 @@ Decoder Decoder::fork() const {
 void Decoder::read(const at::Tensor& tokens_BT, int64_t chunk_tokens,
                    const std::function<void(const at::Tensor& x_BCD, int64_t first)>& visit) {
   const at::NoGradGuard no_gradients;
-  const at::Tensor tokens = tokens_BT.to(device_);
-  const int64_t length = tokens.size(1);
-  const int64_t chunk = std::max<int64_t>(1, chunk_tokens / std::max<int64_t>(1, tokens.size(0)));
+  const int64_t length = tokens_BT.size(1);
+  const int64_t chunk = std::max<int64_t>(1, chunk_tokens / std::max<int64_t>(1, tokens_BT.size(0)));
   if (length > chunk) reserve(length);
   for (int64_t first = 0; first < length; first += chunk) {
-    visit(model_.decode(tokens.narrow(1, first, std::min(chunk, length - first)).contiguous(), state_pointers_), first);
+    visit(model_.decode(tokens_BT.narrow(1, first, std::min(chunk, length - first)).contiguous(), state_pointers_),
+          first);
   }
 }
 

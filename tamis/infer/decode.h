@@ -59,7 +59,6 @@ class Decoder {
 
   const models::Model& model_;
   nn::StreamedMatrix head_ND_;  // in the format of the model's matrices: float32, bfloat16 or int8
-  at::Device device_;
   at::Tensor prepared_;  // scratch memory of logits()
   models::ForwardOptions options_;
   std::vector<std::unique_ptr<models::DecodingState>> states_;

@@ -14,8 +14,8 @@ namespace tamis::infer {
 namespace {
 
 /// The logits of the tokens that the tokenizer has; a model's vocabulary may be larger.
-std::span<const float> row(const at::Tensor& logits_1N, const text::Tokenizer& tokenizer) {
-  return {logits_1N.const_data_ptr<float>(), static_cast<size_t>(tokenizer.vocab_size())};
+at::Tensor row(const at::Tensor& logits_1N, const text::Tokenizer& tokenizer) {
+  return logits_1N[0].narrow(0, 0, tokenizer.vocab_size());
 }
 
 /// Tokens to allocate state for at the start: the prompt and a part of max_new_tokens, since generation may stop early.
@@ -61,7 +61,7 @@ Generation generate(const LoadedModel& loaded, std::string_view prompt, const Ge
                  "use a shorter prompt");
   Decoder decoder(*loaded.model, 1, forward_options(options.weights, options.expand_windows));
   decoder.reserve(room_for(generation.prompt_tokens, options.max_new_tokens));
-  at::Tensor logits = decoder.logits_after(to_tensor(ids), options.prefill_tokens).cpu().contiguous();
+  at::Tensor logits = decoder.logits_after(to_tensor(ids), options.prefill_tokens);
   const auto characters = loaded.tokenizer->stream_decoder(ids);
   const double prefilled = now_seconds();
 
@@ -79,7 +79,7 @@ Generation generate(const LoadedModel& loaded, std::string_view prompt, const Ge
       break;
     }
     if (static_cast<int64_t>(generation.tokens.size()) == options.max_new_tokens) break;
-    logits = decoder.logits_after(to_tensor({&token, 1}), 1).cpu().contiguous();
+    logits = decoder.logits_after(to_tensor({&token, 1}), 1);
   }
   show(stop.push(characters->finish()));
   show(stop.finish());

@@ -7,6 +7,7 @@
 #include "tamis/base/testing.h"
 #include "tamis/infer/decode.h"
 #include "tamis/infer/testing.h"
+#include "tamis/ops/simulated_device/testing.h"
 #include "tamis/text/utf8.h"
 
 namespace tamis::infer {
@@ -43,6 +44,30 @@ TEST_F(Generate, GreedyIsTheArgmaxOfTheWholeForwardPass) {
   }
   EXPECT_EQ(generate(loaded_, prompt, {.max_new_tokens = 12, .expand_windows = true}).tokens,
             greedy(prompt, 12, {.expand_windows = true}));
+}
+
+TEST_F(Generate, OnADeviceOnlyWhatChoosesATokenIsCopied) {
+  using ops::testing::SimulatedDevice;
+  SimulatedDevice& simulated = SimulatedDevice::get();
+  const std::string prompt = "the quick brown fox";
+  const auto bytes_of_ten_tokens = [&](GenerateOptions options) {
+    int64_t bytes[2];
+    for (const int64_t tokens : {2, 12}) {
+      options.max_new_tokens = tokens;
+      simulated.reset();
+      EXPECT_EQ(std::ssize(generate(loaded_, prompt, options).tokens), tokens);
+      bytes[tokens == 12] = simulated.bytes_to_host();
+    }
+    return bytes[1] - bytes[0];
+  };
+  const SamplingOptions from_ten{.temperature = 1, .top_k = 10, .seed = 4};
+  const auto greedy_tokens = generate(loaded_, prompt, {.max_new_tokens = 12}).tokens;
+  const auto sampled_tokens = generate(loaded_, prompt, {.max_new_tokens = 12, .sampling = from_ten}).tokens;
+  models::move_to(*loaded_.model, SimulatedDevice::device());
+  EXPECT_EQ(generate(loaded_, prompt, {.max_new_tokens = 12}).tokens, greedy_tokens);
+  EXPECT_EQ(generate(loaded_, prompt, {.max_new_tokens = 12, .sampling = from_ten}).tokens, sampled_tokens);
+  EXPECT_EQ(bytes_of_ten_tokens({}), 10 * 3 * 4);
+  EXPECT_EQ(bytes_of_ten_tokens({.sampling = from_ten}), 10 * 21 * 4);
 }
 
 TEST_F(Generate, StreamsTheTextThatItReturns) {

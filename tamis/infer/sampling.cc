@@ -1,5 +1,7 @@
 #include "tamis/infer/sampling.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -75,6 +77,37 @@ int64_t sample(std::span<const float> logits_N, const SamplingOptions& options, 
     if (left < 0) return candidate.id;
   }
   return candidates.back().id;  // reached only through rounding
+}
+
+namespace {
+
+std::span<const float> numbers(const at::Tensor& x_N) {
+  return {x_N.const_data_ptr<float>(), static_cast<size_t>(x_N.numel())};
+}
+
+/// The `count` largest logits with their ids, by descending logits and then ascending ids, and whether all logits are
+/// finite: float32 [2 count + 1] on the CPU, in one copy.
+at::Tensor largest_on_host(const at::Tensor& logits_N, int64_t count) {
+  const auto [values, ids] = count == 1 ? logits_N.max(0, /*keepdim=*/true)
+                                        : at::sort(logits_N, /*stable=*/std::optional(true), 0, /*descending=*/true);
+  const at::Tensor finite = logits_N.isfinite().all().view({1});
+  return at::cat({values.narrow(0, 0, count), ids.narrow(0, 0, count).to(at::kFloat), finite.to(at::kFloat)}).cpu();
+}
+
+}  // namespace
+
+int64_t sample(const at::Tensor& logits_N, const SamplingOptions& options, uint64_t position) {
+  const int64_t count = options.temperature == 0 ? 1 : options.top_k, N = logits_N.size(0);
+  constexpr int64_t kMostIds = int64_t{1} << 24;  // that float32 represents
+  if (!logits_N.is_cpu() && count > 0 && count < N && N <= kMostIds) {
+    const at::Tensor found = largest_on_host(logits_N, count);
+    const std::span<const float> largest = numbers(found);
+    if (largest.back() == 1) {
+      return static_cast<int64_t>(largest[count + sample(largest.first(count), options, position)]);
+    }
+  }
+  const at::Tensor all = logits_N.cpu().contiguous();
+  return sample(numbers(all), options, position);
 }
 
 }  // namespace tamis::infer

@@ -1,5 +1,6 @@
 #include "tamis/infer/sampling.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,8 @@
 #include <vector>
 
 #include "tamis/base/error.h"
+#include "tamis/ops/simulated_device/testing.h"
+#include "tamis/ops/testing.h"
 
 namespace tamis::infer {
 namespace {
@@ -42,6 +45,30 @@ void expect_shares(const std::vector<double>& drawn, const std::vector<double>& 
 TEST(Sampling, GreedyTakesTheLowestOfTheLikeliest) {
   EXPECT_EQ(sample(std::vector<float>{1, 3, 3, 2}, {}, 0), 1);
   EXPECT_EQ(sample(std::vector<float>{-1}, {}, 7), 0);
+}
+
+TEST(Sampling, OnADeviceIsThatOfTheHostFromFewNumbers) {
+  using ops::testing::SimulatedDevice;
+  SimulatedDevice& simulated = SimulatedDevice::get();
+  // Multiples of 1/4, so that many are equal.
+  const at::Tensor host = (ops::testing::random_normal({500}, 3) * 4).round() / 4;
+  const at::Tensor logits = host.to(SimulatedDevice::device());
+  for (const auto& [options, numbers] : {std::pair<SamplingOptions, int64_t>{{}, 3},
+                                         {{.temperature = 2, .top_k = 30}, 61},
+                                         {{.temperature = 2, .top_k = 30, .top_p = 0.7, .min_p = 0.2}, 61},
+                                         {{.temperature = 2, .top_p = 0.9}, 500},
+                                         {{.temperature = 2, .top_k = 500}, 500}}) {
+    for (uint64_t position = 0; position < 50; ++position) {
+      simulated.reset();
+      EXPECT_EQ(sample(logits, options, position), sample(host, options, position));
+      EXPECT_EQ(simulated.to_host().size(), 1U);
+      EXPECT_EQ(simulated.bytes_to_host(), numbers * 4);
+    }
+  }
+  logits.narrow(0, 7, 1).fill_(-std::numeric_limits<float>::infinity());
+  for (const SamplingOptions& options : {SamplingOptions{}, {.temperature = 1, .top_k = 3}}) {
+    EXPECT_THROW(sample(logits, options, 0), Error);
+  }
 }
 
 TEST(Sampling, FollowsTheProbabilities) {
