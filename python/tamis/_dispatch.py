@@ -13,6 +13,7 @@ _ROUNDED = {
     "entmax_attention": ("q", "k", "v"),
     "stick_breaking_attention": ("q", "k", "v"),
     "sieve_attention": ("q", "k", "v"),
+    "sieve_algorithm1": ("q", "k", "v"),
     "mlstm": ("q", "k", "v"),
     "linear_cross_entropy": ("x", "weight"),
 }

@@ -24,7 +24,7 @@ _PRESETS = {
     "transformer": _Preset("a", "rms", "swiglu", "plain"),
 }
 
-_ATTENTION = {"qk_norm", "norm_eps"}
+_ATTENTION = {"qk_norm", "norm_eps", "strict"}
 _ROTARY = _ATTENTION | {"position", "rope_theta", "rope_factor"}
 _SOFTMAX = _ROTARY | {"ssmax", "ssmax_scale"}
 _SCREENING = {
@@ -40,7 +40,7 @@ MIXER_SETTINGS = {
     "w": _SOFTMAX | {"window"},
     "e": _ROTARY | {"alpha"},
     "b": _ATTENTION,
-    "v": _ATTENTION | {"alpha"},
+    "v": _ATTENTION | {"alpha", "sieve", "sieve_epsilon"},
     "m": {"mlstm_heads", "norm_eps"},
     "s": _SCREENING,
 }
@@ -52,6 +52,7 @@ _CHOICES = {
     "position": ("rope", "none"),
     "rope_scaling": ("linear", "llama3"),
     "screening_position": ("mipe", "rope", "none"),
+    "sieve": ("equations", "algorithm1"),
     "ssmax": ("none", "learned", "one", "bias", "fixed", "position"),
 }
 
@@ -80,7 +81,8 @@ class ModelConfig:
     norm_eps: float = 1e-6
     logit_soft_cap: Optional[float] = None  # c: logits z become c tanh(z / c)
 
-    window: int = 128  # of sliding-window attention: keys, the query's own included
+    window: int = 128  # of sliding-window attention: keys, the query's own included unless strict
+    strict: Optional[bool] = None  # a query does not see its own key; None: as its mixer has it
     position: str = "rope"  # of softmax, sliding-window and entmax attention; or "none"
     rope_theta: float = 10_000.0
     rope_factor: float = 1.0
@@ -92,6 +94,8 @@ class ModelConfig:
     ssmax: str = "none"  # Scalable-Softmax: "learned", "one", "bias", "fixed", "position"
     ssmax_scale: Optional[float] = None
     alpha: float = 1.5  # of entmax and Sieve
+    sieve: str = "equations"  # of Sieve attention; or "algorithm1" of its paper
+    sieve_epsilon: float = 1e-6  # of "algorithm1"
 
     mlstm_heads: int = 0
 
@@ -139,15 +143,16 @@ class ModelConfig:
         preset = _PRESETS[self.model_type]
         if self._is_multiscreen:
             result["position"] = self.screening_position
-        for key in ("logit_soft_cap", "ssmax_scale", "mipe_wrap_boundary", "fixed_r"):
+        for key in ("strict", "logit_soft_cap", "ssmax_scale", "mipe_wrap_boundary", "fixed_r"):
             if result[key] is None:
                 del result[key]
         if self.mlstm_heads == self.num_attention_heads:
             del result["mlstm_heads"]
         for key in self._unused_keys():
             result.pop(key, None)
-        if result.get("rope_scaling") == "linear":
-            del result["rope_scaling"]
+        for key, default in (("rope_scaling", "linear"), ("sieve", "equations")):
+            if result.get(key) == default:
+                del result[key]
         for key in ("norm", "mlp", "embedding"):
             if result[key] == getattr(preset, key):
                 del result[key]
@@ -163,15 +168,20 @@ class ModelConfig:
 
     def _unused_settings(self) -> set[str]:
         unused = set().union(*MIXER_SETTINGS.values())
-        rotates = False
+        rotates = uses_alpha = False
         for layer in range(self.num_hidden_layers):
             used = MIXER_SETTINGS[self.mixer_of(layer)]
             unused -= used
+            uses_alpha = uses_alpha or ("alpha" in used and not ("sieve" in used and self.sieve == "algorithm1"))
             rotates = rotates or ("position" in used and self.position == "rope")
             rotates = rotates or ("screening_position" in used and self.screening_position == "rope")
         unused = unused - _ROPE if rotates else unused | _ROPE
         if not rotates or self.rope_scaling != "llama3":
             unused |= _LLAMA3
+        if not uses_alpha:
+            unused.add("alpha")
+        if self.sieve != "algorithm1":
+            unused.add("sieve_epsilon")
         if self.mlp == "none":
             unused.add("intermediate_size")
         if self.embedding == "unit":
@@ -302,6 +312,9 @@ def _read(cls: type[ModelConfig], given: Mapping[str, Any]) -> ModelConfig:
         ssmax=ssmax,
         ssmax_scale=scale if keeps_scale else None,
         alpha=alpha,
+        strict=reader.boolean("strict", False) if "strict" in given else None,
+        sieve=reader.choice("sieve", "equations"),
+        sieve_epsilon=reader.number("sieve_epsilon", 1e-6),
         mlstm_heads=reader.integer("mlstm_heads", heads),
         key_dim=reader.integer("key_dim", 16, 2),
         value_dim=reader.integer("value_dim", 64),
@@ -338,6 +351,12 @@ def _check_sizes(config: ModelConfig) -> None:
             f"but is {config.rope_high_freq_factor}"
         )
     letters = {config.mixer_of(layer) for layer in range(config.num_hidden_layers)}
+    for letter in letters if config.strict else ():
+        if "strict" not in MIXER_SETTINGS[letter]:
+            raise ValueError(
+                'model: "strict" = true hides a token from itself in attention, but a layer of the letter '
+                f'"{letter}" always sees it; leave "strict" out or choose another "pattern"'
+            )
     hidden, heads = config.hidden_size, config.num_attention_heads
     if letters & set("awebv") and hidden % heads:
         raise ValueError(f'model: "num_attention_heads" must divide "hidden_size" {hidden}, but is {heads}')

@@ -106,6 +106,8 @@ def _screening(c: ModelConfig, **options: Any) -> ScreeningLayer:
 def _attention(c: ModelConfig, kind: type, *, rotary: bool = False, **options: Any) -> Module:
     if rotary:
         options.update(position=c.position, **_rotary(c))
+    if c.strict is not None:
+        options.update(strict=c.strict)
     return kind(c.hidden_size, c.num_attention_heads, qk_norm=c.qk_norm, norm_eps=c.norm_eps, **options)
 
 
@@ -119,7 +121,9 @@ _LAYERS: dict[str, Callable[..., Module]] = {
     "w": lambda c, **options: _softmax(c, c.window, **options),
     "e": lambda c, **options: _attention(c, EntmaxLayer, rotary=True, alpha=c.alpha, **options),
     "b": lambda c, **options: _attention(c, StickBreakingLayer, **options),
-    "v": lambda c, **options: _attention(c, SieveLayer, alpha=c.alpha, **options),
+    "v": lambda c, **options: _attention(c, SieveLayer, alpha=c.alpha,
+                                         algorithm1_epsilon=c.sieve_epsilon if c.sieve == "algorithm1" else None,
+                                         **options),  # fmt: skip
     "m": lambda c, **options: MLSTMLayer(c.hidden_size, c.mlstm_heads, norm_eps=c.norm_eps, **options),
     "s": _screening,
 }

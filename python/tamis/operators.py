@@ -111,6 +111,7 @@ def softmax_attention(
     *,
     scale: Optional[float] = None,
     window: Optional[int] = None,
+    strict: bool = False,
     log_scale: Optional[Tensor] = None,
     log_bias: Optional[Tensor] = None,
     position_scale: Optional[Tensor] = None,
@@ -126,7 +127,8 @@ def softmax_attention(
         k: [B, T_k, H, K].
         v: [B, T_k, H, V].
         scale: 1 / sqrt(K) unless given.
-        window: keys that a query sees, its own included; left out, all before it.
+        window: keys that a query sees; left out, all before it.
+        strict: a query does not see its own key; else a window includes it.
         log_scale: s [H]; left out, scores are not multiplied.
         log_bias: b [H].
         position_scale: p [P], p_n instead of ln n; beyond its end the logarithm that fits it best.
@@ -134,7 +136,8 @@ def softmax_attention(
         document: integers [B, T_k]; a query sees only the keys of its own document.
 
     Returns:
-        [B, T_q, H, V] in the dtype of v. Differentiable once in q, k, v, log_scale, log_bias, position_scale.
+        [B, T_q, H, V] in the dtype of v; 0 where a query sees no key. Differentiable once in q, k, v, log_scale,
+        log_bias, position_scale.
     """
     return torch.ops.tamis.softmax_attention(
         q,
@@ -142,6 +145,7 @@ def softmax_attention(
         v,
         scale=scale,
         window=window,
+        strict=strict,
         log_scale=log_scale,
         log_bias=log_bias,
         position_scale=position_scale,
@@ -212,6 +216,28 @@ def sieve_attention(
         [B, T_q, H, V] in the dtype of v. Differentiable once in q, k, v; nothing flows through the selection.
     """
     return torch.ops.tamis.sieve_attention(q, k, v, alpha=alpha, scale=scale, strict=strict, document=document)
+
+
+def sieve_algorithm1(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    epsilon: float = 1e-6,
+    scale: Optional[float] = None,
+    strict: bool = True,
+    document: Optional[Tensor] = None,
+) -> Tensor:
+    """Sieve attention as the paper's Algorithm 1 computes it, which differs from its equations (`sieve_attention`):
+    keys within epsilon of the highest score count, and all visible keys take of the stick, the oldest first. It has no
+    kernel.
+
+    Args: as entmax_attention, with epsilon for alpha.
+
+    Returns:
+        [B, T_q, H, V] in the dtype of v. Differentiable once in q, k, v; nothing flows through the selection.
+    """
+    return torch.ops.tamis.sieve_algorithm1(q, k, v, epsilon=epsilon, scale=scale, strict=strict, document=document)
 
 
 def mlstm(

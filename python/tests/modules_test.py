@@ -17,9 +17,12 @@ MIXERS = {
     "softmax": lambda: tamis.nn.SoftmaxAttention(D, H, qk_norm=True, ssmax="bias"),
     "softmax_llama3": lambda: tamis.nn.SoftmaxAttention(D, H, rope_factor=4.0, rope_llama3=LLAMA3),
     "sliding": lambda: tamis.nn.SoftmaxAttention(D, H, window=7, ssmax="learned"),
+    "sliding_strict": lambda: tamis.nn.SoftmaxAttention(D, H, window=7, strict=True, ssmax="learned"),
     "entmax": lambda: tamis.nn.EntmaxAttention(D, H),
+    "entmax_strict": lambda: tamis.nn.EntmaxAttention(D, H, strict=True),
     "stick_breaking": lambda: tamis.nn.StickBreakingAttention(D, H, qk_norm=True),
     "sieve": lambda: tamis.nn.SieveAttention(D, H),
+    "sieve_algorithm1": lambda: tamis.nn.SieveAttention(D, H, strict=False, algorithm1_epsilon=100.0),
     "mlstm": lambda: tamis.nn.MLSTM(D, H),
 }
 

@@ -110,10 +110,11 @@ def scalable_softmax_options(dtype: torch.dtype = torch.float32) -> dict:
 
 
 ATTENTIONS = {
-    "softmax_attention": ({}, {"window": 3}, {"document": DOCUMENT}, {"key_start": 9, **scalable_softmax_options()}),
+    "softmax_attention": ({}, {"window": 3}, {"window": 2, "strict": True, "document": DOCUMENT}, {"document": DOCUMENT}, {"key_start": 9, **scalable_softmax_options()}),
     "entmax_attention": ({}, {"alpha": 1.2, "strict": True}, {"alpha": 2.0, "document": DOCUMENT}),
     "stick_breaking_attention": ({}, {"strict": False}, {"document": DOCUMENT}),
     "sieve_attention": ({}, {"alpha": 1.2, "strict": False}, {"document": DOCUMENT}),
+    "sieve_algorithm1": ({}, {"epsilon": 0.5, "strict": False}, {"document": DOCUMENT}),
 }
 
 

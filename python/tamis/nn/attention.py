@@ -19,15 +19,15 @@ class _Attention(Mixer):
 
     def __init__(self, hidden_size: int, num_heads: int, *, qk_norm: bool = False, norm_eps: float = 1e-6,
                  position: Literal["rope", "none"] = "none", rope_theta: float = 10_000.0, rope_factor: float = 1.0,
-                 rope_llama3: Optional[Llama3Scaling] = None, window: Optional[int] = None, num_layers: int = 1,
-                 device: Optional[torch.device] = None):  # fmt: skip
+                 rope_llama3: Optional[Llama3Scaling] = None, window: Optional[int] = None, strict: bool = False,
+                 num_layers: int = 1, device: Optional[torch.device] = None):  # fmt: skip
         super().__init__()
         if hidden_size % num_heads:
             raise ValueError(f"attention: num_heads must divide hidden_size {hidden_size}, but is {num_heads}")
         self.hidden_size, self.num_heads, self.head_dim = hidden_size, num_heads, hidden_size // num_heads
         if position == "rope" and self.head_dim % 2:
             raise ValueError(f"attention: rotary embedding needs heads of even width, but it is {self.head_dim}")
-        self.position, self.window = position, window
+        self.position, self.window, self.strict = position, window, strict
         self.rope_theta, self.rope_factor, self.rope_llama3 = rope_theta, rope_factor, rope_llama3
         self.qkv_proj = Linear(hidden_size, 3 * hidden_size, bias=False, device=device)
         self.o_proj = Linear(hidden_size, hidden_size, bias=False, device=device)
@@ -47,7 +47,7 @@ class _Attention(Mixer):
                 norm.reset_parameters()
 
     def new_state(self, expand_beyond: Optional[float] = None) -> KeyValueCache:
-        return KeyValueCache(self.window)
+        return KeyValueCache(None if self.window is None else self.window + self.strict)
 
     def forward(self, x: Tensor, *, document: Optional[Tensor] = None, state: Optional[MixerState] = None,
                 expand_beyond: Optional[float] = None, position_scale: Optional[Tensor] = None) -> Tensor:  # fmt: skip
@@ -76,7 +76,8 @@ class SoftmaxAttention(_Attention):
 
     Args:
         hidden_size, num_heads: D and H; heads are D / H wide.
-        window: keys that a query sees, its own included; None for all.
+        window: keys that a query sees; None for all.
+        strict: a query does not see its own key; else a window includes it.
         position: "rope" or "none".
         rope_theta, rope_factor, rope_llama3: theta, factor and llama3 of `tamis.nn.rotated`.
         qk_norm: RMSNorm of queries and keys, per head.
@@ -86,7 +87,7 @@ class SoftmaxAttention(_Attention):
         num_layers: of the model, for the initial o_proj.
     """
 
-    def __init__(self, hidden_size: int, num_heads: int, *, window: Optional[int] = None,
+    def __init__(self, hidden_size: int, num_heads: int, *, window: Optional[int] = None, strict: bool = False,
                  position: Literal["rope", "none"] = "rope", rope_theta: float = 10_000.0, rope_factor: float = 1.0,
                  rope_llama3: Optional[Llama3Scaling] = None, qk_norm: bool = False, norm_eps: float = 1e-6,
                  ssmax: Literal["none", "learned", "one", "bias", "fixed", "position"] = "none",
@@ -97,7 +98,7 @@ class SoftmaxAttention(_Attention):
         self._ssmax, self._ssmax_scale = ssmax, ssmax_scale
         super().__init__(hidden_size, num_heads, qk_norm=qk_norm, norm_eps=norm_eps, position=position,
                          rope_theta=rope_theta, rope_factor=rope_factor, rope_llama3=rope_llama3, window=window,
-                         num_layers=num_layers, device=device)  # fmt: skip
+                         strict=strict, num_layers=num_layers, device=device)  # fmt: skip
 
     def _add_parameters(self, device: Optional[torch.device]) -> None:
         learns_bias = self._ssmax in ("bias", "position")
@@ -120,7 +121,7 @@ class SoftmaxAttention(_Attention):
         if self._ssmax == "position" and position_scale is None:
             raise ValueError('SoftmaxAttention: ssmax="position" needs position_scale [P] in forward')
         return operators.softmax_attention(
-            q, k, v, window=self.window, key_start=key_start, document=document,
+            q, k, v, window=self.window, strict=self.strict, key_start=key_start, document=document,
             log_scale=None if log_scale is None else wide(log_scale),
             log_bias=None if self.log_bias is None else wide(self.log_bias),
             position_scale=wide(position_scale) if self._ssmax == "position" else None,
@@ -133,58 +134,68 @@ class EntmaxAttention(_Attention):
     Args:
         hidden_size, num_heads: D and H; heads are D / H wide.
         alpha: from 1 (softmax) to 2 (sparsemax).
+        strict: a query does not see its own key.
         position: "rope" or "none".
         rope_theta, rope_factor, rope_llama3: theta, factor and llama3 of `tamis.nn.rotated`.
         qk_norm: RMSNorm of queries and keys, per head.
         num_layers: of the model, for the initial o_proj.
     """
 
-    def __init__(self, hidden_size: int, num_heads: int, *, alpha: float = 1.5,
+    def __init__(self, hidden_size: int, num_heads: int, *, alpha: float = 1.5, strict: bool = False,
                  position: Literal["rope", "none"] = "rope", rope_theta: float = 10_000.0, rope_factor: float = 1.0,
                  rope_llama3: Optional[Llama3Scaling] = None, qk_norm: bool = False, norm_eps: float = 1e-6,
                  num_layers: int = 1, device: Optional[torch.device] = None):  # fmt: skip
         super().__init__(hidden_size, num_heads, qk_norm=qk_norm, norm_eps=norm_eps, position=position,
-                         rope_theta=rope_theta, rope_factor=rope_factor, rope_llama3=rope_llama3,
+                         rope_theta=rope_theta, rope_factor=rope_factor, rope_llama3=rope_llama3, strict=strict,
                          num_layers=num_layers, device=device)  # fmt: skip
         self.alpha = alpha
 
     def _attend(self, q, k, v, document, key_start, position_scale) -> Tensor:
-        return operators.entmax_attention(q, k, v, alpha=self.alpha, document=document)
+        return operators.entmax_attention(q, k, v, alpha=self.alpha, strict=self.strict, document=document)
 
 
 class StickBreakingAttention(_Attention):
-    """Stick-breaking attention, strictly causal, without positions.
+    """Stick-breaking attention, without positions.
 
     Args:
         hidden_size, num_heads: D and H; heads are D / H wide.
+        strict: a query does not see its own key.
         qk_norm: RMSNorm of queries and keys, per head.
         num_layers: of the model, for the initial o_proj.
     """
 
-    def __init__(self, hidden_size: int, num_heads: int, *, qk_norm: bool = False, norm_eps: float = 1e-6,
-                 num_layers: int = 1, device: Optional[torch.device] = None):  # fmt: skip
-        super().__init__(hidden_size, num_heads, qk_norm=qk_norm, norm_eps=norm_eps, num_layers=num_layers,
-                         device=device)  # fmt: skip
+    def __init__(self, hidden_size: int, num_heads: int, *, strict: bool = True, qk_norm: bool = False,
+                 norm_eps: float = 1e-6, num_layers: int = 1,
+                 device: Optional[torch.device] = None):  # fmt: skip
+        super().__init__(hidden_size, num_heads, strict=strict, qk_norm=qk_norm, norm_eps=norm_eps,
+                         num_layers=num_layers, device=device)  # fmt: skip
 
     def _attend(self, q, k, v, document, key_start, position_scale) -> Tensor:
-        return operators.stick_breaking_attention(q, k, v, document=document)[0]
+        return operators.stick_breaking_attention(q, k, v, strict=self.strict, document=document)[0]
 
 
 class SieveAttention(_Attention):
-    """Sieve attention, strictly causal, without positions: entmax selects keys, stick-breaking allocates among them.
+    """Sieve attention, without positions: entmax selects keys, stick-breaking allocates among them.
 
     Args:
         hidden_size, num_heads: D and H; heads are D / H wide.
         alpha: of the entmax that selects, from 1 to 2.
+        strict: a query does not see its own key.
+        algorithm1_epsilon: computes the paper's Algorithm 1 instead, with this epsilon (`sieve_algorithm1`); alpha has
+            no effect then.
         qk_norm: RMSNorm of queries and keys, per head.
         num_layers: of the model, for the initial o_proj.
     """
 
-    def __init__(self, hidden_size: int, num_heads: int, *, alpha: float = 1.5, qk_norm: bool = False,
-                 norm_eps: float = 1e-6, num_layers: int = 1, device: Optional[torch.device] = None):  # fmt: skip
-        super().__init__(hidden_size, num_heads, qk_norm=qk_norm, norm_eps=norm_eps, num_layers=num_layers,
-                         device=device)  # fmt: skip
-        self.alpha = alpha
+    def __init__(self, hidden_size: int, num_heads: int, *, alpha: float = 1.5, strict: bool = True,
+                 algorithm1_epsilon: Optional[float] = None, qk_norm: bool = False, norm_eps: float = 1e-6,
+                 num_layers: int = 1, device: Optional[torch.device] = None):  # fmt: skip
+        super().__init__(hidden_size, num_heads, strict=strict, qk_norm=qk_norm, norm_eps=norm_eps,
+                         num_layers=num_layers, device=device)  # fmt: skip
+        self.alpha, self.algorithm1_epsilon = alpha, algorithm1_epsilon
 
     def _attend(self, q, k, v, document, key_start, position_scale) -> Tensor:
-        return operators.sieve_attention(q, k, v, alpha=self.alpha, document=document)
+        if self.algorithm1_epsilon is not None:
+            return operators.sieve_algorithm1(q, k, v, epsilon=self.algorithm1_epsilon, strict=self.strict,
+                                              document=document)  # fmt: skip
+        return operators.sieve_attention(q, k, v, alpha=self.alpha, strict=self.strict, document=document)
