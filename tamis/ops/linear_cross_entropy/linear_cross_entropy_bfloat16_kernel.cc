@@ -42,7 +42,7 @@ HWY_INLINE FloatVector LoadHalf(const uint16_t* in) {
 }
 
 /// Two vectors of tokens down all entries of the block: two independent chains hide the latency.
-HWY_INLINE void ExpOfTwoVectors(const LogitBlock& block, const float* HWY_RESTRICT z, float* HWY_RESTRICT maximum,
+HWY_INLINE void ExpOfTwoVectors(const EntryBlock& block, const float* HWY_RESTRICT z, float* HWY_RESTRICT maximum,
                                 float* HWY_RESTRICT sum, uint16_t* HWY_RESTRICT e) {
   const Float d;
   const int64_t lanes = FloatLanes();
@@ -68,13 +68,13 @@ HWY_INLINE void ExpOfTwoVectors(const LogitBlock& block, const float* HWY_RESTRI
   hn::StoreU(sum1, d, sum + lanes);
 }
 
-void ExpOfColumns(const LogitBlock& block, const float* z_CR, float* maximum_R, float* sum_R, uint16_t* e_CR) {
+void ExpOfColumns(const EntryBlock& block, const float* z_CR, float* maximum_R, float* sum_R, uint16_t* e_CR) {
   for (int64_t r = 0; r < block.tokens; r += 2 * FloatLanes()) {
     ExpOfTwoVectors(block, z_CR + r, maximum_R + r, sum_R + r, e_CR == nullptr ? nullptr : e_CR + r);
   }
 }
 
-void ScaleColumns(const LogitBlock& block, const uint16_t* HWY_RESTRICT e_CR, const float* HWY_RESTRICT factor_R,
+void ScaleColumns(const EntryBlock& block, const uint16_t* HWY_RESTRICT e_CR, const float* HWY_RESTRICT factor_R,
                   int64_t padded_entries, uint16_t* HWY_RESTRICT p_CR, uint16_t* HWY_RESTRICT pairs_CR) {
   const Float d;
   const Bits bits;
@@ -194,10 +194,10 @@ HWY_EXPORT(JoinSum);
 HWY_EXPORT(SplitSum);
 HWY_EXPORT(RoundToBFloat16s);
 
-void exp_of_columns(const LogitBlock& block, const float* z_CR, float* maximum_R, float* sum_R, uint16_t* e_CR) {
+void exp_of_columns(const EntryBlock& block, const float* z_CR, float* maximum_R, float* sum_R, uint16_t* e_CR) {
   HWY_DYNAMIC_DISPATCH(ExpOfColumns)(block, z_CR, maximum_R, sum_R, e_CR);
 }
-void scale_columns(const LogitBlock& block, const uint16_t* e_CR, const float* factor_R, int64_t padded_entries,
+void scale_columns(const EntryBlock& block, const uint16_t* e_CR, const float* factor_R, int64_t padded_entries,
                    uint16_t* p_CR, uint16_t* pairs_CR) {
   HWY_DYNAMIC_DISPATCH(ScaleColumns)(block, e_CR, factor_R, padded_entries, p_CR, pairs_CR);
 }
