@@ -367,8 +367,8 @@ def _check_sizes(config: ModelConfig) -> None:
         )
     if "m" in letters and hidden % (2 * config.mlstm_heads):
         raise ValueError(
-            'model: mLSTM needs "hidden_size" to be a multiple of twice "mlstm_heads" (default: "num_attention_heads"), '
-            f"but {hidden} is not a multiple of {2 * config.mlstm_heads}"
+            'model: mLSTM needs "hidden_size" to be a multiple of twice "mlstm_heads" (default: '
+            f'"num_attention_heads"), but {hidden} is not a multiple of {2 * config.mlstm_heads}'
         )
     if "s" in letters and config.screening_position == "rope" and config.key_dim % 2:
         raise ValueError(f'model: rotary embedding needs an even "key_dim", but it is {config.key_dim}')
