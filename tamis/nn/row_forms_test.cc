@@ -49,6 +49,13 @@ TEST_P(RowForms, OfUnitRowsScaled) {
   EXPECT_LT(error(out, unit_rows(x) * 2.5), 1e-6);
 }
 
+TEST_P(RowForms, OfExpScaled) {
+  for (const double log_scale : {-3.7, 0.0, 2.2}) {
+    exp_scaled_row(x.const_data_ptr<float>(), GetParam(), log_scale, out.data_ptr<float>());
+    EXPECT_LT(error(out, exp_scaled(x.view({1, 1, -1}), at::full({}, log_scale)).flatten()), 1e-6) << log_scale;
+  }
+}
+
 TEST(RowForms, OfAZeroRowIsZero) {
   const Tensor x = at::zeros({9}), out = at::full({9}, NAN);
   unit_row(x.const_data_ptr<float>(), 9, 2.5, out.data_ptr<float>());

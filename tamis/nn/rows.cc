@@ -63,4 +63,9 @@ at::Tensor exp_scaled(const at::Tensor& x_BTD, const at::Tensor& log_scale) {
   return ExpScaled::apply(x_BTD, log_scale);
 }
 
+void exp_scaled_row(const float* x, int64_t size, double log_scale, float* out) {
+  const auto factor = static_cast<float>(std::exp(log_scale));
+  for (int64_t i = 0; i < size; ++i) out[i] = x[i] * factor;
+}
+
 }  // namespace tamis::nn

@@ -21,4 +21,7 @@ void unit_row(const float* x, int64_t dim, double scale, float* out);
 /// Gradient   x and log_scale, once; the sum for log_scale has the same bits for any number of threads.
 at::Tensor exp_scaled(const at::Tensor& x_BTD, const at::Tensor& log_scale);
 
+/// The same for `size` numbers in plain memory, without a gradient; `out` may be x.
+void exp_scaled_row(const float* x, int64_t size, double log_scale, float* out);
+
 }  // namespace tamis::nn
