@@ -160,6 +160,8 @@ class Mixer {
   /// Acceptance width of each head; empty for mixers without acceptance widths. Mixers that have them also learn their
   /// windows.
   virtual std::vector<double> acceptance_widths() const { return {}; }
+  /// Whether windows longer than the training length can be expanded (SWE).
+  virtual bool expands_windows() const { return false; }
 };
 
 /// Which keys of the window a mixer takes values from.
