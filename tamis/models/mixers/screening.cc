@@ -226,7 +226,6 @@ class ScreeningMixer final : public Mixer {
   std::vector<double> windows() const override { return of_heads(s_w_, ops::window_tokens<double>); }
   std::vector<double> acceptance_widths() const override { return of_heads(s_r_, ops::acceptance_width); }
   bool expands_windows() const override { return true; }
-  bool expands_windows() const override { return true; }
 
  private:
   /// Rows of W_Q, W_K, W_V and, unless ablated, W_G in the one projection.
