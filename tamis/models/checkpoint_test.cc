@@ -137,7 +137,7 @@ TEST_F(Checkpoint, SaysWhatDoesNotFit) {
 
   directory = save(*model);
   rewrite(directory, [](auto& tensors) { tensors.push_back({"layers.9.s_w", at::zeros({4})}); });
-  EXPECT_THAT(load_refusal(directory), HasSubstr("model.safetensors holds \"layers.9.s_w\", which a model of"));
+  EXPECT_THAT(load_refusal(directory), HasSubstr("model.safetensors holds \"layers.9.s_w\", which is not a tensor of"));
 
   directory = save(*model);
   rewrite(directory, [](auto& tensors) { find(tensors, "s_E") = at::zeros({}, at::kLong); });
@@ -202,7 +202,7 @@ TEST_F(Checkpoint, HoldsAHeadOfItsOwnOnlyIfItsConfigurationSaysSo) {
   json config = json::parse(read_file(directory / "config.json"));
   config["tie_word_embeddings"] = true;
   write_file_atomic(directory / "config.json", config.dump());
-  EXPECT_THAT(load_refusal(directory), HasSubstr("model.safetensors holds \"head.weight\", which a model of"));
+  EXPECT_THAT(load_refusal(directory), HasSubstr("model.safetensors holds \"head.weight\", which is not a tensor of"));
 }
 
 TEST_F(Checkpoint, ChangesThatNeedOtherTensorsAreRefused) {

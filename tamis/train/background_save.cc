@@ -31,7 +31,7 @@ struct ShardPlace {
   fs::path of(const std::string& file) const {
     return run / "checkpoints" / fmt::format("{}step-{}-{}.{}", kUnfinishedPrefix, step, token, file);
   }
-  /// Beside it and there before it.
+  /// Next to it, and written before it.
   fs::path digest_of(const std::string& file) const { return of(file + ".sha256"); }
 };
 
