@@ -33,8 +33,8 @@ bool has_tensors(const std::filesystem::path& directory);
 /// The tensors of a model directory in Hugging Face layout: those of `model.safetensors`, or, without this file, those
 /// of the shards that `model.safetensors.index.json` lists ({"weight_map": {tensor: file}}).
 ///
-/// The shards are checked like SafetensorsFile; they lie next to the index, and every tensor is in exactly the file that
-/// the index gives. Throws ExitCode::kInput with the file and the tensor.
+/// The shards are checked like SafetensorsFile; they lie next to the index, and every tensor is in exactly the file
+/// that the index gives. Throws ExitCode::kInput with the file and the tensor.
 class SafetensorsSet {
  public:
   /// Of a directory, or of a single file.
@@ -60,7 +60,8 @@ class SafetensorsSet {
 };
 
 /// Writes `model.safetensors`, or, when the tensors take more than `shard_bytes`, shards of at most this many bytes
-/// (more where a single tensor is larger) and their index. One tensor is in memory at a time. Throws ExitCode::kStorage.
+/// (more where a single tensor is larger) and their index. One tensor is in memory at a time. Throws
+/// ExitCode::kStorage.
 void write_safetensors_set(const std::filesystem::path& directory, std::span<const LazyTensor> tensors,
                            int64_t shard_bytes);
 

@@ -9,9 +9,9 @@
 
 namespace tamis::report {
 
-/// Describes a checkpoint: the data of a page (tamis/report/page.h) with title, model, heads (`tiles`) and, if there is a text,
-/// relevance. Writes the picture of the relevance maps if `options.map` names a file. Throws ExitCode::kInput when the
-/// checkpoint or the text cannot be used.
+/// Describes a checkpoint: the data of a page (tamis/report/page.h) with title, model, heads (`tiles`) and, if there is
+/// a text, relevance. Writes the picture of the relevance maps if `options.map` names a file. Throws ExitCode::kInput
+/// when the checkpoint or the text cannot be used.
 nlohmann::json inspect(const InspectOptions& options, at::Device device = at::kCPU);
 
 /// Describes a configuration that complete_config accepts, without a checkpoint: title and model.

@@ -36,7 +36,7 @@ struct TrainingState {
 struct CheckpointContents {
   nlohmann::json config;                 // of the model
   std::vector<nn::NamedTensor> model;    // as Model::checkpoint_tensors; empty: in shards
-  std::vector<nn::NamedTensor> moments;  // exp_avg.NAME and exp_avg_sq.NAME for every tensor NAME of the model; likewise
+  std::vector<nn::NamedTensor> moments;  // exp_avg.NAME, exp_avg_sq.NAME of every tensor NAME of the model; likewise
   std::string tokenizer;                 // tokenizer.json
   int64_t end_of_text;
   TrainingState state;

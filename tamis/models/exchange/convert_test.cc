@@ -200,8 +200,9 @@ TEST_F(Exchange, SaysWhichTensorIsWrong) {
   };
   EXPECT_THAT(with([](Tensors& t) { t.erase("model.layers.1.mlp.up_proj.weight"); }),
               HasSubstr("has no tensor \"model.layers.1.mlp.up_proj.weight\", which its configuration requires"));
-  EXPECT_THAT(with([](Tensors& t) { t["model.layers.3.mlp.up_proj.weight"] = at::zeros({1}); }),
-              HasSubstr("holds \"model.layers.3.mlp.up_proj.weight\", which the model in its configuration does not have"));
+  EXPECT_THAT(
+      with([](Tensors& t) { t["model.layers.3.mlp.up_proj.weight"] = at::zeros({1}); }),
+      HasSubstr("holds \"model.layers.3.mlp.up_proj.weight\", which the model in its configuration does not have"));
   EXPECT_THAT(with([](Tensors& t) { t["model.norm.weight"] = at::zeros({23}); }),
               HasSubstr("\"model.norm.weight\" must be [24] by its configuration, but is [23]"));
   EXPECT_THAT(with([](Tensors& t) { t["model.norm.weight"] = at::zeros({24}, at::kLong); }),
