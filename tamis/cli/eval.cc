@@ -12,6 +12,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
 #include "tamis/base/input.h"
+#include "tamis/base/json.h"
 #include "tamis/base/terminal.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
@@ -83,7 +84,7 @@ class Processes {
     for (size_t rank = 1; rank < all.size(); ++rank) {
       if (all[rank] == all[0]) continue;
       const nlohmann::json difference =
-          nlohmann::json::diff(nlohmann::json::parse(all[0]), nlohmann::json::parse(all[rank]));
+          nlohmann::json::diff(parse_json(all[0], "process 0"), parse_json(all[rank], fmt::format("process {}", rank)));
       fail(ExitCode::kUsage,
            "process {} evaluates something else than process 0, see {}; start all with the same command", rank,
            difference[0]["path"].get<std::string>());
@@ -171,6 +172,8 @@ void add_evaluated_task(CLI::App& eval, const data::Task& task) {
   if (std::holds_alternative<data::TextTask>(task.kind)) {
     sub->add_flag("--needle-score", options.needle_score,
                   "Also measure the attention on the answer, for prompts with one answer; takes several times longer");
+    sub->add_flag("--skip-end-of-text", options.skip_end_of_text,
+                  "Continue with the likeliest token that does not end the text");
   }
   add_eval_options(*sub, *command);
   sub->footer(fmt::format("tamis eval {} runs/demo{}{} --lengths {} --instances 100", task.name, example_haystack(task),

@@ -52,6 +52,9 @@ void check_options(const TaskEvalOptions& options) {
     fail(ExitCode::kUsage, "{}: has no needle score; only texts with one answer have one, such as needle and passkey",
          task.name);
   }
+  if (options.skip_end_of_text && !std::holds_alternative<data::TextTask>(task.kind)) {
+    fail(ExitCode::kUsage, "{}: asks for single ids, not for a text that may end", task.name);
+  }
   data::check_haystack(task, !options.haystack.empty());
 }
 

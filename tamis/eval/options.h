@@ -21,6 +21,7 @@ struct TaskEvalOptions {
   std::filesystem::path haystack = {};     // text file; empty: none
   bool expand_windows = true;              // SWE
   bool needle_score = false;               // measure the attention on the answer; takes several times longer
+  bool skip_end_of_text = false;           // texts: continue with the likeliest token that does not end the text
   int64_t max_sequences = 64;              // largest batch
   int64_t chunk_tokens = 8192;             // tokens per forward pass, over all sequences
   int64_t state_bytes = int64_t{1} << 30;  // approximate limit for the decoding states of a batch

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <span>
 
@@ -30,13 +31,9 @@ struct Measured {
 };
 static_assert(sizeof(Measured) == 4 * sizeof(double));  // processes exchange it as numbers
 
-struct NeedleScore {
-  double mean, best;  // over all heads
-};
-
-/// Attention of the prompt's last token on the answer span.
-NeedleScore needle_score(const infer::LoadedModel& loaded, const TaskEvalOptions& options,
-                         const data::TextInstance& instance) {
+/// Attention of the prompt's last token on the answer span, of every head.
+at::Tensor needle_score(const infer::LoadedModel& loaded, const TaskEvalOptions& options,
+                        const data::TextInstance& instance) {
   if (instance.answer_spans.size() != 1) {
     fail(ExitCode::kUsage,
          "{}: its prompts have {} answers; only texts with one have a needle score, such as needle and passkey",
@@ -46,13 +43,13 @@ NeedleScore needle_score(const infer::LoadedModel& loaded, const TaskEvalOptions
   const auto first = static_cast<int64_t>(tokens_of(instance.answer_spans[0].begin).size());
   const auto last = static_cast<int64_t>(tokens_of(instance.answer_spans[0].end).size());
   const at::Tensor tokens_1T = infer::to_tensor(loaded.tokenizer->encode(instance.prompt));
-  const at::Tensor mass_LH = loaded.model->attention_mass(tokens_1T.to(infer::device_of(*loaded.model)), first, last,
-                                                          {.expand_windows = options.expand_windows});
-  return {mass_LH.mean().item<double>(), mass_LH.max().item<double>()};
+  return loaded.model->attention_mass(tokens_1T.to(infer::device_of(*loaded.model)), first, last,
+                                      {.expand_windows = options.expand_windows});
 }
 
 struct BatchScores {
   std::vector<double> scores;
+  std::vector<bool> first_right;  // of texts: whether the first character of the answer is said first
   int64_t state_bytes;
 };
 
@@ -79,6 +76,11 @@ std::string text_of(const text::Tokenizer& tokenizer, std::span<const int64_t> i
   return tokenizer.decode(ids.first(end - ids.begin())).substr(0, most_bytes);
 }
 
+bool begins_right(std::string_view said, std::string_view answer) {
+  said.remove_prefix(std::min(said.find_first_not_of(' '), said.size()));
+  return !said.empty() && !answer.empty() && said[0] == answer[0];
+}
+
 /// Scores greedy continuations. Every token has at least one byte, so as many tokens as answer bytes suffice.
 BatchScores score_batch(const data::TextTask& task, const infer::LoadedModel& loaded,
                         std::span<const Question> questions, const TaskEvalOptions& options) {
@@ -91,15 +93,20 @@ BatchScores score_batch(const data::TextTask& task, const infer::LoadedModel& lo
   decoder.reserve(next_B1.size(1) + most);
   std::vector<at::Tensor> steps;
   for (int64_t step = 0; step < most; ++step) {
-    next_B1 = decoder.logits_after(next_B1, options.chunk_tokens).argmax(-1, /*keepdim=*/true);
+    at::Tensor logits_BN = decoder.logits_after(next_B1, options.chunk_tokens);
+    if (options.skip_end_of_text) logits_BN = logits_BN.clone();
+    if (options.skip_end_of_text) logits_BN.select(-1, loaded.tokenizer->end_of_text()).fill_(-INFINITY);
+    next_B1 = logits_BN.argmax(-1, /*keepdim=*/true);
     steps.push_back(next_B1);
   }
   const at::Tensor ids_BS = at::cat(steps, 1).cpu().contiguous();
-  BatchScores result{.scores = {}, .state_bytes = decoder.state_bytes()};
+  BatchScores result{.scores = {}, .first_right = {}, .state_bytes = decoder.state_bytes()};
   for (size_t b = 0; b < questions.size(); ++b) {
     const std::span<const int64_t> ids(ids_BS[static_cast<int64_t>(b)].const_data_ptr<int64_t>(), steps.size());
-    result.scores.push_back(
-        task.score(text_of(*loaded.tokenizer, ids, most), std::get<data::TextInstance>(questions[b].instance).answers));
+    const std::string said = text_of(*loaded.tokenizer, ids, most);
+    const auto& answers = std::get<data::TextInstance>(questions[b].instance).answers;
+    result.scores.push_back(task.score(said, answers));
+    result.first_right.push_back(begins_right(said, answers[0]));
   }
   return result;
 }
@@ -139,7 +146,7 @@ BatchScores score_batch(const data::TokenTask&, const infer::LoadedModel& loaded
       right[due.question[i]] += said.const_data_ptr<int64_t>()[i] == due.answers[i];
     }
   });
-  BatchScores result{.scores = {}, .state_bytes = decoder.state_bytes()};
+  BatchScores result{.scores = {}, .first_right = {}, .state_bytes = decoder.state_bytes()};
   for (size_t b = 0; b < questions.size(); ++b) {
     const auto asked = static_cast<double>(std::get<data::TokenInstance>(questions[b].instance).answers.size());
     result.scores.push_back(static_cast<double>(right[b]) / asked);
@@ -244,12 +251,16 @@ class Evaluation {
   /// Scores the questions and returns how many fit into one batch.
   int64_t evaluate_batch(std::span<const Question> questions) {
     const TaskEvalOptions& options = result_.options;
+    const size_t trials = result_.trials.size();
     if (options.needle_score) add_needle_scores(questions);
     const BatchScores result =
         std::visit([&](const auto& kind) { return score_batch(kind, loaded_, questions, options); }, task_.kind);
     for (size_t i = 0; i < questions.size(); ++i) {
       measured(questions[i]).correct = result.scores[i] == 1 ? 1 : 0;
       measured(questions[i]).score = result.scores[i];
+      if (!options.needle_score) continue;
+      result_.trials[trials + i].right = result.scores[i] == 1;
+      result_.trials[trials + i].first_right = result.first_right[i];
     }
     const int64_t bytes_each = std::max<int64_t>(1, result.state_bytes / static_cast<int64_t>(questions.size()));
     return std::clamp<int64_t>(options.state_bytes / bytes_each, 1, options.max_sequences);
@@ -258,9 +269,10 @@ class Evaluation {
   void add_needle_scores(std::span<const Question> questions) {
     for (const Question& question : questions) {
       const auto& instance = std::get<data::TextInstance>(question.instance);
-      const NeedleScore needle = needle_score(loaded_, result_.options, instance);
-      measured(question).needle = needle.mean;
-      measured(question).needle_best = needle.best;
+      const at::Tensor needle_LH = needle_score(loaded_, result_.options, instance);
+      measured(question).needle = needle_LH.mean().item<double>();
+      measured(question).needle_best = needle_LH.max().item<double>();
+      result_.trials.push_back({.cell = question.cell, .needle_LH = needle_LH});
     }
   }
 

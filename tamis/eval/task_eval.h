@@ -24,9 +24,18 @@ struct TaskCell {
   double needle_best_sum = 0;  // the same for the head with the largest score
 };
 
+/// An instance whose needle scores were requested.
+struct NeedleTrial {
+  size_t cell = 0;           // of TaskResult::cells
+  bool right = false;        // its score is 1
+  bool first_right = false;  // the continuation begins with the first character of the answer
+  at::Tensor needle_LH;      // needle score of every head
+};
+
 struct TaskResult {
   TaskEvalOptions options;
-  std::vector<TaskCell> cells = {};  // by length, then depth
+  std::vector<TaskCell> cells = {};      // by length, then depth
+  std::vector<NeedleTrial> trials = {};  // in no fixed order; with several processes those of this one
   double seconds = 0;
 
   /// The sum of all cells of one length.

@@ -344,6 +344,56 @@ TEST(TaskEval, MeasuresTheAttentionOnTheAnswer) {
   EXPECT_THAT(error("variable_tracking", 4096), HasSubstr("variable_tracking: its prompts have 5 answers"));
 }
 
+TEST(TaskEval, KeepsTheNeedleScoresOfHeadsAndInstances) {
+  const TaskEvalOptions options{.task = "abc_digits",
+                                .lengths = {236},
+                                .depths = {0, 1},
+                                .instances = 2,
+                                .expand_windows = false,
+                                .needle_score = true};
+  const auto result = evaluate_task(retriever(kMemory), options);
+  ASSERT_EQ(result.trials.size(), 4u);
+  for (const NeedleTrial& trial : result.trials) {
+    const double best = trial.cell == 1 ? 6 / 14.0 : 0;  // the model attends to the last 14 tokens
+    EXPECT_TRUE(at::allclose(trial.needle_LH, at::tensor({best, 0.0}, at::kDouble).view({1, 2})));
+    EXPECT_EQ(trial.right, trial.cell == 1);
+    if (trial.right) {
+      EXPECT_TRUE(trial.first_right);
+    }
+  }
+  const auto first = oracle(SIZE_MAX, [](std::span<const int64_t> seen) {  // the first digit, then nothing
+    const int64_t next = next_of_needle(seen);
+    return text_of(seen).ends_with("is:") || text_of(seen).ends_with("is: ") ? next : '.';
+  });
+  const TaskEvalOptions needles{.task = "needle", .lengths = {300}, .instances = 3, .needle_score = true};
+  for (const NeedleTrial& trial : evaluate_task(first, needles).trials) {
+    EXPECT_FALSE(trial.right);
+    EXPECT_TRUE(trial.first_right);
+  }
+}
+
+TEST(TaskEval, ContinuesWithTokensThatDoNotEndTheText) {
+  // The logit of the end of the text is the largest, and that of the right answer the next.
+  class Ends : public Oracle {
+   public:
+    using Oracle::Oracle;
+    at::Tensor decode(const at::Tensor& tokens_BC, std::span<models::DecodingState* const> states) const override {
+      at::Tensor x_BCN = Oracle::decode(tokens_BC, states);
+      x_BCN.select(-1, text::make_byte_tokenizer()->end_of_text()).fill_(2);
+      return x_BCN;
+    }
+  };
+  const infer::LoadedModel loaded{.checkpoint = {},
+                                  .model = std::make_unique<Ends>(SIZE_MAX, next_of_needle),
+                                  .tokenizer = text::make_byte_tokenizer()};
+  TaskEvalOptions options{.task = "needle", .lengths = {300}, .instances = 4};
+  EXPECT_EQ(evaluate_task(loaded, options).cells[0].correct, 0);
+  EXPECT_FALSE(to_json(evaluate_task(loaded, options)).contains("skip_end_of_text"));
+  options.skip_end_of_text = true;
+  EXPECT_EQ(evaluate_task(loaded, options).cells[0].correct, 4);
+  EXPECT_EQ(to_json(evaluate_task(loaded, options))["skip_end_of_text"], true);
+}
+
 TEST(TaskEval, RunsARealModel) {
   const tamis::testing::TemporaryDirectory directory;
   const auto loaded = infer::load(infer::testing::write_checkpoint(directory.path() / "model"));

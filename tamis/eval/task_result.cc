@@ -96,6 +96,7 @@ nlohmann::json to_json(const TaskResult& result) {
                          {"seconds", result.seconds},
                          {"cells", nlohmann::json::array()},
                          {"by_length", nlohmann::json::array()}};
+  if (options.skip_end_of_text) json["skip_end_of_text"] = true;
   if (!options.settings.empty()) json["settings"] = options.settings;
   if (options.cell_tokens > 0) json["cell_tokens"] = options.cell_tokens;
   if (!options.haystack.empty()) json["haystack"] = options.haystack.string();

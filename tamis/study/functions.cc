@@ -20,6 +20,7 @@
 #include "tamis/ops/sieve_attention/sieve_attention.h"
 #include "tamis/ops/softmax_attention/softmax_attention.h"
 #include "tamis/ops/stick_breaking_attention/stick_breaking_attention.h"
+#include "tamis/ops/window.h"
 
 namespace tamis::study {
 namespace {
@@ -119,9 +120,10 @@ void largest_weight(const Settings& settings, const AddRow& add) {
 
 /// The relevance of each key for a head with an infinite window and without positions.
 at::Tensor relevance(const at::Tensor& query_1K, const at::Tensor& keys_nK, double r) {
-  const at::Tensor s_w = at::full({1}, INFINITY, at::kDouble), s_r = at::full({1}, std::log(r / (1 - r)), at::kDouble);
+  const at::Tensor s_w = at::full({1}, INFINITY, at::kDouble);
+  const at::Tensor s_r = at::full({1}, ops::acceptance_scalar(r), at::kDouble);
   const auto found = ops::reference::screening_relevance(
-      query_1K.reshape({1, 1, 1, -1}), keys_nK.reshape({1, keys_nK.size(0), 1, -1}), s_w, s_r, {.position = "none"});
+      query_1K.reshape({1, 1, 1, -1}), keys_nK.reshape({1, keys_nK.size(0), 1, -1}), s_w, s_r, {{.position = "none"}});
   return (found.trim * found.softmask).flatten();
 }
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
 #include <optional>
 #include <sstream>
 
@@ -21,7 +22,10 @@
 #include "tamis/infer/decode.h"
 #include "tamis/infer/load.h"
 #include "tamis/infer/score.h"
+#include "tamis/models/checkpoint.h"
 #include "tamis/study/functions.h"
+#include "tamis/study/needle_trials.h"
+#include "tamis/study/recall.h"
 #include "tamis/train/data_set.h"
 #include "tamis/train/plan.h"
 
@@ -115,21 +119,54 @@ class Measurement {
         add_flops(evaluation, change);
         continue;
       }
-      const infer::LoadedModel loaded = load(change);
-      for (const bool expand : evaluation.expand_windows) {
-        json columns = change;
-        if (evaluation.expand_windows.size() > 1) columns["expand_windows"] = expand;
-        const bool expands = expand && !loaded.model->screening_heads().empty();
-        if (evaluation.kind == "task") add_task(evaluation, loaded, expands, columns);
-        if (evaluation.kind == "loss") add_loss(evaluation, loaded, expands, columns);
-        if (evaluation.kind == "costs") add_costs(evaluation, loaded, expands, columns);
-        if (evaluation.kind == "speed") add_speed(evaluation, loaded, expands, columns);
-        stop_if_asked(job_.name, signals_);
+      if (evaluation.checkpoint_length == 0) {
+        add(evaluation, load(change), change);
+        continue;
       }
+      json columns = change;
+      columns["checkpoint"] = "newest";
+      add(evaluation, load(change), columns);
+      columns["checkpoint"] = "chosen";
+      add(evaluation, infer::load(choose_checkpoint(evaluation, change), device_, change), columns);
     }
   }
 
  private:
+  void add(const Evaluation& evaluation, const infer::LoadedModel& loaded, json columns) {
+    for (const bool expand : evaluation.expand_windows) {
+      if (evaluation.expand_windows.size() > 1) columns["expand_windows"] = expand;
+      const bool expands = expand && !loaded.model->screening_heads().empty();
+      if (evaluation.kind == "task") add_task(evaluation, loaded, expands, columns);
+      if (evaluation.kind == "recall") add_recall_of(evaluation, loaded, expands, columns);
+      if (evaluation.kind == "loss") add_loss(evaluation, loaded, expands, columns);
+      if (evaluation.kind == "costs") add_costs(evaluation, loaded, expands, columns);
+      if (evaluation.kind == "speed") add_speed(evaluation, loaded, expands, columns);
+      stop_if_asked(job_.name, signals_);
+    }
+  }
+
+  /// The checkpoint of the run with the highest score at checkpoint_length; among equals the newest.
+  std::filesystem::path choose_checkpoint(const Evaluation& evaluation, const json& change) {
+    const eval::TaskEvalOptions options = choice_of_checkpoint(evaluation);
+    std::map<int64_t, std::filesystem::path, std::greater<>> checkpoints;  // newest first
+    for (const auto& entry : std::filesystem::directory_iterator(job_.directory / "checkpoints")) {
+      if (const auto step = models::step_of(entry.path())) checkpoints[*step] = entry.path();
+    }
+    int64_t chosen = -1;
+    double best = -1;
+    for (const auto& [step, checkpoint] : checkpoints) {
+      const double score = eval::evaluate_task(infer::load(checkpoint, device_, change), options).cells[0].score_sum;
+      stop_if_asked(job_.name, signals_);
+      if (score <= best) continue;
+      best = score;
+      chosen = step;
+    }
+    json columns = change;
+    columns["task"] = options.task;
+    add("chosen_step", static_cast<double>(chosen), columns);
+    return checkpoints.at(chosen);
+  }
+
   infer::LoadedModel load(const json& change) const {
     if (study_.train) return infer::load(job_.directory, device_, change);
     json config = job_.recipe.model;
@@ -261,6 +298,21 @@ class Measurement {
         if (cell.contains(key)) add(key, cell[key], at);
       }
     }
+    add_needle_trials(result, [&](const std::string& metric, double value, json at) {
+      at.update(columns);
+      at["task"] = options.task;
+      add(metric, value, at);
+    });
+  }
+
+  void add_recall_of(const Evaluation& evaluation, const infer::LoadedModel& loaded, bool expand, const json& columns) {
+    eval::TaskEvalOptions options = evaluation.task;
+    options.expand_windows = expand;
+    const bool map = job_.seed == study_.seeds.front();
+    add_recall(*loaded.model, options, map, [&](const std::string& metric, double value, json at) {
+      at.update(columns);
+      add(metric, value, at);
+    });
   }
 
   void add_loss(const Evaluation& evaluation, const infer::LoadedModel& loaded, bool expand, const json& columns) {
@@ -378,12 +430,13 @@ json to_json(const Evaluation& evaluation) {
                     {"name", evaluation.name},   {"settings", evaluation.settings},
                     {"file", evaluation.file},   {"expand_windows", evaluation.expand_windows},
                     {"where", evaluation.where}, {"changes", evaluation.changes}};
-  if (evaluation.kind == "task") {
+  if (evaluation.kind == "task" || evaluation.kind == "recall") {
     json task = eval::to_json(eval::TaskResult{.options = evaluation.task});
     for (const char* answer : {"seconds", "cells", "by_length"}) task.erase(answer);
     described["task"] = std::move(task);
     described["needle_score"] = evaluation.task.needle_score;
   }
+  if (evaluation.checkpoint_length > 0) described["checkpoint_length"] = evaluation.checkpoint_length;
   if (evaluation.kind == "loss") described["digest"] = evaluation.digest;
   return described;
 }

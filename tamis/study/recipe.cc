@@ -112,7 +112,16 @@ class StudyReader : RecipeReader {
 }  // namespace
 
 std::vector<std::string> evaluation_kinds() {
-  return {"task", "loss", "heads", "flops", "costs", "speed", "parameters", "function"};
+  return {"task", "loss", "heads", "flops", "costs", "speed", "recall", "parameters", "function"};
+}
+
+eval::TaskEvalOptions choice_of_checkpoint(const Evaluation& evaluation) {
+  eval::TaskEvalOptions options = evaluation.task;
+  options.lengths = {evaluation.checkpoint_length};
+  options.seed += 1;
+  options.needle_score = false;
+  options.expand_windows = evaluation.expand_windows.empty() || evaluation.expand_windows.front();
+  return options;
 }
 
 std::string plain_text(const json& value) {

@@ -56,6 +56,7 @@ struct Point {
 struct Evaluation {
   std::string kind;  // one of evaluation_kinds()
   eval::TaskEvalOptions task;
+  int64_t checkpoint_length = 0;      // kind task: > 0: also measure the checkpoint that is best at this length
   std::vector<int64_t> lengths = {};  // kinds costs and speed: of the text; loss: of the windows
   std::string file;                   // kind loss: a text file
   std::string digest;                 // of that file; empty in a plan
@@ -116,6 +117,9 @@ struct StudyRecipe {
 };
 
 std::vector<std::string> evaluation_kinds();
+
+/// How the checkpoints of a run are compared for `checkpoint_length`: on other instances than those of the evaluation.
+eval::TaskEvalOptions choice_of_checkpoint(const Evaluation& evaluation);
 std::vector<std::string> claim_statistics();
 
 /// Reads a recipe (docs/studies.md) and its texts and checks every point and every evaluation before anything runs.

@@ -12,6 +12,7 @@
 #include "tamis/study/claims.h"
 #include "tamis/study/figures.h"
 #include "tamis/study/functions.h"
+#include "tamis/study/recall.h"
 #include "tamis/study/recipe_reader.h"
 #include "tamis/study/table.h"
 #include "tamis/train/recipe_fields.h"
@@ -50,7 +51,7 @@ class MeasurementsReader : RecipeReader {
     for (const char* known : {"where", "model", "settings"}) reader.accept(known);
     evaluation.where = table_at(from, "where", path);
     check_where(evaluation.where, path + ".where.variant");
-    if (evaluation.kind == "task") read_task(reader, from, path, evaluation.task);
+    if (evaluation.kind == "task" || evaluation.kind == "recall") read_task(reader, from, path, evaluation);
     if (evaluation.kind == "loss") read_text(reader, path, evaluation);
     if (function || evaluation.kind == "parameters") reader("name", evaluation.name);
     if (const std::string& kind = evaluation.kind;
@@ -93,9 +94,11 @@ class MeasurementsReader : RecipeReader {
     if (use_ == train::RecipeUse::kRun) evaluation.digest = sha256(MappedFile(evaluation.file).text());
   }
 
-  void read_task(TableReader& reader, const json& from, const std::string& path, eval::TaskEvalOptions& task) const {
+  void read_task(TableReader& reader, const json& from, const std::string& path, Evaluation& evaluation) const {
+    eval::TaskEvalOptions& task = evaluation.task;
     std::vector<std::string> names;
     for (const data::Task& each : data::tasks()) names.push_back(each.name);
+    if (evaluation.kind == "recall") names = recall_tasks();
     reader("task", task.task, Allowed{.choices = names});
     const data::Task& found = data::find_task(task.task);
     int64_t trained = recipe_.points.front().recipe().train.length, seed = 0;
@@ -114,6 +117,9 @@ class MeasurementsReader : RecipeReader {
     reader("cell_tokens", task.cell_tokens, Allowed{.least = 0, .most = train::kMostTokens});
     reader("seed", seed, Allowed{.least = 0});
     reader("needle_score", task.needle_score);
+    reader("skip_end_of_text", task.skip_end_of_text);
+    reader("checkpoint_length", evaluation.checkpoint_length, Allowed{.least = 0, .most = train::kMostTokens});
+    if (evaluation.checkpoint_length > 0) check_checkpoints(evaluation, path);
     task.seed = static_cast<uint64_t>(seed);
     std::string haystack = task.haystack.string();
     reader("haystack", haystack);
@@ -127,8 +133,21 @@ class MeasurementsReader : RecipeReader {
     if (task.lengths.empty()) refuse(path, path + ": expected lengths or multiples");
     try {
       eval::check_options(task);
+      if (evaluation.checkpoint_length > 0) eval::check_options(choice_of_checkpoint(evaluation));
     } catch (const Error& error) {
       refuse(path, fmt::format("{} ({})", error.what(), path));
+    }
+  }
+
+  /// A choice among checkpoints needs runs that keep several.
+  void check_checkpoints(const Evaluation& evaluation, const std::string& path) const {
+    for (const Point& point : recipe_.points) {
+      if (!matches(point.columns, evaluation.where)) continue;
+      const train::TrainRecipe& train = point.recipe().train;
+      if (recipe_.train && train.save_every < train.steps && train.keep != 1) continue;
+      refuse(path, fmt::format("{}.checkpoint_length chooses among the checkpoints of a run, but {} keeps one; give "
+                               "[train] keep = 0 and save_every below its {} steps",
+                               path, point.name, train.steps));
     }
   }
 

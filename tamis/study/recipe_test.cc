@@ -280,7 +280,8 @@ TEST(StudyRecipe, RefusesABadChoice) {
   expect_study_refusals({
       {replaced(kTwoVariants, "steps = 20", "steps = 100"),
        "small.toml:6: choose.steps = 100 is more than train.steps = 80"},
-      {replaced(kTwoVariants, "steps = 20", "key = \"study.id\""), "small.toml:6: choose.key: \"study.id\" is not a key"},
+      {replaced(kTwoVariants, "steps = 20", "key = \"study.id\""),
+       "small.toml:6: choose.key: \"study.id\" is not a key"},
       {replaced(kTwoVariants, "validate_tokens = 128", "validate_tokens = 0"),
        "small.toml:\\d+: train.validate_tokens = 0: train.lr is chosen by the validation loss"},
       {replaced(kTwoVariants, "[0.001, 0.01]", "[]"), "choose: expected values"},
@@ -307,6 +308,13 @@ TEST(StudyRecipe, RefusesBadEvaluations) {
        "expand_windows must be true, false or a list"},
       {evaluation + "task = \"copy\"\nlengths = [8]\nsettings = {vocab = \"x\"}\n",
        "evaluations.0.settings.vocab must be an integer"},
+      {evaluation + "task = \"copy\"\nlengths = [8]\ncheckpoint_length = 8\n",
+       "evaluations.0.checkpoint_length chooses among the checkpoints of a run, but rope keeps one"},
+      {replaced(evaluation, "warmup_steps = 10", "save_every = 20\nkeep = 0") +
+           "task = \"copy\"\nlengths = [8]\ncheckpoint_length = 1\n",
+       "copy: a length of 1 tokens is too short"},
+      {evaluation + "task = \"copy\"\nlengths = [8]\nskip_end_of_text = true\n", "copy: asks for single ids"},
+      {evaluation + "kind = \"recall\"\ntask = \"copy\"\nlengths = [8]\n", "unknown .*\"copy\". Known: mqar, mqrar"},
       {evaluation + "kind = \"costs\"\n", "evaluations.0.lengths: expected at least one"},
       {evaluation + "kind = \"loss\"\nlengths = [8]\n", "evaluations.0.file: expected a text file"},
       {evaluation + "kind = \"heads\"\nlengths = [8]\n", "unknown key of .* \"lengths\""},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tamis/base/json.h"
 #include "tamis/study/functions.h"
 
 namespace tamis::study {
@@ -13,13 +14,19 @@ using nlohmann::json;
 std::vector<std::string> metrics_of(const Evaluation& evaluation) {
   const std::string& kind = evaluation.kind;
   if (kind == "task") {
-    if (!evaluation.task.needle_score) return {"score", "exact_match"};
-    return {"score", "exact_match", "needle_score", "needle_score_best_head"};
+    std::vector<std::string> metrics = {"score", "exact_match"};
+    if (evaluation.task.needle_score) {
+      metrics.insert(metrics.end(),
+                     {"needle_score", "needle_score_best_head", "needle_score_head", "needle_score_trial"});
+    }
+    if (evaluation.checkpoint_length > 0) metrics.emplace_back("chosen_step");
+    return metrics;
   }
   if (kind == "loss") return {"nats_per_token", "nats_per_byte", "perplexity", "text_loss_at"};
   if (kind == "heads") return {"window", "acceptance_width"};
   if (kind == "flops") return {"planned_flops_per_token"};
   if (kind == "costs") return {"flops_per_token", "state_bytes"};
+  if (kind == "recall") return {"newest_mass", "stale_mass", "recall_map"};
   if (kind == "speed") return {"read_seconds", "token_seconds"};
   if (kind == "parameters") return {"parameter"};
   return function_metrics(evaluation.name);
@@ -27,7 +34,7 @@ std::vector<std::string> metrics_of(const Evaluation& evaluation) {
 
 /// A number or a truth value that is not quoted, else null.
 json plain_value(const std::string& text) {
-  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  json value = try_parse_json(text);
   return value.is_number() || value.is_boolean() ? value : json();
 }
 
