@@ -1,6 +1,7 @@
 #include "tamis/train/gradient_exchange.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +22,7 @@ std::vector<models::Parameter> make_parameters() {
   for (const int64_t size : kSizes) {
     at::Tensor values = at::linspace(-1, 1, size, at::kFloat);
     if (parameters.size() == 1) values = values.view({1, -1});
-    parameters.push_back({"p" + std::to_string(parameters.size()), values.set_requires_grad(true)});
+    parameters.push_back({fmt::format("p{}", parameters.size()), values.set_requires_grad(true)});
   }
   return parameters;
 }

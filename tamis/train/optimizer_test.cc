@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "tamis/ops/simulated_device/testing.h"
+
 namespace tamis::train {
 namespace {
 
@@ -136,6 +138,25 @@ TEST(BlockSums, OfAnyDeviceAreThoseOfTheCpu) {
   large[kNormBlock] = NAN;
   EXPECT_TRUE(std::isfinite(block_sums_on_device(large)[0].item<double>()));
   EXPECT_TRUE(std::isnan(block_sums_on_device(large)[1].item<double>()));
+}
+
+TEST(BlockSums, OfADeviceAreCopiedOnceForAllTensors) {
+  at::manual_seed(4);
+  ops::testing::SimulatedDevice& simulated = ops::testing::SimulatedDevice::get();
+  const std::vector<at::Tensor> on_cpu = {at::randn({kNormBlock + 3}), at::Tensor(), at::randn({2, 3})};
+  std::vector<at::Tensor> on_device;
+  for (const at::Tensor& tensor : on_cpu) {
+    on_device.push_back(tensor.defined() ? tensor.to(ops::testing::SimulatedDevice::device()) : tensor);
+  }
+  simulated.reset();
+  const std::vector<std::vector<double>> sums = block_sums(on_device), expected = block_sums(on_cpu);
+  EXPECT_EQ(simulated.to_host(), std::vector<std::string>{"copy [3]"});
+  for (size_t i = 0; i < sums.size(); ++i) {
+    ASSERT_EQ(sums[i].size(), expected[i].size());
+    for (size_t block = 0; block < sums[i].size(); ++block) {
+      EXPECT_NEAR(sums[i][block], expected[i][block], 1e-13 * expected[i][block]);
+    }
+  }
 }
 
 TEST(FirstNonFinite, NamesParametersFromTheFirstAndGradientsFromTheLast) {
