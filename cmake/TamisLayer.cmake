@@ -1,5 +1,5 @@
 # One CMake target per layer: tamis_<layer>, its tests tamis_<layer>_test and its micro-benchmarks tamis_<layer>_bench.
-# Files are found by their names: *_test.cc, *_bench.cc, *_kernel.cc (no torch) and the rest.
+# Files are found by their names: *_test.cc, *_bench.cc, *_kernel.cc and *_kernel_test.cc (no torch) and the rest.
 
 # Compiles the sources of a target in batches (unity build), because parsing LibTorch's headers takes seconds per file
 # and most of the build time. Compiled separately are an operator's main file, test and benchmark
@@ -19,7 +19,7 @@ function(tamis_in_batches)
       foreach(file ${sources})
         get_filename_component(folder ${file} DIRECTORY)
         get_filename_component(folder ${folder} NAME)
-        if(file MATCHES "/ops/${folder}/${folder}(_test|_bench)?\\.cc$" OR file MATCHES "/tamis/kernels/|_kernel\\.cc$" OR
+        if(file MATCHES "/ops/${folder}/${folder}(_test|_bench)?\\.cc$" OR file MATCHES "/tamis/kernels/|_kernel(_test)?\\.cc$" OR
            (file MATCHES "/tamis/data/" AND NOT file MATCHES "_test\\.cc$"))
           set_source_files_properties(${file} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
         endif()
@@ -35,6 +35,9 @@ function(tamis_find_sources layer)
   set(benches ${all})
   set(kernels ${all})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  set(kernel_tests ${tests})
+  list(FILTER kernel_tests INCLUDE REGEX "_kernel_test\\.cc$")
+  list(FILTER tests EXCLUDE REGEX "_kernel_test\\.cc$")
   list(FILTER benches INCLUDE REGEX "_bench\\.cc$")
   list(FILTER kernels INCLUDE REGEX "_kernel\\.cc$")
   set(sources ${all})
@@ -42,6 +45,7 @@ function(tamis_find_sources layer)
   set(layer_sources ${sources} PARENT_SCOPE)
   set(layer_kernels ${kernels} PARENT_SCOPE)
   set(layer_tests ${tests} PARENT_SCOPE)
+  set(layer_kernel_tests ${kernel_tests} PARENT_SCOPE)
   set(layer_benches ${benches} PARENT_SCOPE)
 endfunction()
 
@@ -115,13 +119,16 @@ function(tamis_threads_layer layer)
   endif()
 endfunction()
 
-# All code without torch: tamis/kernels and each operator's *_kernel.cc.
+# All code without torch: tamis/kernels and each operator's *_kernel.cc. GCC cannot compile kernels for SVE with torch's
+# precompiled header, so tests that include them are *_kernel_test.cc and here, too.
 function(tamis_kernel_layer layer)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;LINK")
   list(TRANSFORM arg_USES PREPEND tamis_)
   tamis_find_sources(ops)
   set(operator_kernels ${layer_kernels})
+  set(operator_tests ${layer_kernel_tests})
   tamis_find_sources(${layer})
+  list(APPEND layer_tests ${operator_tests})
   list(APPEND layer_sources ${layer_kernels} ${operator_kernels})
   if(TAMIS_FUZZ)  # readers do not call kernels
     set(layer_sources "")

@@ -6,7 +6,7 @@
 #include "tamis/kernels/testing.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "tamis/ops/screening/screening_transpose_test.cc"
+#define HWY_TARGET_INCLUDE "tamis/ops/screening/screening_transpose_kernel_test.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which includes this file once per instruction set:
 #include "tamis/ops/screening/screening_rows_kernel-inl.h"
