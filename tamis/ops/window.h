@@ -25,6 +25,11 @@ inline double acceptance_width(double s_r) {
   return 1 / (1 + std::exp(-s_r));
 }
 
+/// The s_r whose acceptance width is r.
+inline double acceptance_scalar(double r) {
+  return std::log(r) - std::log1p(-r);
+}
+
 /// 1 / r; at most 1e30, so that it stays finite in float32.
 inline double inverse_acceptance_width(double s_r) {
   return std::min(1 + std::exp(-s_r), 1e30);

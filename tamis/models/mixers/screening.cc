@@ -71,7 +71,7 @@ class ScreeningMixer final : public Mixer {
     s_w_ = at::empty({H}, options);
     s_r_ = at::empty({H}, options);
     if (config.output_scale) s_O_ = at::empty({H}, options);
-    if (config.fixed_r) s_r_.fill_(std::log(*config.fixed_r) - std::log1p(-*config.fixed_r));
+    if (config.fixed_r) s_r_.fill_(ops::acceptance_scalar(*config.fixed_r));
   }
 
   std::vector<LayerParameter> parameters() const override {
@@ -107,9 +107,8 @@ class ScreeningMixer final : public Mixer {
   void set_as_trained() const override {
     if (config_.fixed_r) return;
     constexpr double kAccepted = 0.2;
-    const double r = ops::acceptance_for(kAccepted, layout_.key_dim);
     const at::NoGradGuard no_grad;
-    s_r_.fill_(std::log(r) - std::log1p(-r));
+    s_r_.fill_(ops::acceptance_scalar(ops::acceptance_for(kAccepted, layout_.key_dim)));
   }
 
   std::vector<Tensor> weights(at::ScalarType dtype) const override {

@@ -119,6 +119,9 @@ TEST(ScreeningFunctions, ScalarsAreThoseOfTensors) {
     EXPECT_NEAR(inverse_acceptance_width(s_r) * acceptance_width(s_r), 1, 1e-15) << s_r;
   }
   EXPECT_EQ(inverse_acceptance_width(-1000), 1e30);
+  for (const double r : {1e-9, 0.02, 0.5, 0.97}) {
+    EXPECT_NEAR(acceptance_width(acceptance_scalar(r)) / r, 1, 1e-14) << r;
+  }
 }
 
 }  // namespace
