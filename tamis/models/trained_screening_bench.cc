@@ -23,6 +23,7 @@
 #include "tamis/models/model.h"
 #include "tamis/models/testing.h"
 #include "tamis/ops/screening/screening_cpu.h"
+#include "tamis/ops/screening/screening_cpu_testing.h"
 
 namespace tamis::models {
 namespace {

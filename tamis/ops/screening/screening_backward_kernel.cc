@@ -168,6 +168,7 @@ class Block {
           backward_.panels[panel(key)].add(accepted);
           record(i, accepted, shortfall, key);
         });
+    CountPairs(pass_, first_, count_, indexed);
     for (int64_t key = std::max(indexed, first_tile_); key < first_ + count_; key += kPanelKeys) {
       ScreenPanel<true>(pass_, scratch_.q, first_, count_, key, slots_, screened);
       AddPanel(pass_, screened, count_, slots_of(key), scratch_.h);

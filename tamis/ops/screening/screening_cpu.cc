@@ -14,6 +14,7 @@
 #include "tamis/ops/parallel.h"
 #include "tamis/ops/rows.h"
 #include "tamis/ops/scratch.h"
+#include "tamis/ops/screening/screening_cpu_testing.h"
 #include "tamis/ops/screening/screening_heads.h"
 #include "tamis/ops/screening/screening_index.h"
 #include "tamis/ops/screening/screening_kernel.h"
@@ -286,6 +287,19 @@ ScreeningProjections empty_gradients(const Tensor& q, const Tensor& k, const Ten
   const auto like = [](const Tensor& x) { return at::empty(x.sizes(), x.options()); };
   return {like(q), like(k), like(v), gate ? std::optional(like(*gate)) : std::nullopt};
 }
+
+Tensor screening_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
+                     const ScreeningOptions& options) {
+  return screening_cpu(q, k, v, s_w, s_r, options, SkippingControl());
+}
+
+std::pair<Tensor, Tensor> screening_backward_cpu(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
+                                                 const Tensor& s_w, const Tensor& s_r, const ScreeningOptions& options,
+                                                 const ScreeningProjections& gradients, const Tensor& result) {
+  return screening_backward_cpu(grad, q, k, v, s_w, s_r, options, gradients, result, SkippingControl());
+}
+
+// ---- screening_cpu_testing.h
 
 Tensor screening_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
                      const ScreeningOptions& options, const SkippingControl& control) {

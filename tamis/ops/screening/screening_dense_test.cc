@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tamis/ops/screening/screening_cpu.h"
+#include "tamis/ops/screening/screening_cpu_testing.h"
 #include "tamis/ops/screening/testing.h"
 #include "tamis/ops/testing.h"
 

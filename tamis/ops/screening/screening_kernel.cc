@@ -37,6 +37,7 @@ void Forward(const ScreeningPass<Real>& pass) {
         pass, q, first, count, slots,
         [&](int64_t i, uint64_t accepted, const Real* weight, const Real*, int64_t panel)
             HWY_ATTR { AddAccepted(pass, accepted, weight, slots_of(panel), h + i * value_width); });
+    CountPairs(pass, first, count, indexed);
     for (int64_t panel = std::max(indexed, first_tile); panel < first + count; panel += kPanelKeys) {
       ScreenPanel<false>(pass, q, first, count, panel, slots, screened);
       AddPanel(pass, screened, count, slots_of(panel), h);

@@ -152,7 +152,6 @@ HWY_INLINE int64_t AcceptIndexedKeys(const ScreeningPass<Real>& pass, const Real
     }
   }
   if (indexed > 0) decide_skipping(*pass.index, first + count);
-  CountPairs(pass, first, count, indexed);
   return indexed;
 }
 

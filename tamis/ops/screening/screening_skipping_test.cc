@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tamis/ops/screening/screening_cpu.h"
+#include "tamis/ops/screening/screening_cpu_testing.h"
 #include "tamis/ops/screening/screening_state.h"
 #include "tamis/ops/testing.h"
 
