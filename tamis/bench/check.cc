@@ -93,7 +93,7 @@ Tensor exact_hidden(const models::Model& model, const Tensor& tokens_BT, bool ex
     const Tensor u_BTHV = ops::reference::screening(
         by_head(parts[0]), by_head(parts[1]), by_head(parts[2]),
         expand_windows ? at::where(infinite, window_scalars("infinite", H).to(at::kDouble), s_w) : s_w,
-        w.at(layer + "s_r"), {.gate = by_head(parts[3]), .mipe_threshold = config.mipe_threshold});
+        w.at(layer + "s_r"), {{.mipe_threshold = config.mipe_threshold}, /*gate=*/by_head(parts[3])});
     const Tensor scaled = u_BTHV * w.at(layer + "s_O").exp().unsqueeze(-1);
     x_BTD = x_BTD + at::linear(scaled.flatten(2), w.at(layer + "o_proj.weight"));
   }

@@ -54,17 +54,17 @@ TEST(MipeWrap, IsTheRotationByThePositionModuloTheWindow) {
   const auto wrapped = [](const Tensors& t) {
     const MipeWrap options{.boundary = kBoundary, .mipe_threshold = kThreshold, .expand_beyond = {}};
     return ops::screening(mipe_wrapped(t[0], t[3], 0, options), mipe_wrapped(t[1], t[3], 0, options), t[2], t[3], t[4],
-                          {.mipe_threshold = kThreshold});
+                          {{.mipe_threshold = kThreshold}});
   };
   const auto defined = [](const Tensors& t) {
     return ops::reference::screening(rotated_by_definition(t[0], t[3]), rotated_by_definition(t[1], t[3]), t[2], t[3],
-                                     t[4], {.position = "none"});
+                                     t[4], {{.position = "none"}});
   };
   const Tensors found = with_gradients(in, wrapped), expected = with_gradients(in, defined);
   for (size_t i = 0; i < found.size(); ++i) {
     EXPECT_LT((found[i] - expected[i]).abs().max().item<double>(), 1e-9) << i;
   }
-  const Tensor plain = ops::screening(in[0], in[1], in[2], s_w, s_r, {.mipe_threshold = kThreshold});
+  const Tensor plain = ops::screening(in[0], in[1], in[2], s_w, s_r, {{.mipe_threshold = kThreshold}});
   EXPECT_TRUE(plain.narrow(1, 0, kBoundary).allclose(expected.back().narrow(1, 0, kBoundary), 0, 1e-9));
   EXPECT_GT((plain - expected.back()).abs().max().item<double>(), 1e-3) << "the wrap matters";
 }

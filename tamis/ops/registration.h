@@ -44,8 +44,9 @@ struct SchemaArgument<std::optional<at::Tensor>> {
 template <typename Function, typename Fields>
 struct SchemaForm;
 
-template <typename Result, typename Options, typename... Tensors, typename... Types>
-struct SchemaForm<Result(const Options&, Tensors...), const std::tuple<Types Options::*...>> {
+/// A field may be a member of a base class of Options.
+template <typename Result, typename Options, typename... Tensors, typename... Types, typename... Owners>
+struct SchemaForm<Result(const Options&, Tensors...), const std::tuple<Types Owners::*...>> {
   template <Result (*kFunction)(const Options&, Tensors...)>
   static Result call(Tensors... tensors, typename SchemaArgument<Types>::Type... values) {
     Options options;

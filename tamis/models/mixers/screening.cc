@@ -152,7 +152,7 @@ class ScreeningMixer final : public Mixer {
 
   std::unique_ptr<MixerState> new_state(std::optional<double> expand_beyond) const override {
     const at::NoGradGuard no_grad;
-    const ops::ScreeningStateOptions own = options({.expand_beyond = expand_beyond}).of_heads();
+    const ops::ScreeningHeadOptions own = options({.expand_beyond = expand_beyond});
     const Tensor s_w = s_w_.detach(), s_r = s_r_.detach();
     const int64_t K = layout_.key_dim, V = layout_.value_dim;
     if (s_w.is_cpu()) {

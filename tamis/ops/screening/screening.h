@@ -16,15 +16,9 @@ struct ScreeningHeadOptions {
   std::string position = "mipe";        // "mipe" or "none" (ablation)
 };
 
-struct ScreeningOptions {
-  std::optional<at::Tensor> gate;  // gate_BTHV: u is multiplied by tanh(SiLU(gate)) on the way out
-  double mipe_threshold = 256.0;   // this and the next three: as ScreeningHeadOptions
-  std::optional<double> expand_beyond;
-  bool tanh_norm = true;
-  std::string position = "mipe";
+struct ScreeningOptions : ScreeningHeadOptions {
+  std::optional<at::Tensor> gate;      // gate_BTHV: u is multiplied by tanh(SiLU(gate)) on the way out
   std::optional<at::Tensor> document;  // int [B, T_k]: a query sees only keys of its own document
-
-  ScreeningHeadOptions of_heads() const { return {mipe_threshold, expand_beyond, tanh_norm, position}; }
 };
 
 /// q, k, v and gate of a sequence of tokens, or their gradients.

@@ -264,7 +264,7 @@ Tensor screening_blocked(const Tensor& q, const Tensor& k, const Tensor& v, cons
   const auto dtype = computing_dtype(q.scalar_type());
   Tensor u = at::zeros({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options().dtype(dtype));
   if (!AttentionSizes(q, k).empty()) {
-    const std::vector<HeadNumbers> numbers = head_numbers(s_w, s_r, options.of_heads());
+    const std::vector<HeadNumbers> numbers = head_numbers(s_w, s_r, options);
     for (const HeadGroup& group : head_groups(numbers, AttentionSizes(q, k), q.device())) {
       const HeadIndex heads(group, q.device());
       heads.write(u, 2, GroupedHeads(heads.of(q, 2), heads.of(k, 2), heads.of(v, 2), group, numbers, options).sums());
@@ -288,7 +288,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> screening_backward_bl
 
   const Tensor du = options.gate ? widened(grad) * gate_factor(*options.gate) : widened(grad);
   const Tensor h = at::empty(grad.sizes(), grad.options().dtype(dtype));
-  const std::vector<HeadNumbers> numbers = head_numbers(s_w, s_r, options.of_heads());
+  const std::vector<HeadNumbers> numbers = head_numbers(s_w, s_r, options);
   for (const HeadGroup& group : head_groups(numbers, AttentionSizes(q, k), q.device())) {
     const HeadIndex heads(group, q.device());
     const GroupedHeads grouped(heads.of(q, 2), heads.of(k, 2), heads.of(v, 2), group, numbers, options);

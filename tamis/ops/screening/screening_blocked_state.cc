@@ -72,7 +72,7 @@ struct ScreeningBlockedState::Group {
 /// What the states of a layer share. `_H`: heads in the order of the groups.
 struct ScreeningBlockedState::Heads {
   int64_t K, V;
-  ScreeningStateOptions options;
+  ScreeningHeadOptions options;
   Tensor s_w, s_r;             // as given, on the CPU
   std::vector<int64_t> order;  // the head in each place
   Tensor places, heads;        // `order` and its inverse on the device; undefined where they change nothing
@@ -83,7 +83,7 @@ struct ScreeningBlockedState::Heads {
   Tensor angle_step_H1;            // of MiPE per token; undefined where no head rotates
 
   Heads(const Tensor& s_w_in, const Tensor& s_r_in, int64_t key_dim, int64_t value_dim,
-        const ScreeningStateOptions& given, at::Device device)
+        const ScreeningHeadOptions& given, at::Device device)
       : K(key_dim),
         V(value_dim),
         options(given),
@@ -146,7 +146,7 @@ struct ScreeningBlockedState::Heads {
 };
 
 ScreeningBlockedState::ScreeningBlockedState(const Tensor& s_w_H, const Tensor& s_r_H, int64_t key_dim,
-                                             int64_t value_dim, const ScreeningStateOptions& options, at::Device device)
+                                             int64_t value_dim, const ScreeningHeadOptions& options, at::Device device)
     : heads_(std::make_shared<const Heads>(s_w_H, s_r_H, key_dim, value_dim, options, device)) {
   for (const Group& group : heads_->groups) {
     const auto rows = [&](int64_t dim) { return at::empty({group.count, 0, dim}, heads_->inverse_r_H11.options()); };
@@ -248,7 +248,7 @@ void ScreeningBlockedState::answer_token(const Tensor& q, const Tensor& k, const
 void ScreeningBlockedState::answer_chunk(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& h) {
   // Keys and queries are rotated already; TanhNorm and the gate follow for all groups together.
   const ScreeningOptions options = {
-      .expand_beyond = heads_->options.expand_beyond, .tanh_norm = false, .position = "none"};
+      {.expand_beyond = heads_->options.expand_beyond, .tanh_norm = false, .position = "none"}};
   const auto as_operator = [](const Tensor& x_HTD) { return x_HTD.transpose(0, 1).unsqueeze(0); };
   for (size_t g = 0; g < stores_.size(); ++g) {
     const Group& group = heads_->groups[g];

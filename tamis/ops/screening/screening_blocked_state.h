@@ -29,7 +29,7 @@ namespace tamis::ops {
 class ScreeningBlockedState {
  public:
   ScreeningBlockedState(const at::Tensor& s_w_H, const at::Tensor& s_r_H, int64_t key_dim, int64_t value_dim,
-                        const ScreeningStateOptions& options, at::Device device);
+                        const ScreeningHeadOptions& options, at::Device device);
 
   /// Several sequences at once, each at its own position: row b of the tensors belongs to states[b]. q_BCHK, k_BCHK and
   /// v_BCHV: the next C >= 1 positions. Returns [B, C, H, V] in the dtype of v.

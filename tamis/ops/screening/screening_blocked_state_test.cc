@@ -43,11 +43,11 @@ Projections random_projections(int64_t T, uint64_t seed, int64_t B = 1) {
           testing::random_normal({B, T, H, kDimV}, seed + 2), testing::random_normal({B, T, H, kDimV}, seed + 3)};
 }
 
-ScreeningBlockedState blocked_state(const ScreeningStateOptions& options = {}) {
+ScreeningBlockedState blocked_state(const ScreeningHeadOptions& options = {}) {
   return {kWindowScalars, kAcceptScalars, kDimK, kDimV, options, at::kCPU};
 }
 
-ScreeningState kernel_state(const ScreeningStateOptions& options = {}) {
+ScreeningState kernel_state(const ScreeningHeadOptions& options = {}) {
   return {kWindowScalars, kAcceptScalars, kDimK, kDimV, options};
 }
 
@@ -81,22 +81,17 @@ std::vector<int64_t> mixed_lengths(int64_t total, uint64_t seed) {
   return lengths;
 }
 
-Tensor defined(const Projections& x, const ScreeningStateOptions& options) {
-  return reference::screening(x.q, x.k, x.v, kWindowScalars, kAcceptScalars,
-                              {.gate = x.gate,
-                               .mipe_threshold = options.mipe_threshold,
-                               .expand_beyond = options.expand_beyond,
-                               .tanh_norm = options.tanh_norm,
-                               .position = options.position});
+Tensor defined(const Projections& x, const ScreeningHeadOptions& options) {
+  return reference::screening(x.q, x.k, x.v, kWindowScalars, kAcceptScalars, {options, /*gate=*/x.gate});
 }
 
-const std::vector<ScreeningStateOptions> kStateOptions = {
+const std::vector<ScreeningHeadOptions> kStateOptions = {
     {}, {.expand_beyond = 50.0}, {.mipe_threshold = 90, .tanh_norm = false}, {.position = "none"}};
 
 TEST(ScreeningBlockedState, FullIsChunkedIsTokenByToken) {
   const int64_t T = 700;
   const Projections x = random_projections(T, 1);
-  for (const ScreeningStateOptions& options : kStateOptions) {
+  for (const ScreeningHeadOptions& options : kStateOptions) {
     SCOPED_TRACE(::testing::Message() << "expanded " << options.expand_beyond.has_value() << ", TanhNorm "
                                       << options.tanh_norm << ", position " << options.position);
     const Tensor exact = defined(x.to(at::kDouble), options), plain = defined(x, options);
@@ -183,7 +178,7 @@ TEST(ScreeningBlockedState, ForksAndSavedCopiesGoOnAlike) {
 
 TEST(ScreeningBlockedState, SharesSavedStatesWithTheKernels) {
   const Projections x = random_projections(600, 8);
-  const ScreeningStateOptions options = {.expand_beyond = 200.0};
+  const ScreeningHeadOptions options = {.expand_beyond = 200.0};
   const Tensor full = defined(x, options);
   for (const int64_t seen : {0, 1, 50, 333}) {
     ScreeningState kernels = kernel_state(options), kernels_again = kernel_state(options);

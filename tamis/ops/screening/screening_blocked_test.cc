@@ -77,10 +77,10 @@ TEST(ScreeningBlocked, IsAsAccurateAsPlainTorch) {
 TEST(ScreeningBlocked, InFloat64IsTheDefinition) {
   const Shape shape = {2, 150, 6, 24, {2.5, 17.3, 90, kInfinity}, {0.5, 0.95}};
   const std::vector<ScreeningOptions> all_options = {{},
-                                                     {.mipe_threshold = 20},
-                                                     {.expand_beyond = 17.0},
-                                                     {.tanh_norm = false},
-                                                     {.position = "none"},
+                                                     {{.mipe_threshold = 20}},
+                                                     {{.expand_beyond = 17.0}},
+                                                     {{.tanh_norm = false}},
+                                                     {{.position = "none"}},
                                                      {.document = two_documents(2, 150)}};
   for (const ScreeningOptions& options : all_options) {
     for (const bool gate : {true, false}) {

@@ -48,7 +48,7 @@ struct Problem {
     const Tensor all_s_r = s_r.detach().to(at::kDouble).contiguous();
     for (int64_t h = 0; h < H; ++h) {
       heads.push_back(prepare_head<Real>(all_s_w.const_data_ptr<double>()[h], all_s_r.const_data_ptr<double>()[h], K, V,
-                                         T_k, options.of_heads(), derivative));
+                                         T_k, options, derivative));
     }
     if (options.document) number_documents(*options.document);
   }

@@ -36,7 +36,7 @@ TEST(ScreeningFunctions, MipeRotatesAsInPlainTorch) {
     const Tensor rows = at::zeros({1, 4, 1, 3}, at::kDouble);
     rows.select(-1, 0).fill_(1);
     const Tensor similarity =
-        reference::screening_relevance(rows, rows, s_w, number(0), {.mipe_threshold = kThreshold}).similarity;
+        reference::screening_relevance(rows, rows, s_w, number(0), {{.mipe_threshold = kThreshold}}).similarity;
     for (int64_t i = 0; i < 4; ++i) {
       const double seen = std::ceil(w) > static_cast<double>(i) ? 1 : 0;  // 0 stands for a key outside the window
       const double angle = static_cast<double>(i) * mipe_step(w, kThreshold);
@@ -74,7 +74,8 @@ TEST(ScreeningFunctions, TrimIsThatOfPlainTorch) {
       const Tensor q = at::tensor({1.0, 0.0}, at::kDouble).view({1, 1, 1, 2});
       const Tensor k = at::tensor({s, std::sqrt(1 - s * s)}, at::kDouble).view({1, 1, 1, 2});
       const Tensor expected =
-          reference::screening_relevance(q, k, scalar_of_window(9), scalar_of_acceptance(r), {.position = "none"}).trim;
+          reference::screening_relevance(q, k, scalar_of_window(9), scalar_of_acceptance(r), {{.position = "none"}})
+              .trim;
       EXPECT_NEAR(trim(s, r), expected.item<double>(), 1e-14 / r) << "r " << r << ", s " << s;
     }
   }
@@ -106,7 +107,8 @@ TEST(ScreeningFunctions, TanhNormIsThatOfPlainTorch) {
     const Tensor q = at::tensor({1.0, 0.0}, at::kDouble).view({1, 1, 1, 2});
     const Tensor k = at::tensor({s, std::sqrt(1 - s * s)}, at::kDouble).view({1, 1, 1, 2});
     const Tensor v = at::tensor({3.0, -4.0, 12.0}, at::kDouble).view({1, 1, 1, 3});
-    const Tensor u = reference::screening(q, k, v, scalar_of_window(9), scalar_of_acceptance(r), {.position = "none"});
+    const Tensor u =
+        reference::screening(q, k, v, scalar_of_window(9), scalar_of_acceptance(r), {{.position = "none"}});
     EXPECT_NEAR(tanh_norm(length), u.norm().item<double>(), 1e-14) << length;
   }
 }

@@ -97,9 +97,9 @@ TEST(ScreeningLayer, IsScreeningOfThePartsInEveryShape) {
 }
 
 TEST(ScreeningLayer, TakesTheOptionsOfScreening) {
-  expect_screening_of_the_parts({.options = {.expand_beyond = 20.0}});
-  expect_screening_of_the_parts({.options = {.tanh_norm = false}});
-  expect_screening_of_the_parts({.options = {.position = "none"}});
+  expect_screening_of_the_parts({.options = {{.expand_beyond = 20.0}}});
+  expect_screening_of_the_parts({.options = {{.tanh_norm = false}}});
+  expect_screening_of_the_parts({.options = {{.position = "none"}}});
   const Tensor document = at::arange(70).floor_divide(13).expand({2, 70}).contiguous();
   expect_screening_of_the_parts({.options = {.document = document}});
 }
@@ -119,8 +119,8 @@ void expect_as_accurate_as_plain(const Case& c) {
 TEST(ScreeningLayer, IsAsAccurateAsPlainTorch) {
   testing::for_each_backend(at::kFloat, [] { expect_as_accurate_as_plain({}); });
   expect_as_accurate_as_plain({.gate = false});
-  expect_as_accurate_as_plain({.options = {.tanh_norm = false}});
-  expect_as_accurate_as_plain({.gate = false, .options = {.tanh_norm = false}});
+  expect_as_accurate_as_plain({.options = {{.tanh_norm = false}}});
+  expect_as_accurate_as_plain({.gate = false, .options = {{.tanh_norm = false}}});
 }
 
 /// The result that the backward pass computes again, compared with that of the forward pass. It is rounded after sums

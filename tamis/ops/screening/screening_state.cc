@@ -66,7 +66,7 @@ constexpr std::array<char, 8> kMagic = {'T', 'A', 'M', 'I', 'S', 'S', 'C', '2'};
 
 struct ScreeningState::Impl {
   int64_t key_dim = 0, value_dim = 0;
-  ScreeningStateOptions options;
+  ScreeningHeadOptions options;
   int64_t position = 0;
   std::vector<HeadStore> heads;
 

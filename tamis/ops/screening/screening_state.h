@@ -12,8 +12,6 @@
 
 namespace tamis::ops {
 
-using ScreeningStateOptions = ScreeningHeadOptions;
-
 /// What one sequence keeps to continue through the screening heads of one layer: of every head the newest ceil(w) keys,
 /// normalised and rotated, and their normalised values, in float32, in a ring rounded up to whole tiles of 16 keys. A
 /// head with an infinite window keeps all keys in a store that grows by an eighth, in whole tiles.
@@ -27,7 +25,7 @@ using ScreeningStateOptions = ScreeningHeadOptions;
 /// CPU only; float32 or bfloat16 projections. Throws c10::ValueError on shapes that do not fit.
 class ScreeningState {
  public:
-  using Options = ScreeningStateOptions;
+  using Options = ScreeningHeadOptions;
 
   ScreeningState(const at::Tensor& s_w_H, const at::Tensor& s_r_H, int64_t key_dim, int64_t value_dim,
                  const Options& options = {});

@@ -78,7 +78,7 @@ TEST(ScreeningState, FullIsChunkedIsTokenByToken) {
   const Sequence x = random_sequence(T, 1);
   for (const std::optional<double> expand : {std::optional<double>(), std::optional<double>(50.0)}) {
     const Tensor full =
-        screening(x.q, x.k, x.v, kWidthParameter, kAcceptParameter, {.gate = x.gate, .expand_beyond = expand});
+        screening(x.q, x.k, x.v, kWidthParameter, kAcceptParameter, {{.expand_beyond = expand}, /*gate=*/x.gate});
     for (uint64_t seed = 1; seed <= 5; ++seed) {
       ScreeningState state = make_state({.expand_beyond = expand});
       expect_close(in_chunks(state, x, random_split(T, seed)), full);
@@ -92,9 +92,9 @@ TEST(ScreeningState, FullIsChunkedIsTokenByToken) {
 
 TEST(ScreeningState, AblationsAgreeWithTheOperator) {
   const Sequence x = random_sequence(200, 2);
-  const Tensor full = screening(x.q, x.k, x.v, kWidthParameter, kAcceptParameter,
-                                {.gate = x.gate, .mipe_threshold = 90, .tanh_norm = false, .position = "none"});
-  ScreeningState state = make_state({.mipe_threshold = 90, .tanh_norm = false, .position = "none"});
+  const ScreeningHeadOptions options = {.mipe_threshold = 90, .tanh_norm = false, .position = "none"};
+  const Tensor full = screening(x.q, x.k, x.v, kWidthParameter, kAcceptParameter, {options, /*gate=*/x.gate});
+  ScreeningState state = make_state(options);
   expect_close(in_chunks(state, x, random_split(200, 3)), full);
 }
 

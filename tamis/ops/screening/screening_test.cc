@@ -64,10 +64,10 @@ TEST(Screening, OptionsAreAsAccurateAsPlainTorch) {
     in.pop_back();  // no gate
     return in;
   });
-  expect_accurate(kSmall, 8, {.tanh_norm = false});
-  expect_accurate(kSmall, 9, {.position = "none"});
-  expect_accurate(kSmall, 10, {.mipe_threshold = 20});
-  expect_accurate(kSmall, 11, {.expand_beyond = 17.0});
+  expect_accurate(kSmall, 8, {{.tanh_norm = false}});
+  expect_accurate(kSmall, 9, {{.position = "none"}});
+  expect_accurate(kSmall, 10, {{.mipe_threshold = 20}});
+  expect_accurate(kSmall, 11, {{.expand_beyond = 17.0}});
   expect_accurate(kSmall, 12, {.document = at::arange(70).floor_divide(13).expand({2, 70}).contiguous()});
 }
 
@@ -104,8 +104,8 @@ TEST(Screening, GradientsMatchFiniteDifferences) {
     in[0].select(1, 1).fill_(0.4);
     in[2].select(1, 0).fill_(-0.2);
     testing::expect_gradients(operator_with({}), in);
-    testing::expect_gradients(operator_with({.mipe_threshold = 5}), in);
-    testing::expect_gradients(operator_with({.tanh_norm = false}), in);
+    testing::expect_gradients(operator_with({{.mipe_threshold = 5}}), in);
+    testing::expect_gradients(operator_with({{.tanh_norm = false}}), in);
     testing::expect_gradients(operator_with({.document = at::tensor({4, 4, 7, 7, 7}).view({1, 5})}), in);
   }
 }
@@ -226,7 +226,8 @@ TEST(Screening, ExpandedWindowsAcceptTheWholePast) {
   const auto unit = [](const Tensor& x) { return x / x.norm(2, {-1}, true).clamp_min(1e-12); };
   const Tensor s = at::einsum("bihd,bjhd->bhij", {unit(in[0]), unit(in[1])});
   const Tensor expected = at::einsum("bhij,bjhv->bihv", {s.clamp_min(0).square().tril(), unit(in[2])});
-  EXPECT_LE(testing::largest(operator_with({.expand_beyond = 20.0, .tanh_norm = false})(expanded)[0] - expected), 2e-5);
+  EXPECT_LE(testing::largest(operator_with({{.expand_beyond = 20.0, .tanh_norm = false}})(expanded)[0] - expected),
+            2e-5);
 }
 
 TEST(Screening, KeysOutsideTheWindowAreNeverTouched) {
@@ -266,7 +267,7 @@ TEST(Screening, NaNShowsInTheResult) {
     }
     Tensors raw = random_inputs(kSmall, 25);
     raw[2].index_put_({0, 40, 0, 3}, kNaN);  // a NaN in one component makes the whole unit vector NaN
-    const Tensor bare = operator_with({.tanh_norm = false})(raw)[0];
+    const Tensor bare = operator_with({{.tanh_norm = false}})(raw)[0];
     EXPECT_TRUE(bare[0].select(1, 0)[40].isnan().all().item().toBool()) << "v";
     Tensors gated = random_inputs(kSmall, 28);
     gated[5].select(1, 40).fill_(kNaN);
@@ -338,8 +339,8 @@ TEST(Screening, BadArgumentsAreNamed) {
   const auto expect_option_error = [&](const ScreeningOptions& options, const std::string& text) {
     testing::expect_throws<c10::ValueError>([&] { operator_with(options)(in); }, text);
   };
-  expect_option_error({.mipe_threshold = 0}, "mipe_threshold must be positive");
-  expect_option_error({.position = "rope"}, "position must be \"mipe\" or \"none\", but is \"rope\"");
+  expect_option_error({{.mipe_threshold = 0}}, "mipe_threshold must be positive");
+  expect_option_error({{.position = "rope"}}, "position must be \"mipe\" or \"none\", but is \"rope\"");
   expect_option_error({.document = at::zeros({2, 5}, at::kLong)}, "document must have the shape [2, 6]");
   expect_option_error({.document = at::zeros({2, 6})}, "document must hold integers");
 }
