@@ -12,6 +12,7 @@
 
 #include "tamis/ops/blocked.h"
 #include "tamis/ops/screening/screening_blocked_parts.h"
+#include "tamis/ops/screening/screening_functions.h"
 #include "tamis/ops/window.h"
 
 namespace tamis::ops {
@@ -134,8 +135,8 @@ class GroupedHeads {
       const Tensor inside = of_distance.masked_fill(outside, 0).to(options_);
       return inside.index_select(1, index).view({range.count, 1, block, distances.size(1)});
     };
-    MaskTables tables{.softmask = table((at::cos(x) + 1) / 2), .slope = {}};
-    if (derivative) tables.slope = table(x * at::sin(x) / 2 * (1 - inverse_w));  // dm/dw (w - 1)
+    MaskTables tables{.softmask = table(softmask_inside(x)), .slope = {}};
+    if (derivative) tables.slope = table(softmask_slope_inside(x, inverse_w));
     return tables;
   }
 

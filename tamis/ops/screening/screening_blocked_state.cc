@@ -11,6 +11,7 @@
 #include "tamis/ops/blocked.h"
 #include "tamis/ops/screening/screening_blocked.h"
 #include "tamis/ops/screening/screening_blocked_parts.h"
+#include "tamis/ops/screening/screening_functions.h"
 #include "tamis/ops/window.h"
 
 namespace tamis::ops {
@@ -54,7 +55,7 @@ void set_ring_rows(const Tensor& ring, int64_t first, const Tensor& x) {
 /// query in row r: a query uses W adjacent entries.                              (10)
 Tensor softmask_table(int64_t W, const Tensor& window_H1, const Tensor& inverse_w_H1) {
   const Tensor distance = at::arange(W - 1, -W, -1, window_H1.options()).remainder(W);
-  const Tensor softmask = (at::cos(std::numbers::pi * distance * inverse_w_H1) + 1) / 2;
+  const Tensor softmask = softmask_inside(std::numbers::pi * distance * inverse_w_H1);
   return softmask.masked_fill(distance >= window_H1, 0).to(at::kFloat).unsqueeze(1);
 }
 

@@ -45,16 +45,28 @@ inline double trim(double similarity, double r) {
   return root * root;
 }
 
-/// The weight m of a key `distance` >= 0 tokens before the query: (cos(pi d / w) + 1) / 2 inside the window.       (10)
-inline double softmask(double distance, double w) {
-  return distance < w ? (std::cos(std::numbers::pi * distance / w) + 1) / 2 : 0;
+/// Softmask inside the window for x = pi d / w: (cos(x) + 1) / 2. Of a number or, elementwise, of a tensor.        (10)
+template <typename Number>
+Number softmask_inside(const Number& x) {
+  using std::cos;
+  return (cos(x) + 1) / 2;
 }
 
-/// d softmask / d s_w = x sin(x) / 2 (1 - 1/w), x = pi d / w, with dw/ds_w = w - 1.
+/// Its derivative by s_w, x sin(x) / 2 (1 - 1/w), with dw/ds_w = w - 1.
+template <typename Number>
+Number softmask_slope_inside(const Number& x, const Number& inverse_w) {
+  using std::sin;
+  return x * sin(x) / 2 * (1 - inverse_w);
+}
+
+/// The weight m of a key `distance` >= 0 tokens before the query.                                                  (10)
+inline double softmask(double distance, double w) {
+  return distance < w ? softmask_inside(std::numbers::pi * distance / w) : 0;
+}
+
+/// d softmask / d s_w.
 inline double softmask_slope(double distance, double w) {
-  if (!(distance < w)) return 0;
-  const double x = std::numbers::pi * distance / w;
-  return x * std::sin(x) / 2 * (1 - 1 / w);
+  return distance < w ? softmask_slope_inside(std::numbers::pi * distance / w, 1 / w) : 0;
 }
 
 /// The length of TanhNorm(h) for that of h.                                                                        (14)
