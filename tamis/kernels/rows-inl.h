@@ -156,8 +156,6 @@ HWY_INLINE bool AllZero(const Real* HWY_RESTRICT x, int64_t padded_size) {
   return true;
 }
 
-inline constexpr double kMinNorm = 1e-12;  // denominator max(|x|, eps)
-
 /// Lanes of float64. Norms are computed in float64, as screening's Trim amplifies every error of a
 /// similarity.
 using WideTag = hn::CappedTag<double, kLanes / 2>;

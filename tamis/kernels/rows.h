@@ -16,6 +16,9 @@ struct Rows {
 inline constexpr int64_t kLanes = 16;      // rows in scratch memory are padded with zeros to a multiple of this
 inline constexpr int64_t kPanelKeys = 64;  // keys of a panel: an accept mask of one 64-bit word
 
+/// Rows are scaled to unit length by 1 / max(|x|, kMinNorm).
+inline constexpr double kMinNorm = 1e-12;
+
 constexpr int64_t padded(int64_t size) {
   return (size + kLanes - 1) / kLanes * kLanes;
 }

@@ -5,13 +5,15 @@
 
 #include <cmath>
 
+#include "tamis/kernels/rows.h"
+
 namespace tamis::nn {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr double kMinNorm = 1e-12;
+using kernels::kMinNorm;
 
 struct UnitRows : torch::autograd::Function<UnitRows> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {

@@ -4,8 +4,9 @@
 
 namespace tamis::nn {
 
-/// Rows scaled to unit length: x / |x| along the last dimension. A row no longer than 1e-12 becomes zero and gets no
-/// gradient (a clipped denominator alone would give it 1e12 times the gradient).
+/// Rows scaled to unit length: x / |x| along the last dimension. Unlike x / max(|x|, 1e-12), Eq. (5) in the operators,
+/// a row of length up to 1e-12 becomes zero and gets no gradient (a clipped denominator alone would give it 1e12 times
+/// the gradient).
 ///
 /// x_nD      [..., D] float32 or float64
 /// Gradient  x, once: (g - y (y . g)) / |x|.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "tamis/kernels/rows.h"
 #include "tamis/ops/attention.h"
 #include "tamis/ops/blocked.h"
 #include "tamis/ops/screening/screening_functions.h"
@@ -13,12 +14,7 @@
 namespace tamis::ops {
 
 using at::Tensor;
-
-namespace {
-
-constexpr double kMinNorm = 1e-12;  // denominator max(|x|, eps) of Eq. (5)
-
-}  // namespace
+using kernels::kMinNorm;
 
 HeadNumbers::HeadNumbers(double s_w, double s_r, const ScreeningHeadOptions& options)
     : window(expanded_window(window_tokens(s_w), options.expand_beyond)),

@@ -5,16 +5,18 @@
 #include <cmath>
 #include <numbers>
 
+#include "tamis/kernels/rows.h"
 #include "tamis/ops/attention.h"
 #include "tamis/ops/screening/screening.h"
 
 namespace tamis::ops::reference {
 namespace {
 
-constexpr double kPi = std::numbers::pi;
-constexpr double kMinNorm = 1e-12;  // denominator max(|x|, eps) of Eq. (5)
+using kernels::kMinNorm;
 
-/// x / max(|x|, eps) along the last dimension; a zero row stays zero and gets no gradient.        (5)
+constexpr double kPi = std::numbers::pi;
+
+/// x / max(|x|, kMinNorm) along the last dimension; a zero row stays zero and gets no gradient.        (5)
 at::Tensor unit(const at::Tensor& x) {
   const at::Tensor squared = x.square().sum(-1, /*keepdim=*/true);
   const at::Tensor norm = at::where(squared > kMinNorm * kMinNorm, squared, kMinNorm * kMinNorm).sqrt();
