@@ -1,9 +1,12 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tanh.h>
+
 #include <cmath>
 
-// Activation functions of single numbers, for decoding single tokens. at::sigmoid, at::silu and at::gelu are their
-// tensor forms.
+// Activation functions of single numbers, for decoding single tokens. Where none is given, at::sigmoid, at::silu and
+// at::gelu are their tensor forms.
 
 namespace tamis::nn {
 
@@ -19,6 +22,14 @@ inline float silu(float x) {
 /// x Phi(x), with the error function.
 inline float gelu(float x) {
   return 0.5f * x * (1 + std::erf(x * static_cast<float>(M_SQRT1_2)));
+}
+
+/// cap tanh(x / cap): between -cap and cap, and about x near 0.
+inline float soft_capped(float x, double cap) {
+  return static_cast<float>(cap * std::tanh(x / cap));
+}
+inline at::Tensor soft_capped(const at::Tensor& x, double cap) {
+  return at::tanh(x / cap) * cap;
 }
 
 }  // namespace tamis::nn

@@ -64,12 +64,13 @@ TEST(RowForms, OfAZeroRowIsZero) {
 
 TEST(RowForms, OfActivations) {
   const Tensor x = at::linspace(-20, 20, 801);
-  const Tensor sigmoids = at::sigmoid(x), silus = at::silu(x), gelus = at::gelu(x);
+  const Tensor sigmoids = at::sigmoid(x), silus = at::silu(x), gelus = at::gelu(x), caps = soft_capped(x, 15);
   for (int64_t i = 0; i < x.numel(); ++i) {
     const auto number = x[i].item<float>();
     EXPECT_NEAR(sigmoid(number), sigmoids[i].item<float>(), 1e-6);
     EXPECT_NEAR(silu(number), silus[i].item<float>(), 1e-6 * std::max(1.0f, std::abs(number)));
     EXPECT_NEAR(gelu(number), gelus[i].item<float>(), 1e-6 * std::max(1.0f, std::abs(number)));
+    EXPECT_NEAR(soft_capped(number, 15), caps[i].item<float>(), 1e-6 * std::max(1.0f, std::abs(number)));
   }
 }
 

@@ -77,12 +77,10 @@ struct MlstmWeights {
   }
 };
 
-float capped(float gate) {
-  return static_cast<float>(kGateCap * std::tanh(gate / kGateCap));
-}
-
-Tensor capped(const Tensor& gate) {
-  return at::tanh(gate / kGateCap) * kGateCap;
+/// Of a number or a tensor.
+template <typename Number>
+Number capped(const Number& gate) {
+  return nn::soft_capped(gate, kGateCap);
 }
 
 class MlstmMixer final : public Mixer {
