@@ -26,19 +26,22 @@ Number stretched(const Number& frequency, double factor, const Llama3Scaling& sc
   return (1 - kept) * frequency / factor + kept * frequency;
 }
 
+/// Radians per position of the pairs numbered d, of `half`: theta^(-d / half) / factor, or as llama3 says. Of a number
+/// or, elementwise, of a tensor.
+template <typename Number>
+Number frequency(const Number& d, int64_t half, const RotaryOptions& options) {
+  using std::exp;
+  const Number own = exp(d * (-std::log(options.theta) / static_cast<double>(half)));
+  return options.llama3 ? stretched(own, options.factor, *options.llama3) : own / options.factor;
+}
+
 }  // namespace
 
 at::Tensor rotated(const at::Tensor& x_BTHD, int64_t first, const RotaryOptions& options) {
   const int64_t T = x_BTHD.size(1), half = x_BTHD.size(3) / 2;
   const auto doubles = at::TensorOptions(x_BTHD.device()).dtype(at::kDouble);
-  at::Tensor position = at::arange(first, first + T, doubles);
-  at::Tensor frequency = at::exp(at::arange(half, doubles) * (-std::log(options.theta) / half));
-  if (options.llama3) {
-    frequency = stretched(frequency, options.factor, *options.llama3);
-  } else {
-    position = position / options.factor;
-  }
-  const at::Tensor angle_T1F = (position.unsqueeze(1) * frequency).unsqueeze(1);
+  const at::Tensor position_T1 = at::arange(first, first + T, doubles).unsqueeze(1);
+  const at::Tensor angle_T1F = (position_T1 * frequency(at::arange(half, doubles), half, options)).unsqueeze(1);
   const auto dtype = x_BTHD.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor cosine = angle_T1F.cos().to(dtype), sine = angle_T1F.sin().to(dtype);
   const at::Tensor x = x_BTHD.to(dtype), a = x.slice(3, 0, half), b = x.slice(3, half);
@@ -47,12 +50,7 @@ at::Tensor rotated(const at::Tensor& x_BTHD, int64_t first, const RotaryOptions&
 
 Rotation::Rotation(int64_t dim, const RotaryOptions& options) {
   const int64_t half = dim / 2;
-  for (int64_t d = 0; d < half; ++d) {
-    const double exponent = static_cast<double>(d) * (-std::log(options.theta) / static_cast<double>(half));
-    const double frequency = std::exp(exponent);
-    frequency_.push_back(options.llama3 ? stretched(frequency, options.factor, *options.llama3)
-                                        : frequency / options.factor);
-  }
+  for (int64_t d = 0; d < half; ++d) frequency_.push_back(frequency(static_cast<double>(d), half, options));
   cosine_.resize(frequency_.size());
   sine_.resize(frequency_.size());
   set_position(0);

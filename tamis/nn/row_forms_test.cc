@@ -7,6 +7,7 @@
 
 #include "tamis/nn/activation.h"
 #include "tamis/nn/norm.h"
+#include "tamis/nn/rotary.h"
 #include "tamis/nn/rows.h"
 
 namespace tamis::nn {
@@ -60,6 +61,21 @@ TEST(RowForms, OfAZeroRowIsZero) {
   const Tensor x = at::zeros({9}), out = at::full({9}, NAN);
   unit_row(x.const_data_ptr<float>(), 9, 2.5, out.data_ptr<float>());
   EXPECT_TRUE(out.equal(unit_rows(x)));
+}
+
+TEST(RowForms, OfRotation) {
+  constexpr int64_t kDim = 24;
+  const Tensor x = at::randn({1, 1, 1, kDim});
+  for (const RotaryOptions& options : {RotaryOptions{}, RotaryOptions{.theta = 5e5, .factor = 3.0},
+                                       RotaryOptions{.theta = 5e5, .factor = 8.0, .llama3 = Llama3Scaling()}}) {
+    Rotation rotation(kDim, options);
+    for (const int64_t position : {0, 1, 17, 4099, 1'000'003}) {
+      const Tensor row = x.clone();
+      rotation.set_position(position);
+      rotation.rotate(row.data_ptr<float>());
+      EXPECT_LT(error(row, rotated(x, position, options)), 1e-6) << position;
+    }
+  }
 }
 
 TEST(RowForms, OfActivations) {
