@@ -2,13 +2,11 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "tamis/models/mixers/attention_mixer.h"
 #include "tamis/models/mixers/mixers.h"
 #include "tamis/models/mixers/ring_attention.h"
 #include "tamis/ops/softmax_attention/softmax_attention.h"
+#include "tamis/ops/softmax_attention/softmax_attention_scale.h"
 
 namespace tamis::models {
 
@@ -16,38 +14,47 @@ using at::Tensor;
 
 namespace {
 
-/// Scalable-Softmax's factor of the scores of a query that sees this many keys.
-float length_factor(const ModelConfig& config, const AttentionWeights& weights, int64_t head, int64_t keys) {
-  if (config.ssmax == "none") return 1;
-  const auto logarithm = static_cast<float>(std::log(std::max(static_cast<double>(keys), 1.0)));
-  if (config.ssmax == "one") return logarithm;
-  if (config.ssmax == "fixed") return static_cast<float>(*config.ssmax_scale) * logarithm;
-  const float scaled = weights.log_scale.const_data_ptr<float>()[head] * logarithm;
-  return config.learns_bias() ? scaled + weights.log_bias.const_data_ptr<float>()[head] : scaled;
-}
+/// Scalable-Softmax multiplies the scores by s ln n + b, or s p_n + b.
+struct Scale {
+  Tensor s_H;  // where it is not learned
+
+  explicit Scale(const ModelConfig& config, at::Device device) {
+    const auto options = at::TensorOptions(device).dtype(at::kFloat);
+    if (config.ssmax == "one") s_H = at::full({config.num_attention_heads}, 1.0, options);
+    if (config.ssmax == "fixed") s_H = at::full({config.num_attention_heads}, *config.ssmax_scale, options);
+  }
+
+  /// [H]; undefined without Scalable-Softmax.
+  const Tensor& s(const AttentionWeights& weights) const { return s_H.defined() ? s_H : weights.log_scale; }
+
+  /// The factor of a head's query that sees n keys.
+  float factor(const AttentionWeights& weights, int64_t head, int64_t n) const {
+    if (!s(weights).defined()) return 1;
+    const float b = weights.log_bias.defined() ? weights.log_bias.const_data_ptr<float>()[head] : 0;
+    return ops::query_scale(s(weights).const_data_ptr<float>()[head], b, n);
+  }
+};
 
 std::unique_ptr<Mixer> make_softmax(const ModelConfig& config, std::optional<int64_t> window, at::Device device) {
   const bool strict = config.strict.value_or(false);
-  const auto attend = [config, window, strict](const Tensor& q, const Tensor& k, const Tensor& v,
-                                               const AttentionCall& call) {
+  const bool fitted = config.ssmax == "position";  // p_n is extrapolated by the operator only
+  const Scale scale(config, device);
+  const auto attend = [scale, fitted, window, strict](const Tensor& q, const Tensor& k, const Tensor& v,
+                                                      const AttentionCall& call) {
     ops::SoftmaxAttentionOptions options{
         .window = window, .strict = strict, .key_start = call.key_start, .document = call.mixer.document};
     if (window && call.mixer.window) options.window = *call.mixer.window;
-    const auto per_head = [&](double value) { return at::full({q.size(2)}, value, q.options().dtype(at::kFloat)); };
-    if (config.learns_scale()) options.log_scale = call.weights.log_scale;
-    if (config.learns_bias()) options.log_bias = call.weights.log_bias;
-    if (config.ssmax == "position") options.position_scale = call.mixer.position_scale;
-    if (config.ssmax == "one") options.log_scale = per_head(1);
-    if (config.ssmax == "fixed") options.log_scale = per_head(*config.ssmax_scale);
+    if (scale.s(call.weights).defined()) options.log_scale = scale.s(call.weights);
+    if (call.weights.log_bias.defined()) options.log_bias = call.weights.log_bias;
+    if (fitted) options.position_scale = call.mixer.position_scale;
     if (!window && call.mixer.context) return ring_attention(q, k, v, options, *call.mixer.context);
     return ops::softmax_attention(q, k, v, options);
   };
-  const auto attend_token = [config](ops::AttentionToken token, int64_t head, const AttentionWeights& weights) {
-    token.scale *= length_factor(config, weights, head, token.count);
+  const auto attend_token = [scale](ops::AttentionToken token, int64_t head, const AttentionWeights& weights) {
+    token.scale *= scale.factor(weights, head, token.count);
     ops::softmax_attention_token(token);
   };
   const AttentionKind kind{.rotary = true, .scalable = true, .strict = strict, .ring = !window, .window = window};
-  const bool fitted = config.ssmax == "position";  // p_n is extrapolated by the operator only
   return std::make_unique<AttentionMixer>(config, kind, attend, fitted ? AttendToken() : attend_token, device);
 }
 

@@ -2,6 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <optional>
 
 #include "tamis/ops/attention.h"
@@ -33,6 +36,11 @@ ScaledAttentionOptions scaled(const SoftmaxAttentionOptions& options, const at::
 /// Differentiable.
 std::optional<at::Tensor> query_scale(const SoftmaxAttentionOptions& options, const at::Tensor& q_BTHK,
                                       const at::Tensor& k_BTHK);
+
+/// s ln n + b for a query that sees n keys of one head.
+inline float query_scale(float s, float b, int64_t n) {
+  return s * static_cast<float>(std::log(static_cast<double>(std::max<int64_t>(n, 1)))) + b;
+}
 
 /// n of each query, the number of keys that it sees, including key_start before the first one; int64 [B or 1, T_q].
 at::Tensor visible_keys(const SoftmaxAttentionOptions& options, int64_t queries, const at::Tensor& k_BTHK);

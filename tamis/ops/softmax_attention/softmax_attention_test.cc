@@ -185,6 +185,20 @@ TEST(SoftmaxAttention, CountsTheKeysThatAQuerySees) {
   EXPECT_TRUE(visible_keys({.document = one}, 100, many).equal(visible_keys({}, 100, many)));
 }
 
+TEST(SoftmaxAttention, QueryScalesOfNumbersAreThoseOfTensors) {
+  const Tensor q = at::zeros({1, 70, 2, 1}), s_H = at::tensor({0.43f, -2.0f}), b_H = at::tensor({1.5f, 0.0f});
+  for (const bool strict : {false, true}) {
+    const SoftmaxAttentionOptions options = {.window = 50, .strict = strict, .log_scale = s_H, .log_bias = b_H};
+    const Tensor n_T = visible_keys(options, 70, q)[0], scale_TH = (*query_scale(options, q, q))[0];
+    for (int64_t t = 0; t < 70; ++t) {
+      for (int64_t h = 0; h < 2; ++h) {
+        const float found = query_scale(s_H[h].item<float>(), b_H[h].item<float>(), n_T[t].item<int64_t>());
+        EXPECT_NEAR(found, scale_TH[t][h].item<float>(), 1e-6) << t << " " << h;
+      }
+    }
+  }
+}
+
 TEST(SoftmaxAttention, PositionScaleContinuesAsItsFit) {
   const Tensor p = at::arange(1, 101).to(at::kFloat).log() * 0.7 + 0.2;
   const Tensor n = at::tensor({1, 50, 100, 101, 1000, 100000}, at::kLong).unsqueeze(0);
