@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "tamis/base/error.h"
+#include "tamis/base/testing.h"
 #include "tamis/models/testing.h"
 
 namespace tamis::models {
@@ -364,6 +365,15 @@ TEST(PatternModel, AWindowBoundsTheState) {
   model->decode(random_tokens(1, 500, model->vocab_size(), 1), std::span(&pointer, 1));  // a long chunk
   most = std::max(most, state->bytes());
   EXPECT_LE(most, int64_t{3} * 2 * 4 * 16 * 4 * 64);  // layers, keys and values, heads, padded, bytes, least capacity
+}
+
+TEST(PatternModel, ExpandsTheWindowsOfScreeningAlone) {
+  const Tensor tokens = random_tokens(1, 9, 37, 1);
+  EXPECT_NO_THROW(make_model(small_stack({{"pattern", "as"}}), 7)->hidden(tokens, {.expand_windows = true}));
+  const auto model = make_model(small_stack({{"pattern", "wm"}}), 7);
+  const auto [code, message] = tamis::testing::error_of([&] { model->hidden(tokens, {.expand_windows = true}); });
+  EXPECT_EQ(code, ExitCode::kUsage);
+  EXPECT_NE(message.find("has no screening layers"), std::string::npos) << message;
 }
 
 TEST(PatternModel, BadConfigurationsAreNamed) {
