@@ -59,7 +59,7 @@ class Decoder {
 
   const models::Model& model_;
   nn::StreamedMatrix head_ND_;  // in the format of the model's matrices: float32, bfloat16 or int8
-  at::Tensor prepared_;  // scratch memory of logits()
+  at::Tensor prepared_;         // scratch memory of logits()
   models::ForwardOptions options_;
   std::vector<std::unique_ptr<models::DecodingState>> states_;
   std::vector<models::DecodingState*> state_pointers_;

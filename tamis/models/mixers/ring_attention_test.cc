@@ -79,7 +79,8 @@ TEST(RingAttention, IsTheAttentionOfTheWholeSequence) {
         std::optional<Tensor> document;
         if (documents) document = at::arange(T).add(9).floor_divide(31).expand({kSequences, T}).contiguous();
         const Sequence all(T), whole = all.part(0, T);
-        const Tensor expected = ops::softmax_attention(whole.q, whole.k, whole.v, whole.options(scalable, strict, document));
+        const Tensor expected =
+            ops::softmax_attention(whole.q, whole.k, whole.v, whole.options(scalable, strict, document));
         (expected * whole.weight).sum().backward();
         in_processes(size, [&](ProcessGroup& group) {
           ContextGroup context(group);
@@ -93,7 +94,8 @@ TEST(RingAttention, IsTheAttentionOfTheWholeSequence) {
           (found * own.weight).sum().backward();
           EXPECT_EQ(group.bytes_sent() - before, (2 * rows + group.rank() * kOwnTokens) * row_bytes);
           const std::string where = "process " + std::to_string(group.rank()) + " of " + std::to_string(size) +
-                                    (scalable ? ", scalable" : "") + (documents ? ", documents" : "") + (strict ? ", strict" : "");
+                                    (scalable ? ", scalable" : "") + (documents ? ", documents" : "") +
+                                    (strict ? ", strict" : "");
           const auto of = [&](const Tensor& x) { return x.narrow(1, start, kOwnTokens); };
           expect_close(found.detach(), of(expected.detach()), where);
           expect_close(own.q.grad(), of(whole.q.grad()), "gradient of q, " + where);

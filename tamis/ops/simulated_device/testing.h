@@ -125,9 +125,14 @@ class SimulatedDevice {
         for (const at::Tensor& x : argument.toTensorVector()) self.check_argument(name, x);
       }
     }
-    constexpr std::string_view kRead[] = {
-        "aten::_local_scalar_dense", "aten::equal",    "aten::nonzero",   "aten::masked_select",    "aten::_unique2",
-        "aten::unique_dim",          "aten::bincount", "aten::repeat_interleave"};
+    constexpr std::string_view kRead[] = {"aten::_local_scalar_dense",
+                                          "aten::equal",
+                                          "aten::nonzero",
+                                          "aten::masked_select",
+                                          "aten::_unique2",
+                                          "aten::unique_dim",
+                                          "aten::bincount",
+                                          "aten::repeat_interleave"};
     if (std::ranges::find(kRead, name) != std::end(kRead)) self.to_host_.push_back(name);
     const auto restore = c10::make_scope_exit([&, before = self.inside_] { self.inside_ = before; });
     self.inside_ = true;
