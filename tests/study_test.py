@@ -217,6 +217,49 @@ def test_axes_and_settings_at_test_time(tamis):
     assert (directory(tamis, "axes") / "window/layers-2/seed-1/result-axes.json").exists()
 
 
+def test_the_checkpoint_that_is_best_at_a_length(tamis):
+    text = ONE_RUN.replace("log_every = 1", "log_every = 1\nsave_every = 2\nkeep = 0").replace(
+        "multiples = [1, 2]", 'lengths = [32]\ncheckpoint_length = 64\nwhere = {variant = "rope"}'
+    )
+    study(tamis, "kept", text)
+    scores = rows(tamis, "kept", metric="score")
+    assert [row["checkpoint"] for row in scores] == ["newest", "chosen"], scores
+    (chosen,) = rows(tamis, "kept", metric="chosen_step")
+    grid = {}
+    for step in (2, 4, 6):
+        checkpoint = directory(tamis, "kept") / f"rope/seed-1/checkpoints/step-{step}"
+        evaluated = tamis("eval", "copy", checkpoint, "--lengths", 64, "--instances", 4, "--seed", 1, "--json")
+        grid[step] = json.loads(evaluated.stdout)["cells"][0]["score"]
+    assert chosen["value"] == max(step for step in grid if grid[step] == max(grid.values())), (chosen, grid)
+
+
+def test_needle_scores_of_heads_and_instances(tamis):
+    text = ONE_RUN.replace('kind = "copy"', 'kind = "needle"').replace("length = 32", "length = 160")
+    text = text.replace('task = "copy"\nmultiples = [1, 2]', 'task = "needle"\nlengths = [152]\ndepths = [0.1, 0.9]\nneedle_score = true')
+    study(tamis, "needles", text.replace("steps = 6", "steps = 2").replace("validate_tokens = 128", "validate_tokens = 160").replace("batch_tokens = 128", "batch_tokens = 160"))
+    heads = rows(tamis, "needles", metric="needle_score_head", variant="rope", depth=0.9)
+    assert [row["rank"] for row in heads] == [1, 2, 3, 4] and len({(row["layer"], row["head"]) for row in heads}) == 4, heads
+    mean = rows(tamis, "needles", metric="needle_score", variant="rope", depth=0.9)[0]["value"]
+    assert statistics.mean(row["value"] for row in heads) == pytest.approx(mean)
+    trials = rows(tamis, "needles", metric="needle_score_trial", variant="rope")
+    assert [row["rank"] for row in trials] == list(range(1, 9)), trials
+    assert [row["value"] for row in trials] == sorted((row["value"] for row in trials), reverse=True)
+    assert all(row["outcome"] in ("right", "first digit", "wrong") for row in trials), trials
+
+
+def test_where_a_query_looks(tamis):
+    text = ONE_RUN.replace('kind = "copy"', 'kind = "mqrar"\nkeys = 2\nqueries = 3').replace(
+        'task = "copy"\nmultiples = [1, 2]', 'kind = "recall"\ntask = "mqrar"\nlengths = [32]'
+    )
+    study(tamis, "recall", text)
+    for variant in ("rope", "window"):
+        (newest,) = rows(tamis, "recall", metric="newest_mass", variant=variant)
+        (stale,) = rows(tamis, "recall", metric="stale_mass", variant=variant)
+        assert 0 <= newest["value"] and 0 <= stale["value"] and 0 < newest["value"] + stale["value"] < 1, (newest, stale)
+        shares = rows(tamis, "recall", metric="recall_map", variant=variant)
+        assert max(row["query"] for row in shares) == 3 and sum(row["value"] for row in shares) == pytest.approx(3), variant
+
+
 def test_an_untrained_model_is_measured(tamis):
     text = ONE_RUN.replace("[study]", "[study]\ntrain = false") + '\n[[evaluations]]\nkind = "costs"\nlengths = [32, 64]\n'
     study(tamis, "untrained", text)
