@@ -229,7 +229,7 @@ def sieve_algorithm1(
     document: Optional[Tensor] = None,
 ) -> Tensor:
     """Sieve attention as the paper's Algorithm 1 computes it, which differs from its equations (`sieve_attention`):
-    keys within epsilon of the highest score count, and all visible keys take of the stick, the oldest first. It has no
+    keys within epsilon of the highest score count, and all visible keys break the stick, the oldest first. It has no
     kernel.
 
     Args: as entmax_attention, with epsilon for alpha.

@@ -15,7 +15,7 @@ struct SieveAlgorithm1Options {
 
 /// Sieve attention as Algorithm 1 in appendix C of "Sieve Attention: Fusing Context-Aware Filtering and Sequential
 /// Allocation for Long Sequences" computes it, which is not what the paper's equations say (sieve_attention.h): the
-/// highest score is the threshold, and every visible key takes of the stick, the oldest first.
+/// highest score is the threshold, and every visible key breaks the stick, the oldest first.
 ///
 ///   z_ij  = scale q_i . k_j        over the keys j < i (not strict: j <= i) of i's document
 ///
@@ -32,7 +32,7 @@ struct SieveAlgorithm1Options {
 /// For studies: plain torch, block by block, without kernels of its own.
 ///
 /// Dtype     any floating point; half precision computes in float32. Any device and strides.
-/// Gradient  q, k, v; once. None through the selection, but keys outside of S take of the stick and get one.
+/// Gradient  q, k, v; once. None through the selection, but keys outside of S break the stick and get one.
 /// Memory    O(T).  Time O(T (K + V)) per token and head.
 /// Throws    c10::ValueError when epsilon is not above 0 or shapes, dtypes or devices disagree; the text names the
 ///           argument and both values.
