@@ -6,7 +6,7 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #include <sys/prctl.h>
@@ -32,13 +32,15 @@ InstructionSet processor_instruction_set() {
     return InstructionSet::kAvx2;
   }
   return __builtin_cpu_supports("avx512bf16") ? InstructionSet::kAvx512Bf16 : InstructionSet::kAvx512;
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && defined(__linux__)
   // What Highway requires: SVE for vectors of 256 bits, SVE2 with AES for those of 128.
   constexpr unsigned long kSve2 = HWCAP2_SVE2 | HWCAP2_SVEAES;
   const bool sve = (getauxval(AT_HWCAP) & HWCAP_SVE) != 0, sve2 = (getauxval(AT_HWCAP2) & kSve2) == kSve2;
   const int length = sve ? prctl(PR_SVE_GET_VL) : -1;
   const bool has_kernels = length >= 0 && (length & PR_SVE_VL_LEN_MASK) * 8 == TAMIS_SVE_BITS;
   return has_kernels && (sve2 || TAMIS_SVE_BITS > 128) ? InstructionSet::kSve : InstructionSet::kNeon;
+#elif defined(__aarch64__)
+  return InstructionSet::kNeon;
 #else
   return InstructionSet::kBaseline;
 #endif
