@@ -351,7 +351,7 @@ def _check_sizes(config: ModelConfig) -> None:
             f"but is {config.rope_high_freq_factor}"
         )
     letters = {config.mixer_of(layer) for layer in range(config.num_hidden_layers)}
-    for letter in letters if config.strict else ():
+    for letter in sorted(letters) if config.strict else ():
         if "strict" not in MIXER_SETTINGS[letter]:
             raise ValueError(
                 'model: "strict" = true hides a token from itself in attention, but a layer of the letter '

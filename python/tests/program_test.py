@@ -188,6 +188,8 @@ def test_configurations_that_do_not_fit_are_refused(copy):
     assert 'unknown key "window"' in with_keys(window=9)  # which nothing in a Multiscreen uses
     sizes = dict.fromkeys(["hidden_size", "num_hidden_layers", "num_attention_heads"])
     assert 'unknown key "psi"' in with_keys(model_type="transformer", position="rope", psi=2, **sizes)
+    mixed = {"model_type": "transformer", "position": "rope", "pattern": "sm", "strict": True}
+    assert 'but a layer of the letter "m" always sees it' in with_keys(**mixed)  # the first in the alphabet
     (copy / "config.json").write_text("{")
     assert "is not JSON" in refusal(copy)
 
