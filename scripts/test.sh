@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test.sh BUILD_DIRECTORY [avx2|avx512]: runs all tests of a build, optionally with at most the given instruction set.
+# test.sh BUILD_DIRECTORY [avx2|avx512|neon]: runs all tests of a build, optionally with at most the given instruction
+# set; neon on 64-bit Arm, the others on x86.
 # With QUICK=1 in the environment it leaves out the tests labelled `slow`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,15 +10,21 @@ export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$suppressions/tsan.txt:ignore_noninstrumented_modules=1}"
 if [ -n "${2:-}" ]; then
   # The newest instruction set of the processor, from Linux's CPU flags.
-  newest=avx2
-  grep -qw avx512f /proc/cpuinfo && newest=avx512
-  grep -qw avx512_bf16 /proc/cpuinfo && newest=avx512_bf16
+  if [ "$(uname -m)" = aarch64 ]; then
+    newest=neon
+    grep -qw sve /proc/cpuinfo && newest=sve
+  else
+    newest=avx2
+    grep -qw avx512f /proc/cpuinfo && newest=avx512
+    grep -qw avx512_bf16 /proc/cpuinfo && newest=avx512_bf16
+  fi
   if [ "$2" = "$newest" ] || { [ "$2" = avx512 ] && [ "$newest" = avx2 ]; }; then
     echo "tests: the newest instruction set of this processor is $newest, so ISA=$2 would repeat the run without it"
     exit 0
   fi
   export TAMIS_MAX_ISA=$2
-  repeats='^(context_parallel|distributed|shared_evaluation)_test$'  # always runs with AVX2, for the same bits whatever the load
+  # These always run with AVX2 or NEON, for the same bits whatever the load.
+  repeats='^(context_parallel|distributed|shared_evaluation|sharded_checkpoint)_test$'
   echo "tests: with $2; the processor has $newest"
 fi
 status=0

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 
-from program import Program, environment, expect_refused, same_bits
+from program import Program, expect_refused, same_bits
 from safetensors_files import read_tensors
 
 # What the tests of training with several processes train.
@@ -80,8 +80,7 @@ class Processes:
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
             }
-            # The same arithmetic in every run, whatever the load: see program.same_bits.
-            env = environment(**{"TAMIS_MAX_ISA": "avx2", **place, **variables})
+            env = same_bits(**{**place, **variables})
             single = {"env": env, **(options or {}).get(rank, {})}
             self.all.append(program.start(*arguments, *(also or {}).get(rank, ()), **single))
 

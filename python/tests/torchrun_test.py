@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import platform
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 import tamis
 
 TORCHRUN = pathlib.Path(sys.executable).with_name("torchrun")
+LEAST_ISA = "neon" if platform.machine() in ("aarch64", "arm64") else "avx2"
 RECIPE = """
 [model]
 hidden_size = 16
@@ -49,7 +51,7 @@ def torchrun(directory, program, *options, run="run", timeout=60):
     command = [TORCHRUN, "--standalone", "--nproc-per-node", "2", "--no-python", *options, program.path, "train"]
     command += ["recipe.toml", "--set", f"run.dir={run}", "--timeout", str(timeout)]
     # The bits of a run that is started several times depend on no measurement.
-    environment = {**os.environ, "TAMIS_MAX_ISA": "avx2"}
+    environment = {**os.environ, "TAMIS_MAX_ISA": LEAST_ISA}
     return subprocess.Popen(
         list(map(str, command)), cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -62,7 +64,7 @@ def weights(directory, run, step=400):
 
 
 def alone(directory, program):
-    environment = {**os.environ, "TAMIS_MAX_ISA": "avx2"}
+    environment = {**os.environ, "TAMIS_MAX_ISA": LEAST_ISA}
     command = [program.path, "train", "recipe.toml", "--set", "run.dir=alone"]
     subprocess.run(list(map(str, command)), cwd=directory, env=environment, check=True, capture_output=True)
 
