@@ -39,7 +39,7 @@ package: setup-test   ## build a Debian package with LibTorch and a wheel into d
 	@scripts/setup.sh python
 	@scripts/package.sh
 
-test: setup-test build ## build and run every test (QUICK=1: without the slow ones, 30 s of processor time; PRESET=asan or tsan for the sanitizers; ISA=avx2, avx512 or, on 64-bit Arm, neon: at most these instructions)
+test: setup-test build ## build and run every test (QUICK=1: without the slow ones, under a minute of processor time; PRESET=asan or tsan for the sanitizers; ISA=avx2, avx512 or, on 64-bit Arm, neon: at most these instructions)
 	@scripts/test.sh $(BUILD) $(ISA)
 
 test-aarch64: setup   ## cross-compile for 64-bit Arm, run the tests of kernels and operators under qemu-user (QUICK=1: of kernels; SVE_BITS=128)

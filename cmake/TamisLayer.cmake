@@ -56,6 +56,16 @@ set(TAMIS_SLOW_TESTS ops models bench_test busy_machine_test command_line_test c
     robust_process_test sharded_checkpoint_test shared_evaluation_test start_test study_process_test study_test
     tokenizers_test your_text_test)
 
+# Cases of slow layers that take less than five seconds together. They are the test <layer>_quick, which QUICK=1 runs
+# too.
+string(JOIN ":" TAMIS_QUICK_ops
+    Acceptance.* Attention.* DocumentOrder.* EntmaxAttention.* LastQueries/* MatmulBackend.* Parallel.*
+    QueryBlocks.* ScreeningFunctions.* ScreeningLayer.* ScreeningState.* SieveAttention.* SoftmaxAttention.*
+    SoftmaxAttentionPart.* StickBreakingAttention.* Team.*)
+string(JOIN ":" TAMIS_QUICK_models
+    Checkpoint.* CompleteConfig.* Exchange.* ForeignConfig.* MipeWrap.* *StoredVersion.* Multiscreen.*
+    ParameterCount.* PatternModel.* Patterns/EveryMixer.*)
+
 function(tamis_test name)  # tamis_test(name command...)
   add_test(NAME ${name} COMMAND ${ARGN})
   set_tests_properties(${name} PROPERTIES WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} TIMEOUT 1800)
@@ -68,7 +78,12 @@ function(tamis_add_tests layer)
   if(TAMIS_TESTS AND layer_tests)
     add_executable(tamis_${layer}_test ${layer_tests})
     target_link_libraries(tamis_${layer}_test PRIVATE tamis_threads tamis_${layer} ${ARGN} GTest::gtest GTest::gmock GTest::gtest_main)
-    tamis_test(${layer} tamis_${layer}_test)
+    if(TAMIS_QUICK_${layer})
+      tamis_test(${layer} tamis_${layer}_test --gtest_filter=-${TAMIS_QUICK_${layer}})
+      tamis_test(${layer}_quick tamis_${layer}_test --gtest_filter=${TAMIS_QUICK_${layer}})
+    else()
+      tamis_test(${layer} tamis_${layer}_test)
+    endif()
   endif()
   if(TAMIS_BENCH AND layer_benches)
     add_executable(tamis_${layer}_bench ${layer_benches})
