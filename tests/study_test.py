@@ -251,7 +251,10 @@ def test_where_a_query_looks(tamis):
     text = ONE_RUN.replace('kind = "copy"', 'kind = "mqrar"\nkeys = 2\nqueries = 3').replace(
         'task = "copy"\nmultiples = [1, 2]', 'kind = "recall"\ntask = "mqrar"\nlengths = [32]'
     )
-    study(tamis, "recall", text)
+    study(tamis, "recall", text + '\n[[figures]]\nid = "map"\nkind = "heatmap"\nmetric = "recall_map"\nx = "key"\ny = "query"\n')
+    drawn = xml.etree.ElementTree.parse(directory(tamis, "recall") / "figures/map.svg")
+    texts = [each for each in drawn.iter("{http://www.w3.org/2000/svg}g") if each.get("id", "").startswith("text_")]
+    assert len(texts) < 3 * 32, "cells of a map of many columns have no numbers, and some ticks no labels"
     for variant in ("rope", "window"):
         (newest,) = rows(tamis, "recall", metric="newest_mass", variant=variant)
         (stale,) = rows(tamis, "recall", metric="stale_mass", variant=variant)

@@ -22,6 +22,7 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 KEPT_DATES = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 MARKERS = "osD^vP*X"
 BINS = 24  # of a histogram
+MOST_LABELS = 12  # of a heatmap: with more rows or columns its cells have no numbers
 
 
 def matches(row, where):
@@ -175,7 +176,7 @@ def draw_heatmap(axis, figure, rows):
         low, high = 0, 1
     image = axis.imshow(grid, aspect="auto", cmap="viridis", vmin=low, vmax=high)
     for (i, y), (j, x) in itertools.product(enumerate(ys), enumerate(xs)):
-        if math.isnan(grid[i][j]):
+        if math.isnan(grid[i][j]) or max(len(xs), len(ys)) > MOST_LABELS:
             continue
         text = f"{grid[i][j]:.3g}"
         if figure["best_over"]:
@@ -183,8 +184,9 @@ def draw_heatmap(axis, figure, rows):
             text += f"\n{label(here[0].get(figure['best_over']))}"
         middle = (low + high) / 2
         axis.text(j, i, text, ha="center", va="center", fontsize=7, color="white" if grid[i][j] < middle else "black")
-    axis.set_xticks(range(len(xs)), [label(x) for x in xs])
-    axis.set_yticks(range(len(ys)), [label(y) for y in ys])
+    for set_ticks, values in ((axis.set_xticks, xs), (axis.set_yticks, ys)):
+        some = range(0, len(values), math.ceil(len(values) / MOST_LABELS))
+        set_ticks(some, [label(values[i]) for i in some])
     axis.grid(False)
     return image
 
