@@ -18,7 +18,8 @@ namespace {
 
 /// The positions from the oldest key of a query to its own.
 int64_t span_of(const ScaledAttentionOptions& options, int64_t keys) {
-  return options.window ? std::min(*options.window + (options.strict ? 1 : 0), keys) : keys;
+  if (!options.window || *options.window >= keys) return keys;
+  return *options.window + (options.strict ? 1 : 0);
 }
 
 /// The rows of a call, queries multiplied by the scale.

@@ -124,6 +124,16 @@ TEST(SoftmaxAttentionBlocked, TakesStridedInputs) {
   EXPECT_TRUE(testing::same_bits(expected, testing::outputs_and_gradients(blocked_softmax({.window = 40}), in)));
 }
 
+TEST(SoftmaxAttentionBlocked, TheLongestWindowIsNone) {
+  const Tensors in = blocked_softmax_inputs({1, 90, 2, 16, 16}, 46);
+  for (const bool strict : {false, true}) {
+    const auto with = [&](std::optional<int64_t> window) {
+      return testing::outputs_and_gradients(blocked_softmax({.window = window, .strict = strict}), in);
+    };
+    EXPECT_TRUE(testing::same_bits(with(std::nullopt), with(std::numeric_limits<int64_t>::max()))) << strict;
+  }
+}
+
 TEST(SoftmaxAttentionBlocked, KeysBeforeEveryWindowAreNotRead) {
   Tensors in = blocked_softmax_inputs({1, 400, 2, 16, 16, 100, 30}, 45);
   const Tensors clean = testing::outputs_and_gradients(blocked_softmax({.window = 30}), in);
