@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <tuple>
 
 #include "tamis/base/error.h"
 #include "tamis/base/testing.h"
@@ -78,6 +79,20 @@ TEST(PatternModel, CostsWhatThePaperOfSwaxSays) {
   EXPECT_NEAR(flops("a", 1, 2 * 16384 - 1), 6.174e9, 5e5) << "every token sees 16,384 keys, on the mean";
   EXPECT_NEAR(flops("m", 1, kEndless), 3.029e9, 5e5);
   EXPECT_NEAR(flops("w", 128, kEndless), 2.978e9, 5e5);
+}
+
+TEST(PatternModel, AStrictLayerDoesNotPayForTheOwnKey) {
+  const auto similarities = [](const std::string& pattern, bool strict, int64_t length) {
+    const json config = small_stack({{"pattern", pattern}, {"window", 3}, {"strict", strict}});
+    return make_model(config, 3)->flops_per_token(length).similarities;
+  };
+  const double of_a_key = similarities("a", false, 1);
+  for (const auto& [pattern, keys, strict_keys] :
+       {std::tuple{"a", 15, 10}, std::tuple{"v", 15, 10}, std::tuple{"w", 12, 9}}) {
+    EXPECT_DOUBLE_EQ(similarities(pattern, false, 5), of_a_key * keys / 5) << pattern;
+    EXPECT_DOUBLE_EQ(similarities(pattern, true, 5), of_a_key * strict_keys / 5) << pattern;
+    EXPECT_EQ(similarities(pattern, true, 1), 0) << pattern;
+  }
 }
 
 TEST(PatternModel, WhatIsLearnedOfScalableSoftmaxBeginsAsAsked) {

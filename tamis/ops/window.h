@@ -46,10 +46,11 @@ inline int64_t visible_span(double window, int64_t keys) {
 }
 
 /// Keys that a query sees, its own included: the mean over the queries of a sequence of `length` tokens. Query t sees
-/// min(t + 1, ceil(w)).
-inline double mean_visible_keys(double window, int64_t length) {
-  const auto T = static_cast<double>(length), span = static_cast<double>(visible_span(window, length));
-  return (span * (span + 1) / 2 + (T - span) * span) / T;
+/// min(t + 1, ceil(w)); if `strict`, min(t, ceil(w)) without its own.
+inline double mean_visible_keys(double window, int64_t length, bool strict = false) {
+  const int64_t most = strict ? length - 1 : length;
+  const auto T = static_cast<double>(most), span = static_cast<double>(visible_span(window, most));
+  return (span * (span + 1) / 2 + (T - span) * span) / static_cast<double>(length);
 }
 
 }  // namespace tamis::ops

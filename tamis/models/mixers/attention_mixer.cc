@@ -182,7 +182,7 @@ std::optional<HeadStep> AttentionMixer::head_step(const MixerCall& call) const {
 }
 
 MixerFlops AttentionMixer::flops(int64_t length, std::optional<double> /*expand_beyond*/) const {
-  const double keys = ops::mean_visible_keys(windows().front(), length);
+  const double keys = ops::mean_visible_keys(windows().front(), length, kind_.strict);
   const double work = 2 * keys * static_cast<double>(config_.num_attention_heads * config_.head_dim());
   return {.similarities = work, .values = work};
 }
