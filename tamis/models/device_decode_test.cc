@@ -16,6 +16,7 @@ namespace {
 using at::Tensor;
 using nlohmann::json;
 using ops::testing::SimulatedDevice;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using testing::random_tokens;
@@ -36,6 +37,19 @@ TEST(SimulatedDevice, SeesWhatADeviceWouldHaveToWaitFor) {
   x.nonzero();
   EXPECT_THAT(simulated.to_host(), ElementsAre("aten::_local_scalar_dense", "copy [2, 3]", "aten::nonzero"));
   EXPECT_EQ(simulated.bytes_to_host(), 24);
+  const Tensor mask = x > 2;
+  simulated.reset();
+  EXPECT_TRUE(x.index({mask}).cpu().equal(host.index({host > 2})));
+  EXPECT_THAT(simulated.to_host(), Contains("aten::index"));
+  simulated.reset();
+  x.clone().index_put_({mask}, at::zeros({}, x.options()));
+  EXPECT_THAT(simulated.to_host(), ElementsAre("aten::_index_put_impl_"));
+  simulated.reset();
+  const Tensor rows = at::tensor({1, 0}, at::kLong);
+  EXPECT_TRUE(x.index({rows.to(device)}).cpu().equal(host.index({rows})));
+  EXPECT_THAT(simulated.to_host(), ElementsAre("copy [2, 3]"));
+  EXPECT_THAT(simulated.from_host(), ElementsAre("copy [2]"));
+  simulated.reset();
   x.copy_(host);
   EXPECT_THAT(simulated.from_host(), ElementsAre("copy [2, 3]"));
   EXPECT_THROW(x + host, c10::Error);
@@ -72,6 +86,9 @@ std::vector<json> device_configs() {
   configs.push_back(all_mixers({{"ssmax", "position"}}));
   configs.push_back(
       all_mixers({{"ssmax", "none"}, {"rope_scaling", "llama3"}, {"rope_factor", 4}, {"rope_original_length", 16}}));
+  configs.push_back(all_mixers({{"pattern", "awebv"}, {"num_hidden_layers", 5}, {"strict", true}}));
+  // No score is within rounding of the threshold.
+  configs.push_back(all_mixers({{"sieve", "algorithm1"}, {"sieve_epsilon", 100}}));
   return configs;
 }
 

@@ -116,7 +116,7 @@ class Model {
 
   /// Advances states[b] by row b of tokens_BC and returns the final x_BCD as `hidden` would; C >= 1, any chunking. On
   /// another device than the CPU a single token is computed without waiting for the device: tokens_BC may be there,
-  /// where ids are not checked, or on the CPU.
+  /// where ids are not checked and must be in the vocabulary, or on the CPU.
   virtual std::unique_ptr<DecodingState> new_state(const ForwardOptions& options) const = 0;
   virtual at::Tensor decode(const at::Tensor& tokens_BC, std::span<DecodingState* const> states) const = 0;
 

@@ -146,7 +146,8 @@ Tensor PatternModel::embedded(const Tensor& tokens_BT) const {
 }
 
 Tensor PatternModel::looked_up(const Tensor& tokens_BT) const {
-  const Tensor rows = at::embedding(embed_, tokens_BT.to(embed_.device(), /*non_blocking=*/true));
+  // The host reads a copy of its own only after it has arrived.
+  const Tensor rows = at::embedding(embed_, tokens_BT.to(embed_.device(), /*non_blocking=*/tokens_BT.is_cpu()));
   return config_.has_unit_embedding() ? nn::exp_scaled(nn::unit_rows(rows), s_E_) : rows;
 }
 

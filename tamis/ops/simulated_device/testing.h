@@ -124,13 +124,20 @@ class SimulatedDevice {
       if (argument.isTensorList()) {
         for (const at::Tensor& x : argument.toTensorVector()) self.check_argument(name, x);
       }
+      if (argument.isOptionalTensorList()) {
+        for (const std::optional<at::Tensor> index : argument.toOptionalTensorList()) self.check_index(name, index);
+      }
     }
     constexpr std::string_view kRead[] = {"aten::_local_scalar_dense",
                                           "aten::equal",
                                           "aten::nonzero",
                                           "aten::masked_select",
+                                          "aten::_unique",
                                           "aten::_unique2",
                                           "aten::unique_dim",
+                                          "aten::unique_consecutive",
+                                          "aten::unique_dim_consecutive",
+                                          "aten::histc",
                                           "aten::bincount",
                                           "aten::repeat_interleave"};
     if (std::ranges::find(kRead, name) != std::end(kRead)) self.to_host_.push_back(name);
@@ -143,6 +150,13 @@ class SimulatedDevice {
     if (!x.defined() || !x.is_cpu()) return;
     TORCH_CHECK(x.dim() == 0, name, ": tensors are on different devices, ", device(), " and ", x.device());
     if (name == "aten::where") from_host_.push_back(name);  // copies the number
+  }
+
+  /// An index of aten::index and its like, which may be on the CPU. A mask has as many elements as are true.
+  void check_index(const std::string& name, const std::optional<at::Tensor>& x) {
+    if (!x || !x->defined()) return;
+    if (x->is_cpu()) from_host_.push_back(name);
+    if (x->scalar_type() == at::kBool || x->scalar_type() == at::kByte) to_host_.push_back(name);
   }
 
   Guard guard_;
