@@ -214,8 +214,7 @@ void check_strict(const ModelConfig& config, const MixerKind& kind) {
   if (!config.strict.value_or(false) || has_setting(kind, "strict")) return;
   fail(ExitCode::kUsage,
        "model: \"strict\" = true hides a token from itself in attention, but {} (letter {} of \"pattern\") always sees "
-       "it; "
-       "leave \"strict\" out or choose another pattern",
+       "it; leave \"strict\" out or choose another pattern",
        kind.name, kind.letter);
 }
 

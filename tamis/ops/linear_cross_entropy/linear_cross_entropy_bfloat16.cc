@@ -132,7 +132,7 @@ class BFloat16Head {
   Tensor numbers(int64_t size) const { return at::empty({size}, pass_.x_TD.options()); }
   Tensor floats(int64_t size) const { return at::empty({size}, pass_.x_TD.options().dtype(at::kFloat)); }
 
-  /// Words of a block as the inner dimension of a product: whole pairs.
+  /// Entries of a block as the inner dimension of a product: whole pairs.
   int64_t padded_entries(int64_t block) const { return round_up(blocks_.size(block), 2); }
   /// The E of a block, in the same memory for every tile.
   uint16_t* exp_CR(int64_t block) const { return bits(exp_NR_) + blocks_.first_entry(block) * capacity_; }

@@ -108,10 +108,10 @@ class Head {
   }
 
  private:
-  Tensor words_of(const Tensor& matrix_ND, int64_t block) const {
+  Tensor entries_of(const Tensor& matrix_ND, int64_t block) const {
     return matrix_ND.narrow(0, blocks_.first_entry(block), blocks_.size(block));
   }
-  Tensor weight(int64_t block) const { return words_of(pass_.weight_ND, block).to(real_); }
+  Tensor weight(int64_t block) const { return entries_of(pass_.weight_ND, block).to(real_); }
   /// Blocks of logits are stored one after the other, each a dense matrix.
   Tensor logits(int64_t block) const { return dense(logits_, blocks_.first_entry(block) * rows_.rows(), block); }
   Tensor dense(const Tensor& memory, int64_t offset, int64_t block) const {
@@ -153,7 +153,7 @@ class Head {
         data[r * blocks_.size(block) + entry] -= rows_.gradient_R[r] * slope(rows_.target_logit_R[r]);
       });
       if (pass_.options.weight_gradient) {
-        linear_weight_gradient_into(words_of(weight_gradient_ND_, block),
+        linear_weight_gradient_into(entries_of(weight_gradient_ND_, block),
                                     rows_.first_tile() ? Into::kReplace : Into::kAdd, p, x_RD_);
       }
       if (pass_.options.x_gradient)

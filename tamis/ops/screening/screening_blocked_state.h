@@ -24,6 +24,9 @@ namespace tamis::ops {
 /// A step with a single token copies nothing between the device and the host. A longer chunk is a call of the blocked
 /// form of ops::screening for every group.
 ///
+/// As 0 times NaN is NaN, a key or value that is not finite shows in the results of a head until it has left the ring
+/// of the group, which may be later than it leaves the window of the head.
+///
 /// step accepts float32 and half-precision projections on the device of the state. Softmask is taken as 1 for windows
 /// of more than 1e11 tokens. Saved states are those of ScreeningState: each class loads what the other has saved.
 class ScreeningBlockedState {
