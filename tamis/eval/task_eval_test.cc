@@ -394,6 +394,30 @@ TEST(TaskEval, ContinuesWithTokensThatDoNotEndTheText) {
   EXPECT_EQ(to_json(evaluate_task(loaded, options))["skip_end_of_text"], true);
 }
 
+TEST(TaskEval, SkipsNothingWithoutAnEndOfText) {
+  class Endless : public text::Tokenizer {
+   public:
+    std::string name() const override { return "endless"; }
+    int64_t vocab_size() const override { return 257; }
+    std::vector<int64_t> encode(std::string_view text) const override { return bytes_->encode(text); }
+    std::string decode(std::span<const int64_t> ids) const override { return bytes_->decode(ids); }
+    std::unique_ptr<text::StreamDecoder> stream_decoder(std::span<const int64_t>) const override { return nullptr; }
+    int64_t end_of_text() const override { return -1; }
+    std::string to_json() const override { return "{}"; }
+
+   private:
+    std::unique_ptr<text::Tokenizer> bytes_ = text::make_byte_tokenizer();
+  };
+  bool last_id_is_said = false;  // the model says the last id of the vocabulary, and reads what it said
+  infer::LoadedModel loaded = oracle(SIZE_MAX, [&](std::span<const int64_t> seen) {
+    last_id_is_said = last_id_is_said || seen.back() == 256;
+    return int64_t{256};
+  });
+  loaded.tokenizer = std::make_unique<Endless>();
+  evaluate_task(loaded, {.task = "needle", .lengths = {300}, .instances = 1, .skip_end_of_text = true});
+  EXPECT_TRUE(last_id_is_said);
+}
+
 TEST(TaskEval, RunsARealModel) {
   const tamis::testing::TemporaryDirectory directory;
   const auto loaded = infer::load(infer::testing::write_checkpoint(directory.path() / "model"));
