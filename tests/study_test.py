@@ -241,10 +241,14 @@ def test_needle_scores_of_heads_and_instances(tamis):
     assert [row["rank"] for row in heads] == [1, 2, 3, 4] and len({(row["layer"], row["head"]) for row in heads}) == 4, heads
     mean = rows(tamis, "needles", metric="needle_score", variant="rope", depth=0.9)[0]["value"]
     assert statistics.mean(row["value"] for row in heads) == pytest.approx(mean)
+    (run,) = {path.parents[2] for path in checkpoints(tamis, "needles") if "rope" in path.parts}
+    for flags, skips in (((), None), (("--skip-end-of-text",), True)):
+        evaluated = tamis("eval", "needle", run, "--lengths", 152, "--instances", 2, "--json", *flags)
+        assert json.loads(evaluated.stdout).get("skip_end_of_text") is skips, evaluated
     trials = rows(tamis, "needles", metric="needle_score_trial", variant="rope")
     assert [row["rank"] for row in trials] == list(range(1, 9)), trials
     assert [row["value"] for row in trials] == sorted((row["value"] for row in trials), reverse=True)
-    assert all(row["outcome"] in ("right", "first digit", "wrong") for row in trials), trials
+    assert all(row["outcome"] in ("right", "first character", "wrong") for row in trials), trials
 
 
 def test_where_a_query_looks(tamis):

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tamis/base/files.h"
+#include "tamis/study/measure.h"
 #include "tamis/study/testing.h"
 
 namespace tamis::study {
@@ -122,6 +123,13 @@ TEST(Finished, IsNoneForAnotherVersionOrOtherSettings) {
   EXPECT_FALSE(finished(study.recipe, study.job).has_value());
   EXPECT_EQ(study.run()["status"], "done");
   EXPECT_TRUE(finished(study.recipe, study.job).has_value());
+}
+
+TEST(Finished, IsNoneForNeedleScoresWithoutAllTheirRows) {
+  const StudyRecipe recipe =
+      read(kTwoVariants + "\n[[evaluations]]\ntask = \"needle\"\nlengths = [300]\nneedle_score = true\n");
+  const json described = describe(recipe, final_jobs(recipe, 0, 0).at(0)).at(0);
+  EXPECT_EQ(described["metrics"].back(), "needle_score_trial") << "earlier results have no such rows";
 }
 
 TEST(Finished, IsNoneForADamagedFile) {

@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <map>
 #include <optional>
 #include <sstream>
 
@@ -22,7 +20,7 @@
 #include "tamis/infer/decode.h"
 #include "tamis/infer/load.h"
 #include "tamis/infer/score.h"
-#include "tamis/models/checkpoint.h"
+#include "tamis/study/checkpoint_choice.h"
 #include "tamis/study/functions.h"
 #include "tamis/study/needle_trials.h"
 #include "tamis/study/recall.h"
@@ -145,22 +143,15 @@ class Measurement {
     }
   }
 
-  /// The checkpoint of the run with the highest score at checkpoint_length; among equals the newest.
+  /// The checkpoint of the run that best_step() names.
   std::filesystem::path choose_checkpoint(const Evaluation& evaluation, const json& change) {
     const eval::TaskEvalOptions options = choice_of_checkpoint(evaluation);
-    std::map<int64_t, std::filesystem::path, std::greater<>> checkpoints;  // newest first
-    for (const auto& entry : std::filesystem::directory_iterator(job_.directory / "checkpoints")) {
-      if (const auto step = models::step_of(entry.path())) checkpoints[*step] = entry.path();
-    }
-    int64_t chosen = -1;
-    double best = -1;
-    for (const auto& [step, checkpoint] : checkpoints) {
-      const double score = eval::evaluate_task(infer::load(checkpoint, device_, change), options).cells[0].score_sum;
-      stop_if_asked(job_.name, signals_);
-      if (score <= best) continue;
-      best = score;
-      chosen = step;
-    }
+    const Checkpoints checkpoints = checkpoints_of(job_.directory);
+    const int64_t chosen =
+        best_step(checkpoints, evaluation.checkpoint_length, [&](const std::filesystem::path& checkpoint) {
+          stop_if_asked(job_.name, signals_);
+          return eval::evaluate_task(infer::load(checkpoint, device_, change), options);
+        });
     json columns = change;
     columns["task"] = options.task;
     add("chosen_step", static_cast<double>(chosen), columns);
@@ -435,6 +426,7 @@ json to_json(const Evaluation& evaluation) {
     for (const char* answer : {"seconds", "cells", "by_length"}) task.erase(answer);
     described["task"] = std::move(task);
     described["needle_score"] = evaluation.task.needle_score;
+    if (evaluation.task.needle_score) described["metrics"] = metrics_of(evaluation);  // earlier versions had fewer
   }
   if (evaluation.checkpoint_length > 0) described["checkpoint_length"] = evaluation.checkpoint_length;
   if (evaluation.kind == "loss") described["digest"] = evaluation.digest;

@@ -46,7 +46,7 @@ void add_needle_trials(const eval::TaskResult& result, const AddRow& add) {
     at::Tensor& sum_LH = sums[trial.cell];
     sum_LH = sum_LH.defined() ? sum_LH + trial.needle_LH : trial.needle_LH;
     const int64_t length = result.cells[trial.cell].length;
-    const char* outcome = trial.right ? "right" : trial.first_right ? "first digit" : "wrong";
+    const char* outcome = trial.right ? "right" : trial.first_right ? "first character" : "wrong";
     instances[length].push_back({trial.needle_LH.max().item<double>(), {{"length", length}, {"outcome", outcome}}});
   }
   for (const auto& [cell, sum_LH] : sums) {

@@ -11,7 +11,7 @@ namespace tamis::study {
 ///   needle_score_head   length, depth, layer, head, rank   the mean over the instances of a cell
 ///   needle_score_trial  length, rank, outcome              an instance's head with the largest score; over all depths
 ///
-/// Rank 1 has the largest score of its cell or length. `outcome` is "right", "first digit" or "wrong".
+/// Rank 1 has the largest score of its cell or length. `outcome` is "right", "first character" or "wrong".
 void add_needle_trials(const eval::TaskResult& result, const AddRow& add);
 
 }  // namespace tamis::study

@@ -39,7 +39,7 @@ TEST(NeedleTrials, AreRankedByTheirScore) {
         {"metric", "needle_score_trial"}, {"value", value}, {"length", 64}, {"outcome", outcome}, {"rank", rank}};
   };
   EXPECT_EQ(rows, (json{head(0.4, 0.5, 1, 1), head(0.1, 0.5, 0, 2), head(0.3, 0.9, 0, 1), head(0.2, 0.9, 1, 2),
-                        trial(0.8, "right", 1), trial(0.3, "first digit", 2), trial(0.1, "wrong", 3)}));
+                        trial(0.8, "right", 1), trial(0.3, "first character", 2), trial(0.1, "wrong", 3)}));
 }
 
 }  // namespace

@@ -23,11 +23,12 @@ eval::TaskEvalOptions options_of(const std::string& task) {
 }
 
 /// Softmax without positions and without queries: every query attends to all tokens up to its own alike.
-std::unique_ptr<models::Model> uniform_model(const std::string& pattern = "a") {
+std::unique_ptr<models::Model> uniform_model(const std::string& pattern = "a", int64_t mlstm_heads = 2) {
   auto model = models::make_model(models::complete_config({{"model_type", "transformer"},
                                                            {"hidden_size", 8},
                                                            {"num_hidden_layers", 2},
                                                            {"num_attention_heads", 2},
+                                                           {"mlstm_heads", mlstm_heads},
                                                            {"vocab_size", 32},
                                                            {"pattern", pattern},
                                                            {"position", "none"}}),
@@ -68,7 +69,13 @@ TEST(Recall, OfKeysWithOneValueHasNothingStale) {
 }
 
 TEST(Recall, ReadsModelsWhoseLayersHaveOtherNumbersOfHeads) {
-  EXPECT_GT(recall_of(*uniform_model("aw"), options_of("mqrar"), kLength).newest, 0);
+  // One head, whose weights of zero accept nothing, then two that attend to all tokens alike.
+  const Recall recall = recall_of(*uniform_model("ma", /*mlstm_heads=*/1), options_of("mqrar"), kLength);
+  EXPECT_EQ(recall.layer, 1);
+  EXPECT_EQ(recall.head, 0);
+  EXPECT_EQ(recall.newest, recall_of(*uniform_model(), options_of("mqrar"), kLength).newest);
+  ASSERT_EQ(recall.map_QT.sizes(), (std::vector<int64_t>{4, kLength - 1}));
+  EXPECT_TRUE(at::allclose(recall.map_QT.sum(-1), at::ones({4}, at::kDouble)));
 }
 
 }  // namespace

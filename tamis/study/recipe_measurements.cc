@@ -112,14 +112,16 @@ class MeasurementsReader : RecipeReader {
     reader("lengths", task.lengths, Allowed{.least = 1, .most = train::kMostTokens});
     std::vector<int64_t> multiples;  // of the length that the task was trained at
     reader("multiples", multiples, Allowed{.least = 1, .most = 1 << 20});
-    reader("depths", task.depths, Allowed{.least = 0.0, .most = 1.0});
     reader("instances", task.instances, Allowed{.least = 1, .most = train::kMostTokens});
-    reader("cell_tokens", task.cell_tokens, Allowed{.least = 0, .most = train::kMostTokens});
     reader("seed", seed, Allowed{.least = 0});
-    reader("needle_score", task.needle_score);
-    reader("skip_end_of_text", task.skip_end_of_text);
-    reader("checkpoint_length", evaluation.checkpoint_length, Allowed{.least = 0, .most = train::kMostTokens});
-    if (evaluation.checkpoint_length > 0) check_checkpoints(evaluation, path);
+    if (evaluation.kind == "task") {
+      reader("depths", task.depths, Allowed{.least = 0.0, .most = 1.0});
+      reader("cell_tokens", task.cell_tokens, Allowed{.least = 0, .most = train::kMostTokens});
+      reader("needle_score", task.needle_score);
+      reader("skip_end_of_text", task.skip_end_of_text);
+      reader("checkpoint_length", evaluation.checkpoint_length, Allowed{.least = 0, .most = train::kMostTokens});
+      if (evaluation.checkpoint_length > 0) check_checkpoints(evaluation, path);
+    }
     task.seed = static_cast<uint64_t>(seed);
     std::string haystack = task.haystack.string();
     reader("haystack", haystack);
@@ -139,15 +141,16 @@ class MeasurementsReader : RecipeReader {
     }
   }
 
-  /// A choice among checkpoints needs runs that keep several.
+  /// A choice among checkpoints needs runs that keep all of them.
   void check_checkpoints(const Evaluation& evaluation, const std::string& path) const {
     for (const Point& point : recipe_.points) {
       if (!matches(point.columns, evaluation.where)) continue;
       const train::TrainRecipe& train = point.recipe().train;
-      if (recipe_.train && train.save_every < train.steps && train.keep != 1) continue;
-      refuse(path, fmt::format("{}.checkpoint_length chooses among the checkpoints of a run, but {} keeps one; give "
-                               "[train] keep = 0 and save_every below its {} steps",
-                               path, point.name, train.steps));
+      if (recipe_.train && train.save_every < train.steps && train.keep == 0) continue;
+      refuse(path,
+             fmt::format("{}.checkpoint_length chooses among all checkpoints of a run; {} needs {}", path, point.name,
+                         recipe_.train ? fmt::format("[train] keep = 0 and save_every below its {} steps", train.steps)
+                                       : "training, but study.train is false"));
     }
   }
 
@@ -229,6 +232,8 @@ class MeasurementsReader : RecipeReader {
       if (other.id == claim.id) refuse(path, fmt::format("{}.id: \"{}\" is used twice", path, claim.id));
     }
     check_metric(claim.metric, path + ".metric");
+    check_one_checkpoint(claim.metric, claim.of, {claim.best_over}, path);
+    if (!claim.than.empty()) check_one_checkpoint(claim.metric, claim.than, {claim.best_over}, path);
     const bool two = claim.statistic == "difference" || claim.statistic == "ratio" || claim.statistic == "gap";
     if (two == claim.than.empty()) {
       refuse(path, fmt::format("{}: the statistic {} {} `than`", path, claim.statistic, two ? "needs" : "has no"));
@@ -264,11 +269,48 @@ class MeasurementsReader : RecipeReader {
     if (std::ranges::find(known, metric) == known.end()) refuse(path, unknown_name("metric", metric, known));
   }
 
+  /// With checkpoint_length a metric has rows of two checkpoints, and their mean says nothing: `where` or one of the
+  /// columns has to tell them apart.
+  void check_one_checkpoint(const std::string& metric, const json& where, const std::vector<std::string>& columns,
+                            const std::string& path) const {
+    if (where.contains("checkpoint") || std::ranges::find(columns, "checkpoint") != columns.end()) return;
+    for (const Evaluation& evaluation : recipe_.evaluations) {
+      const std::vector<std::string> measured = metrics_of(evaluation);
+      if (evaluation.checkpoint_length == 0 || metric == "chosen_step") continue;
+      if (std::ranges::find(measured, metric) == measured.end() || !selects(where, evaluation)) continue;
+      refuse(path, fmt::format("{}: {} is measured of two checkpoints; select one, such as checkpoint = \"chosen\"",
+                               path, metric));
+    }
+  }
+
+  /// Whether rows of the evaluation may have these columns.
+  bool selects(const json& where, const Evaluation& evaluation) const {
+    return std::ranges::any_of(recipe_.points, [&](const Point& point) {
+      json known = point.columns, common = json::object();
+      known["task"] = evaluation.task.task;
+      for (const auto& [column, value] : where.items()) {
+        if (known.contains(column)) common[column] = value;
+      }
+      return matches(point.columns, evaluation.where) && matches(known, common);
+    });
+  }
+
   void check_id(const std::string& id, const std::string& path) const {
     if (!is_plain(id)) refuse(path + ".id", path + ".id must be letters, digits, ., +, - and _");
     for (const json& other : recipe_.figures) {
       if (other["id"] == id) refuse(path + ".id", fmt::format("{}.id: \"{}\" is used twice", path, id));
     }
+  }
+
+  /// The columns by which a figure or a table tells rows apart.
+  static std::vector<std::string> columns_of(const json& output) {
+    std::vector<std::string> columns;
+    for (const char* key : {"x", "y", "panels", "series", "rows", "columns", "best_over"}) {
+      const json value = output.value(key, json::array());
+      for (const json& column : value.is_array() ? value : json::array({value}))
+        columns.push_back(column.get<std::string>());
+    }
+    return columns;
   }
 
   void read_outputs(const std::string& kind) {
@@ -279,6 +321,7 @@ class MeasurementsReader : RecipeReader {
         json checked = kind == "figures" ? complete_figure(from[i], i) : complete_table(from[i], i);
         check_metric(checked["metric"], path + ".metric");
         check_where(checked["where"], path + ".where.variant");
+        check_one_checkpoint(checked["metric"], checked["where"], columns_of(checked), path);
         if (kind == "figures") check_id(checked["id"], path);
         (kind == "figures" ? recipe_.figures : recipe_.tables).push_back(std::move(checked));
       } catch (const Error& error) {

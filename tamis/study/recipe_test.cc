@@ -309,12 +309,21 @@ TEST(StudyRecipe, RefusesBadEvaluations) {
       {evaluation + "task = \"copy\"\nlengths = [8]\nsettings = {vocab = \"x\"}\n",
        "evaluations.0.settings.vocab must be an integer"},
       {evaluation + "task = \"copy\"\nlengths = [8]\ncheckpoint_length = 8\n",
-       "evaluations.0.checkpoint_length chooses among the checkpoints of a run, but rope keeps one"},
+       "evaluations.0.checkpoint_length chooses among all checkpoints of a run; rope needs \\[train\\] keep = 0"},
+      {replaced(evaluation, "warmup_steps = 10", "save_every = 20") +
+           "task = \"copy\"\nlengths = [8]\ncheckpoint_length = 8\n",
+       "rope needs \\[train\\] keep = 0 and save_every below its 80 steps"},
       {replaced(evaluation, "warmup_steps = 10", "save_every = 20\nkeep = 0") +
            "task = \"copy\"\nlengths = [8]\ncheckpoint_length = 1\n",
        "copy: a length of 1 tokens is too short"},
       {evaluation + "task = \"copy\"\nlengths = [8]\nskip_end_of_text = true\n", "copy: asks for single ids"},
       {evaluation + "kind = \"recall\"\ntask = \"copy\"\nlengths = [8]\n", "unknown .*\"copy\". Known: mqar, mqrar"},
+      {evaluation + "kind = \"recall\"\ntask = \"mqar\"\nlengths = [64]\ndepths = [0.5]\n",
+       "small.toml:37: unknown key of .*\"depths\""},
+      {evaluation + "kind = \"recall\"\ntask = \"mqar\"\nlengths = [64]\ncell_tokens = 64\n",
+       "unknown key of .*\"cell_tokens\""},
+      {evaluation + "kind = \"recall\"\ntask = \"mqar\"\nlengths = [64]\ncheckpoint_length = 64\n",
+       "unknown key of .*\"checkpoint_length\""},
       {evaluation + "kind = \"costs\"\n", "evaluations.0.lengths: expected at least one"},
       {evaluation + "kind = \"loss\"\nlengths = [8]\n", "evaluations.0.file: expected a text file"},
       {evaluation + "kind = \"heads\"\nlengths = [8]\n", "unknown key of .* \"lengths\""},
@@ -356,6 +365,33 @@ TEST(StudyRecipe, RefusesBadClaims) {
                "\"tanh_norm\"\nat_most = 1\n",
        "small.toml:13: claims.1.id: \"a\" is used twice|small.toml:15: claims.1.id: \"a\" is used twice"},
   });
+}
+
+TEST(StudyRecipe, AMeanOfTwoCheckpointsIsRefused) {
+  const std::string study = replaced(kTwoVariants, "warmup_steps = 10", "save_every = 20\nkeep = 0") +
+                            "\n[[evaluations]]\ntask = \"copy\"\nlengths = [8]\ncheckpoint_length = 8\nwhere = "
+                            "{variant = \"rope\"}\n[[evaluations]]\ntask = \"passkey\"\nlengths = [256]\n";
+  const std::string claim = study + "[[claims]]\ntext = \"t\"\nat_most = 1\nmetric = \"score\"\n";
+  const std::string figure = study + "[[figures]]\nx = \"length\"\nmetric = \"score\"\n";
+  const std::string table = study + "[[tables]]\nmetric = \"score\"\n";
+  const std::string expected = ": score is measured of two checkpoints; select one, such as checkpoint = \"chosen\"";
+  const std::string chosen = "{checkpoint = \"chosen\"}";
+  expect_study_refusals({
+      {claim, "claims.0" + expected},
+      {claim + "of = {variant = \"rope\", task = \"copy\"}\n", "claims.0" + expected},
+      {claim + "statistic = \"difference\"\nof = " + chosen + "\nthan = {variant = \"rope\"}\n", "claims.0" + expected},
+      {figure, "figures.0" + expected},
+      {replaced(figure, "\"score\"", "\"exact_match\""), "figures.0: exact_match is measured of two"},
+      {table, "tables.0" + expected},
+  });
+  for (const std::string& good :
+       {claim + "of = " + chosen, claim + "of = {variant = \"window\"}", claim + "of = {task = \"passkey\"}",
+        claim + "best_over = \"checkpoint\"", figure + "where = " + chosen,
+        figure + "series = [\"variant\", \"checkpoint\"]", figure + "panels = \"checkpoint\"",
+        table + "where = " + chosen, table + "rows = [\"variant\", \"checkpoint\"]", table + "columns = \"checkpoint\"",
+        replaced(table, "\"score\"", "\"chosen_step\"")}) {
+    EXPECT_NO_THROW(read(good + "\n")) << good;
+  }
 }
 
 TEST(StudyRecipe, RefusesBadFiguresAndTables) {

@@ -11,27 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-std::vector<std::string> metrics_of(const Evaluation& evaluation) {
-  const std::string& kind = evaluation.kind;
-  if (kind == "task") {
-    std::vector<std::string> metrics = {"score", "exact_match"};
-    if (evaluation.task.needle_score) {
-      metrics.insert(metrics.end(),
-                     {"needle_score", "needle_score_best_head", "needle_score_head", "needle_score_trial"});
-    }
-    if (evaluation.checkpoint_length > 0) metrics.emplace_back("chosen_step");
-    return metrics;
-  }
-  if (kind == "loss") return {"nats_per_token", "nats_per_byte", "perplexity", "text_loss_at"};
-  if (kind == "heads") return {"window", "acceptance_width"};
-  if (kind == "flops") return {"planned_flops_per_token"};
-  if (kind == "costs") return {"flops_per_token", "state_bytes"};
-  if (kind == "recall") return {"newest_mass", "stale_mass", "recall_map"};
-  if (kind == "speed") return {"read_seconds", "token_seconds"};
-  if (kind == "parameters") return {"parameter"};
-  return function_metrics(evaluation.name);
-}
-
 /// A number or a truth value that is not quoted, else null.
 json plain_value(const std::string& text) {
   json value = try_parse_json(text);
@@ -114,6 +93,27 @@ std::optional<json> best_value(const RowList& rows, const std::string& column, b
     best_mean = mean;
   }
   return best;
+}
+
+std::vector<std::string> metrics_of(const Evaluation& evaluation) {
+  const std::string& kind = evaluation.kind;
+  if (kind == "task") {
+    std::vector<std::string> metrics = {"score", "exact_match"};
+    if (evaluation.task.needle_score) {
+      metrics.insert(metrics.end(),
+                     {"needle_score", "needle_score_best_head", "needle_score_head", "needle_score_trial"});
+    }
+    if (evaluation.checkpoint_length > 0) metrics.emplace_back("chosen_step");
+    return metrics;
+  }
+  if (kind == "loss") return {"nats_per_token", "nats_per_byte", "perplexity", "text_loss_at"};
+  if (kind == "heads") return {"window", "acceptance_width"};
+  if (kind == "flops") return {"planned_flops_per_token"};
+  if (kind == "costs") return {"flops_per_token", "state_bytes"};
+  if (kind == "recall") return {"newest_mass", "stale_mass", "recall_map"};
+  if (kind == "speed") return {"read_seconds", "token_seconds"};
+  if (kind == "parameters") return {"parameter"};
+  return function_metrics(evaluation.name);
 }
 
 std::vector<std::string> metrics(const StudyRecipe& recipe) {

@@ -27,6 +27,9 @@ std::map<nlohmann::json, double> seed_means(const RowList& rows);
 /// no row has a finite value.
 std::optional<nlohmann::json> best_value(const RowList& rows, const std::string& column, bool highest);
 
+/// The names of the metrics that an evaluation measures.
+std::vector<std::string> metrics_of(const Evaluation& evaluation);
+
 /// The names of all metrics that the study measures.
 std::vector<std::string> metrics(const StudyRecipe& recipe);
 
