@@ -18,6 +18,7 @@ def pytest_addoption(parser):
     )
     parser.addoption("--consumer", action="store_true", help="also build a program against an installation")
     parser.addoption("--package", type=pathlib.Path, help="the Debian package to try")
+    parser.addoption("--wheel", type=pathlib.Path, help="the wheel of the Python package to try")
     parser.addoption("--ctest", action="store_true", help=f"exit with {SKIPPED} when every test is skipped")
 
 

@@ -1,19 +1,21 @@
-"""The Debian package of `make package`: what is in it, and that it works on a system that has nothing else.
+"""The Debian package and the wheel of `make package`: what is in the package, and that both work on a system that has
+nothing else; for the wheel nothing but Python and the packages that it requires.
 
-`--package FILE` names the package; without it the tests are skipped. The system is a minimal Debian of the same release,
-which mmdebstrap downloads and makes in a minute, as root or in a user namespace.
+`--package FILE` and `--wheel FILE` name them; without them the tests are skipped. The system is a minimal Debian of the
+same release, which mmdebstrap downloads and makes in a minute, as root or in a user namespace.
 """
 
 import pathlib
 import re
 import subprocess
+import sysconfig
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# Runs inside the clean system.
-SESSION = """
+# These run inside the clean system.
+PROGRAM_SESSION = """
 set -eu
 cd "$(mktemp -d)"
 tamis --version
@@ -29,14 +31,45 @@ apt-get remove -y -qq tamis
 test ! -e /usr/lib/tamis -a ! -e /usr/share/tamis
 echo finished
 """
+PYTHON_SESSION = """
+set -eu
+python3 -m venv /opt/tamis
+echo /opt/packages > "$(ls -d /opt/tamis/lib/python3*/site-packages)/others.pth"
+/opt/tamis/bin/pip install --quiet --no-index --no-deps --disable-pip-version-check /tmp/*.whl
+cd "$(mktemp -d)"
+/opt/tamis/bin/python - <<'EOF'
+import torch, tamis
+assert tamis.__file__.startswith("/opt/tamis/"), tamis.__file__
+q, k = torch.randn(2, 1, 40, 4, 16, requires_grad=True).unbind()
+u = tamis.screening(q, k, torch.randn(1, 40, 4, 8), torch.full((4,), 3.0), torch.zeros(4))
+u.sum().backward()
+model = tamis.load("/opt/checkpoint")
+tokens = torch.arange(9)[None] % model.config.vocab_size
+model.save("copy")
+assert torch.equal(tamis.load("copy")(tokens), model(tokens))
+assert model.generate(tokens, 3).shape == (1, 3)
+EOF
+/opt/tamis/bin/pip uninstall --quiet --yes tamis
+test ! -e "$(echo /opt/tamis/lib/python3*/site-packages/tamis)"
+echo finished
+"""
+
+
+def named_file(pytestconfig, option: str) -> pathlib.Path:
+    file = pytestconfig.getoption(option)
+    if file is None:
+        pytest.skip(f"needs a {option}; `make package` runs it")
+    return file.resolve()
 
 
 @pytest.fixture(scope="module")
 def package(pytestconfig) -> pathlib.Path:
-    file = pytestconfig.getoption("package")
-    if file is None:
-        pytest.skip("needs a package; `make package` runs it")
-    return file.resolve()
+    return named_file(pytestconfig, "package")
+
+
+@pytest.fixture(scope="module")
+def wheel(pytestconfig) -> pathlib.Path:
+    return named_file(pytestconfig, "wheel")
 
 
 def run(*command, **options) -> str:
@@ -57,15 +90,29 @@ def test_it_knows_nothing_of_the_machine_that_built_it(package, tmp_path):
             assert str(path).encode() not in content, f"{file.name} holds {path}"
 
 
-def test_it_works_on_a_clean_system(package, tmp_path):
+def run_on_clean_system(directory: pathlib.Path, session: str, installs: list[str], hooks: list[str]) -> None:
+    """Runs the session on a new Debian with the packages `installs`, after the customize-hooks of mmdebstrap."""
     release = dict(line.split("=", 1) for line in pathlib.Path("/etc/os-release").read_text().splitlines() if "=" in line)
-    session = tmp_path / "session.sh"
-    session.write_text(SESSION)
+    script = directory / "session.sh"
+    script.write_text(session)
     printed = run(
         "mmdebstrap", "--quiet", "--variant=apt", *(["--components=main,universe"] if release["ID"] == "ubuntu" else []),
-        f"--customize-hook=copy-in {package} {session} /tmp",
-        f'--customize-hook=chroot "$1" apt-get install -y -qq --no-install-recommends /tmp/{package.name} >&2',
+        *(f"--include={name}" for name in installs), *(f"--customize-hook={hook}" for hook in hooks),
+        f"--customize-hook=copy-in {script} /tmp",
         '--customize-hook=cd "$1" && chroot . sh /tmp/session.sh',
         release["VERSION_CODENAME"], "/dev/null",
     )  # fmt: skip
     assert printed.rstrip().endswith("finished"), printed
+
+
+def test_it_works_on_a_clean_system(package, tmp_path):
+    install = f'chroot "$1" apt-get install -y -qq --no-install-recommends /tmp/{package.name} >&2'
+    run_on_clean_system(tmp_path, PROGRAM_SESSION, [], [f"copy-in {package} /tmp", install])
+
+
+def test_the_wheel_works_on_a_clean_system(wheel, tmp_path):
+    """torch and the rest of what it requires are those of the calling Python: 5 GB, which are linked where possible."""
+    others = sysconfig.get_path("purelib")
+    link = f'cp -a --link {others} "$1/opt/packages" 2>/dev/null || {{ rm -rf "$1/opt/packages"; cp -a {others} "$1/opt/packages"; }}'
+    copy = f'cp -r {ROOT / "tests/data/version-0.1/swax"} "$1/opt/checkpoint"'
+    run_on_clean_system(tmp_path, PYTHON_SESSION, ["python3-venv"], [f"copy-in {wheel} /tmp", link, copy])
