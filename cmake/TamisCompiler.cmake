@@ -31,8 +31,8 @@ endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   # NEON, and SVE for one length of vectors: kernels keep vectors in arrays, for which the compiler has to know their size.
   # Highway chooses these kernels on processors with vectors of that length. Those of 128 bits do what NEON does.
-  set(TAMIS_SVE_BITS 256 CACHE STRING "Kernels for SVE vectors of this length besides NEON: 256, 128 (SVE2) or 0, none")
-  set_property(CACHE TAMIS_SVE_BITS PROPERTY STRINGS 256 128 0)
+  set(TAMIS_SVE_BITS 0 CACHE STRING "Kernels for SVE vectors of this length besides NEON: 256, 128 (SVE2) or 0, none")
+  set_property(CACHE TAMIS_SVE_BITS PROPERTY STRINGS 0 128 256)
   if(NOT TAMIS_SVE_BITS MATCHES "^(256|128|0)$")
     message(FATAL_ERROR "TAMIS_SVE_BITS must be 256, 128 or 0, but is ${TAMIS_SVE_BITS}")
   endif()
