@@ -395,9 +395,9 @@ TEST(TaskEval, ContinuesWithTokensThatDoNotEndTheText) {
 }
 
 TEST(TaskEval, SkipsNothingWithoutAnEndOfText) {
-  class Endless : public text::Tokenizer {
+  class WithoutEndOfText : public text::Tokenizer {
    public:
-    std::string name() const override { return "endless"; }
+    std::string name() const override { return "without end of text"; }
     int64_t vocab_size() const override { return 257; }
     std::vector<int64_t> encode(std::string_view text) const override { return bytes_->encode(text); }
     std::string decode(std::span<const int64_t> ids) const override { return bytes_->decode(ids); }
@@ -413,7 +413,7 @@ TEST(TaskEval, SkipsNothingWithoutAnEndOfText) {
     last_id_is_said = last_id_is_said || seen.back() == 256;
     return int64_t{256};
   });
-  loaded.tokenizer = std::make_unique<Endless>();
+  loaded.tokenizer = std::make_unique<WithoutEndOfText>();
   evaluate_task(loaded, {.task = "needle", .lengths = {300}, .instances = 1, .skip_end_of_text = true});
   EXPECT_TRUE(last_id_is_said);
 }

@@ -231,12 +231,13 @@ TEST(ScreeningBlockedState, MemoryIsWhatItSaysAndBoundedByFiniteWindows) {
     EXPECT_EQ(state.bytes(), expected);
     return expected;
   };
-  const Tensor finite = at::log(at::tensor({1.0f, 40.0f, 256.0f})), endless = at::log(at::tensor({1.0f, 40.0f, 1e30f}));
+  const Tensor finite = at::log(at::tensor({1.0f, 40.0f, 256.0f})),
+               infinite = at::log(at::tensor({1.0f, 40.0f, 1e30f}));
   const int64_t at_1k = peak_and_bytes(finite, 1000);
   EXPECT_EQ(peak_and_bytes(finite, 5000), at_1k);
   // ceil(w) keys of the longest window in each of two groups, and two numbers of the softmask.
   EXPECT_LE(at_1k, (2 * 42 + 258) * (kDimK + kDimV + 2) * 4);
-  EXPECT_GT(peak_and_bytes(endless, 5000), peak_and_bytes(endless, 1000) + 4000 * (kDimK + kDimV) * 4 - 1);
+  EXPECT_GT(peak_and_bytes(infinite, 5000), peak_and_bytes(infinite, 1000) + 4000 * (kDimK + kDimV) * 4 - 1);
 }
 
 TEST(ScreeningBlockedState, KeysBeforeEveryWindowAreNotKept) {

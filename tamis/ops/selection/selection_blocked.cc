@@ -5,7 +5,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "tamis/ops/blocked.h"
+#include "tamis/ops/blocked_attention.h"
 #include "tamis/ops/selection/selection.h"
 
 namespace tamis::ops {
@@ -34,34 +34,24 @@ Tensor threshold_of(const Tensor& y, double alpha) {
   return tau;
 }
 
-/// The rows of a call, queries multiplied by the scale.
-struct SelectionRows {
-  const Selection& selection;
-  QueryBlocks blocks;
-  Tensor q, k, v;
+struct SelectionRows : AttentionRows {
+  double alpha;
 
   SelectionRows(const Selection& given, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in)
-      : selection(given),
-        blocks(AttentionSizes(q_in, k_in), k_in.size(1), given.range(),
-               q_in.options().dtype(computing_dtype(q_in.scalar_type()))),
-        q(blocks.query_rows(q_in).mul_(given.scale)),
-        k(blocks.key_rows(k_in)),
-        v(blocks.key_rows(v_in)) {}
-
-  Tensor scores(const BlockStep& step) const { return at::bmm(step.of_queries(q), step.of_keys(k).transpose(1, 2)); }
+      : AttentionRows(q_in, k_in, v_in, given.scale, /*span=*/k_in.size(1), given.range()), alpha(given.alpha) {}
 
   /// u = (alpha - 1) z - tau where it is positive, else 0; at alpha 1 infinity where a key is visible.
   Tensor excess(const BlockStep& step, const Tensor& z) const {
-    if (selection.alpha == 1) {
+    if (alpha == 1) {
       const Tensor visible = at::full_like(z, INFINITY);
       step.hide(visible, 0);
       return visible;
     }
-    const Tensor y = z * (selection.alpha - 1);
+    const Tensor y = z * (alpha - 1);
     step.hide(y, -INFINITY);
     const Tensor largest = y.amax(-1, /*keepdim=*/true);
     y.sub_(largest.masked_fill_(largest == -INFINITY, 0));
-    return y.sub_(threshold_of(y, selection.alpha)).clamp_min_(0);
+    return y.sub_(threshold_of(y, alpha)).clamp_min_(0);
   }
 };
 
@@ -85,23 +75,15 @@ std::tuple<Tensor, Tensor, Tensor> selection_backward_blocked(const SelectedWeig
                                                               const Selection& selection, const Tensor& grad,
                                                               const Tensor& q, const Tensor& k, const Tensor& v) {
   const WithoutAutocast without_autocast;
-  const auto zeros = [](const Tensor& x) { return at::zeros(x.sizes(), x.options()); };
-  if (AttentionSizes(q, k).empty()) return {zeros(q), zeros(k), zeros(v)};
+  if (AttentionSizes(q, k).empty()) return zero_gradients(q, k, v);
   const SelectionRows rows(selection, q, k, v);
-  const QueryBlocks& blocks = rows.blocks;
-  const Tensor dout = blocks.query_rows(grad), dq = blocks.zero_query_rows(q.size(3));
-  const Tensor dk = blocks.zero_key_rows(k.size(3)), dv = blocks.zero_key_rows(v.size(3));
-  for (const BlockStep& step : blocks.steps()) {
-    const Tensor z = rows.scores(step), u = rows.excess(step, z), dout_step = step.of_queries(dout);
-    const Tensor dweight = at::bmm(dout_step, step.of_keys(rows.v).transpose(1, 2));
-    const auto [weight, dz] = weights.backward(z, u, selection.alpha, dweight);
-    step.add_products_to_keys(dv, weight, dout_step);
-    step.set_queries(dq, at::bmm(dz, step.of_keys(rows.k)));
-    step.add_products_to_keys(dk, dz, step.of_queries(rows.q));
+  AttentionGradients gradients(rows, grad);
+  for (const BlockStep& step : rows.blocks.steps()) {
+    const Tensor z = rows.scores(step), u = rows.excess(step, z);
+    const auto [weight, dz] = weights.backward(z, u, selection.alpha, gradients.of_weights(step));
+    gradients.add(step, weight, dz);
   }
-  dq.mul_(selection.scale);
-  return {blocks.from_query_rows(dq).to(q.scalar_type()), blocks.from_key_rows(dk).to(k.scalar_type()),
-          blocks.from_key_rows(dv).to(v.scalar_type())};
+  return gradients.result(q, k, v);
 }
 
 }  // namespace tamis::ops

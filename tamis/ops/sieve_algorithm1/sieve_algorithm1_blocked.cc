@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "tamis/ops/blocked.h"
+#include "tamis/ops/blocked_attention.h"
 #include "tamis/ops/stick_breaking_attention/stick_breaking_attention_blocked.h"
 
 namespace tamis::ops {
@@ -15,22 +15,13 @@ using at::Tensor;
 
 namespace {
 
-/// The rows of a call, queries multiplied by the scale.
-struct Algorithm1Rows {
-  double scale, epsilon;
-  QueryBlocks blocks;
-  Tensor q, k, v;
+struct Algorithm1Rows : AttentionRows {
+  double epsilon;
 
   Algorithm1Rows(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const SieveAlgorithm1Options& options)
-      : scale(score_scale(options.scale, q_in.size(3))),
-        epsilon(options.epsilon),
-        blocks(AttentionSizes(q_in, k_in), k_in.size(1), {.strict = options.strict, .document = options.document},
-               q_in.options().dtype(computing_dtype(q_in.scalar_type()))),
-        q(blocks.query_rows(q_in).mul_(scale)),
-        k(blocks.key_rows(k_in)),
-        v(blocks.key_rows(v_in)) {}
-
-  Tensor scores(const BlockStep& step) const { return at::bmm(step.of_queries(q), step.of_keys(k).transpose(1, 2)); }
+      : AttentionRows(q_in, k_in, v_in, score_scale(options.scale, q_in.size(3)), /*span=*/k_in.size(1),
+                      {.strict = options.strict, .document = options.document}),
+        epsilon(options.epsilon) {}
 
   Tensor rejected(const BlockStep& step, const Tensor& z) const {  // (2)
     const Tensor seen = z.clone();
@@ -73,25 +64,17 @@ std::tuple<Tensor, Tensor, Tensor> sieve_algorithm1_backward_blocked(const Tenso
                                                                      const Tensor& k, const Tensor& v,
                                                                      const SieveAlgorithm1Options& options) {
   const WithoutAutocast without_autocast;
-  const auto zeros = [](const Tensor& x) { return at::zeros(x.sizes(), x.options()); };
-  if (AttentionSizes(q, k).empty()) return {zeros(q), zeros(k), zeros(v)};
+  if (AttentionSizes(q, k).empty()) return zero_gradients(q, k, v);
   const Algorithm1Rows rows(q, k, v, options);
-  const QueryBlocks& blocks = rows.blocks;
-  const Tensor dout = blocks.query_rows(grad), dq = blocks.zero_query_rows(q.size(3));
-  const Tensor dk = blocks.zero_key_rows(k.size(3)), dv = blocks.zero_key_rows(v.size(3));
-  for (const BlockStep& step : blocks.steps()) {
-    const Tensor z = rows.scores(step), rejected = rows.rejected(step, z), dout_step = step.of_queries(dout);
-    const Tensor back = z.flip(-1);
+  AttentionGradients gradients(rows, grad);
+  for (const BlockStep& step : rows.blocks.steps()) {
+    const Tensor z = rows.scores(step), rejected = rows.rejected(step, z), back = z.flip(-1);
     const Sticks sticks(back, hide_reversed(step));
-    step.add_products_to_keys(dv, algorithm1_weights(sticks, rejected), dout_step);
-    const Tensor da = at::bmm(dout_step, step.of_keys(rows.v).transpose(1, 2)).masked_fill_(rejected, 0);
+    const Tensor da = gradients.of_weights(step).masked_fill_(rejected, 0);
     const Tensor dz = sticks.gradient(back, da.flip(-1), /*remainder_part=*/{}, hide_reversed(step)).flip(-1);  // (5)
-    step.set_queries(dq, at::bmm(dz, step.of_keys(rows.k)));
-    step.add_products_to_keys(dk, dz, step.of_queries(rows.q));
+    gradients.add(step, algorithm1_weights(sticks, rejected), dz);
   }
-  dq.mul_(rows.scale);
-  return {blocks.from_query_rows(dq).to(q.scalar_type()), blocks.from_key_rows(dk).to(k.scalar_type()),
-          blocks.from_key_rows(dv).to(v.scalar_type())};
+  return gradients.result(q, k, v);
 }
 
 }  // namespace tamis::ops
