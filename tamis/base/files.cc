@@ -132,6 +132,12 @@ void FileWriter::close() {
   if (::close(descriptor) != 0) fail_storage(path_, "cannot close");
 }
 
+void write_file(const fs::path& path, std::string_view bytes) {
+  FileWriter file(path);
+  file.write(bytes);
+  file.close();
+}
+
 void write_file_atomic(const fs::path& path, std::string_view bytes) {
   write_file_atomic(path, [&](FileWriter& file) { file.write(bytes); });
 }

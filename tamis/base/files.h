@@ -19,6 +19,10 @@ std::string read_file(const std::filesystem::path& path);
 /// the directory. Throws ExitCode::kStorage.
 void write_file_atomic(const std::filesystem::path& path, std::string_view bytes);
 
+/// Creates or replaces a file and fsyncs it; not atomically: for directories that appear as a whole. Throws
+/// ExitCode::kStorage.
+void write_file(const std::filesystem::path& path, std::string_view bytes);
+
 class FileWriter;
 /// The same for a file that `fill` writes in pieces. When `fill` throws, `path` is unchanged.
 void write_file_atomic(const std::filesystem::path& path, const std::function<void(FileWriter&)>& fill);

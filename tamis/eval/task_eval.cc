@@ -93,9 +93,8 @@ BatchScores score_batch(const data::TextTask& task, const infer::LoadedModel& lo
   decoder.reserve(next_B1.size(1) + most);
   std::vector<at::Tensor> steps;
   for (int64_t step = 0; step < most; ++step) {
-    at::Tensor logits_BN = decoder.logits_after(next_B1, options.chunk_tokens);
+    const at::Tensor logits_BN = decoder.logits_after(next_B1, options.chunk_tokens);
     if (const int64_t end = loaded.tokenizer->end_of_text(); options.skip_end_of_text && end >= 0) {
-      logits_BN = logits_BN.clone();
       logits_BN.select(-1, end).fill_(-INFINITY);
     }
     next_B1 = logits_BN.argmax(-1, /*keepdim=*/true);

@@ -122,19 +122,12 @@ std::vector<nn::NamedTensor> checkpoint_shapes(const nlohmann::json& complete_co
 }
 
 void save_model(const Model& model, const fs::path& directory, const nlohmann::json& special_tokens) {
-  save_model(model.config(), model.checkpoint_tensors(tensors_of(model)), directory, special_tokens);
-}
-
-void save_model(const nlohmann::json& config, std::span<const nn::NamedTensor> tensors, const fs::path& directory,
-                const nlohmann::json& special_tokens) {
-  write_config(directory, to_stored_config(config, special_tokens));
-  nn::write_safetensors(directory / nn::kTensorFile, tensors, nn::kTensorMetadata);
+  write_config(directory, to_stored_config(model.config(), special_tokens));
+  nn::write_safetensors(directory / nn::kTensorFile, model.checkpoint_tensors(tensors_of(model)), nn::kTensorMetadata);
 }
 
 void write_config(const fs::path& directory, const nlohmann::json& stored_config) {
-  FileWriter config(directory / kConfig);
-  config.write(stored_config.dump(2) + "\n");
-  config.close();
+  write_file(directory / kConfig, stored_config.dump(2) + "\n");
 }
 
 nlohmann::json read_config(const fs::path& directory) {

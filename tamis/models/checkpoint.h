@@ -17,10 +17,6 @@ namespace tamis::models {
 /// directory, which the caller makes appear atomically. `special_tokens` is an object with `eos_token_id` and the like.
 void save_model(const Model& model, const std::filesystem::path& directory,
                 const nlohmann::json& special_tokens = nlohmann::json::object());
-/// The same from a complete configuration and Model::checkpoint_tensors.
-void save_model(const nlohmann::json& config, std::span<const nn::NamedTensor> tensors,
-                const std::filesystem::path& directory,
-                const nlohmann::json& special_tokens = nlohmann::json::object());
 /// Writes config.json.
 void write_config(const std::filesystem::path& directory, const nlohmann::json& stored_config);
 

@@ -61,9 +61,7 @@ void write_manifest(const fs::path& directory, const json& state, const std::map
                                {kDigest, known == digests.end() ? sha256(file.text()) : known->second}};
   }
   manifest[kDigest] = sha256(manifest.dump());
-  FileWriter writer(directory / kManifestFile);
-  writer.write(manifest.dump(2) + "\n");
-  writer.close();
+  write_file(directory / kManifestFile, manifest.dump(2) + "\n");
 }
 
 std::string find_damage(const fs::path& directory, std::span<const std::string> files) try {

@@ -128,9 +128,8 @@ void write_tensor_index(const fs::path& directory, std::span<const std::vector<s
   for (size_t s = 0; s < shards.size(); ++s) {
     for (const std::string& tensor : shards[s]) map[tensor] = tensor_shard_name(s, shards.size());
   }
-  FileWriter index(directory / kTensorIndex);
-  index.write(json{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", map}}.dump(2) + "\n");
-  index.close();
+  write_file(directory / kTensorIndex,
+             json{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", map}}.dump(2) + "\n");
 }
 
 }  // namespace tamis::nn

@@ -1,16 +1,13 @@
 #include "tamis/study/checkpoint_choice.h"
 
 #include "tamis/base/error.h"
-#include "tamis/models/checkpoint.h"
+#include "tamis/train/run_directory.h"
 
 namespace tamis::study {
 
 Checkpoints checkpoints_of(const std::filesystem::path& run) {
   Checkpoints checkpoints;
-  std::error_code missing;
-  for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints", missing)) {
-    if (const auto step = models::step_of(entry.path())) checkpoints[*step] = entry.path();
-  }
+  for (const int64_t step : train::saved_steps(run)) checkpoints[step] = train::checkpoint_directory(run, step);
   if (checkpoints.empty()) {
     fail(ExitCode::kInput, "{}: holds no checkpoint to choose; expected checkpoints/step-N", run.string());
   }

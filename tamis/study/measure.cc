@@ -121,11 +121,7 @@ class Measurement {
         add(evaluation, load(change), change);
         continue;
       }
-      json columns = change;
-      columns["checkpoint"] = "newest";
-      add(evaluation, load(change), columns);
-      columns["checkpoint"] = "chosen";
-      add(evaluation, infer::load(choose_checkpoint(evaluation, change), device_, change), columns);
+      add_newest_and_chosen(evaluation, change);
     }
   }
 
@@ -143,10 +139,28 @@ class Measurement {
     }
   }
 
-  /// The checkpoint of the run that best_step() names.
-  std::filesystem::path choose_checkpoint(const Evaluation& evaluation, const json& change) {
-    const eval::TaskEvalOptions options = choice_of_checkpoint(evaluation);
+  void add_newest_and_chosen(const Evaluation& evaluation, const json& change) {
+    json columns = change;
+    columns["checkpoint"] = "newest";
+    const size_t first = rows_.size();
+    add(evaluation, load(change), columns);
+    const size_t last = rows_.size();
     const Checkpoints checkpoints = checkpoints_of(job_.directory);
+    const int64_t chosen = choose_step(evaluation, change, checkpoints);
+    if (chosen != checkpoints.begin()->first) {
+      columns["checkpoint"] = "chosen";
+      return add(evaluation, infer::load(checkpoints.at(chosen), device_, change), columns);
+    }
+    for (size_t i = first; i < last; ++i) {  // the newest is the best: measured already
+      json row = rows_[i];
+      row["checkpoint"] = "chosen";
+      rows_.push_back(std::move(row));
+    }
+  }
+
+  /// The step that best_step() names.
+  int64_t choose_step(const Evaluation& evaluation, const json& change, const Checkpoints& checkpoints) {
+    const eval::TaskEvalOptions options = choice_of_checkpoint(evaluation);
     const int64_t chosen =
         best_step(checkpoints, evaluation.checkpoint_length, [&](const std::filesystem::path& checkpoint) {
           stop_if_asked(job_.name, signals_);
@@ -155,7 +169,7 @@ class Measurement {
     json columns = change;
     columns["task"] = options.task;
     add("chosen_step", static_cast<double>(chosen), columns);
-    return checkpoints.at(chosen);
+    return chosen;
   }
 
   infer::LoadedModel load(const json& change) const {

@@ -20,7 +20,8 @@ at::Tensor shares_of(const models::Model& model, const data::TokenInstance& inst
   std::vector<at::Tensor> layers;
   heads.clear();
   for (const models::RelevanceMap& map : model.relevance(tokens_1T, {.expand_windows = expand_windows})) {
-    layers.push_back(map.relevance.to(at::kCPU, at::kDouble).index_select(1, queries_Q));
+    const at::Tensor rows = map.relevance.index_select(1, queries_Q.to(map.relevance.device()));
+    layers.push_back(rows.to(at::kCPU, at::kDouble));
     for (int64_t head = 0; head < map.relevance.size(0); ++head) heads.emplace_back(map.layer, head);
   }
   const at::Tensor all_NQT = at::cat(layers);

@@ -46,9 +46,7 @@ void write_shard(const ShardPlace& place, const std::string& file, const std::ve
                  const std::map<std::string, std::string>& metadata = {}) {
   const fs::path unfinished = place.of(file + ".part");
   nn::write_safetensors(unfinished, tensors, metadata);
-  FileWriter digest(place.digest_of(file));
-  digest.write(sha256(MappedFile(unfinished).text()));
-  digest.close();
+  write_file(place.digest_of(file), sha256(MappedFile(unfinished).text()));
   rename_shard(unfinished, place.of(file));
 }
 

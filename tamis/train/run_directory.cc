@@ -85,10 +85,10 @@ fs::path checkpoint_directory(const fs::path& run, int64_t step) {
   return run / "checkpoints" / (std::string(kCheckpointPrefix) + std::to_string(step));
 }
 
-std::vector<int64_t> RunDirectory::saved_steps() const {
+std::vector<int64_t> saved_steps(const fs::path& run) {
   std::vector<int64_t> steps;
   std::error_code gone;
-  for (auto entry = fs::directory_iterator(path_ / "checkpoints", gone); !gone && entry != fs::directory_iterator();
+  for (auto entry = fs::directory_iterator(run / "checkpoints", gone); !gone && entry != fs::directory_iterator();
        entry.increment(gone)) {
     if (const auto step = models::step_of(entry->path())) steps.push_back(*step);
   }

@@ -17,6 +17,8 @@ namespace tamis::train {
 
 /// RUN/checkpoints/step-N.
 std::filesystem::path checkpoint_directory(const std::filesystem::path& run, int64_t step);
+/// Steps with a checkpoint, newest first; none when the directory does not exist.
+std::vector<int64_t> saved_steps(const std::filesystem::path& run);
 
 /// The directory of a run, locked by this process:
 ///
@@ -37,8 +39,7 @@ class RunDirectory {
   std::filesystem::path log() const { return path_ / "log.jsonl"; }
   std::filesystem::path checkpoint(int64_t step) const { return checkpoint_directory(path_, step); }
 
-  /// Steps with a checkpoint, newest first; none when the directory no longer exists.
-  std::vector<int64_t> saved_steps() const;
+  std::vector<int64_t> saved_steps() const { return train::saved_steps(path_); }
 
   struct Damaged {
     int64_t step;

@@ -32,12 +32,6 @@ using nlohmann::json;
 constexpr double kMostTrainedTokens = 1e18;
 constexpr double kMostSeconds = 1e12;
 
-void write_text(const fs::path& file, const std::string& text) {
-  FileWriter writer(file);
-  writer.write(text);
-  writer.close();
-}
-
 /// Both moments of every checkpoint tensor, with prefixed names; views of the given tensors.
 std::vector<nn::NamedTensor> moment_tensors(const models::Model& model, std::span<const at::Tensor> first_moments,
                                             std::span<const at::Tensor> second_moments) {
@@ -207,10 +201,10 @@ void save_training_checkpoint(const fs::path& directory, const CheckpointContent
     if (!contents.model.empty()) {
       nn::write_safetensors(place / nn::kTensorFile, contents.model, nn::kTensorMetadata);
     }
-    write_text(place / "tokenizer.json", contents.tokenizer);
+    write_file(place / "tokenizer.json", contents.tokenizer);
     const json generation = {{"do_sample", false},
                              {"eos_token_id", contents.end_of_text < 0 ? json() : json(contents.end_of_text)}};
-    write_text(place / "generation_config.json", generation.dump(2) + "\n");
+    write_file(place / "generation_config.json", generation.dump(2) + "\n");
     if (!contents.moments.empty()) nn::write_safetensors(place / "optimizer.safetensors", contents.moments);
     std::map<std::string, std::string> digests;
     if (add_files) digests = add_files(place);

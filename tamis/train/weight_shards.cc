@@ -8,6 +8,7 @@
 #include "tamis/nn/safetensors_set.h"
 
 namespace tamis::train {
+
 std::vector<at::Tensor> shapes_of(const models::Model& model) {
   std::vector<at::Tensor> shapes;
   for (const auto& [name, tensor] : model.parameters()) {
@@ -38,8 +39,9 @@ std::vector<nn::NamedTensor> copy_weights(const models::Model& model, GradientEx
   for (size_t i = 0; i < shard.size(); ++i) place.emplace(shard[i].name, i);
   std::vector<nn::NamedTensor> copies(shard.size());
   const std::vector<models::Parameter> parameters = model.parameters();
+  const std::vector<at::Tensor> shapes = shapes_of(model);
   exchange.for_each_unit([&](const std::vector<size_t>& whole) {
-    std::vector<at::Tensor> tensors = shapes_of(model);
+    std::vector<at::Tensor> tensors = shapes;
     for (const size_t p : whole) tensors[p] = parameters[p].tensor.detach();
     for (const auto& [name, tensor] : model.checkpoint_tensors(tensors)) {
       const auto found = place.find(name);
