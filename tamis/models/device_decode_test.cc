@@ -17,7 +17,9 @@ using at::Tensor;
 using nlohmann::json;
 using ops::testing::SimulatedDevice;
 using ::testing::Contains;
+using testing::decode;
 using ::testing::ElementsAre;
+using testing::expect_near;
 using ::testing::IsEmpty;
 using testing::random_tokens;
 
@@ -105,11 +107,6 @@ struct Twins {
   bool screens() const { return !on_cpu->screening_heads().empty(); }
 };
 
-Tensor decode(const Model& model, DecodingState& state, const Tensor& tokens_T) {
-  DecodingState* const states[] = {&state};
-  return model.decode(tokens_T.unsqueeze(0), states)[0].cpu();
-}
-
 /// tokens_T in the chunks of `lengths`, and what is left by single tokens.
 Tensor in_chunks(const Model& model, DecodingState& state, const Tensor& tokens_T, std::vector<int64_t> lengths) {
   std::vector<Tensor> parts;
@@ -118,11 +115,6 @@ Tensor in_chunks(const Model& model, DecodingState& state, const Tensor& tokens_
     parts.push_back(decode(model, state, tokens_T.narrow(0, at, std::min(length, tokens_T.size(0) - at))));
   }
   return at::cat(parts);
-}
-
-void expect_near(const Tensor& found, const Tensor& full, double tolerance) {
-  ASSERT_EQ(found.sizes(), full.sizes());
-  EXPECT_LE((found - full).abs().max().item<double>(), tolerance * full.abs().max().item<double>());
 }
 
 class DeviceDecoding : public ::testing::TestWithParam<json> {};

@@ -40,14 +40,6 @@ Gradients gradients(const Model& model, const Tensor& tokens_BT, const ForwardOp
 
 using Named = std::map<std::string, Tensor>;
 
-Named doubles(const Model& model) {
-  std::vector<Tensor> parameters;
-  for (const Parameter& parameter : model.parameters()) parameters.push_back(parameter.tensor.detach());
-  Named result;
-  for (const auto& [name, tensor] : model.checkpoint_tensors(parameters)) result[name] = tensor.to(at::kDouble);
-  return result;
-}
-
 Tensor unit(const Tensor& x) {
   return x / x.norm(2, -1, true);
 }
@@ -119,7 +111,7 @@ TEST_P(Ablation, IsThePapersModel) {
   const Tensor tokens = random_tokens(2, 20, model->vocab_size(), 1);
   const Tensor logits = at::linear(model->hidden(tokens, {}), model->head_weight());
   for (int64_t b = 0; b < 2; ++b) {
-    const Tensor exact = multiscreen_logits(read_model_config(config), doubles(*model), tokens[b]);
+    const Tensor exact = multiscreen_logits(read_model_config(config), testing::named_doubles(*model), tokens[b]);
     EXPECT_LT((logits[b] - exact).abs().max().item<double>(), 1e-5 * exact.abs().max().item<double>());
   }
 }
@@ -177,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(Multiscreen, Ablation,
 
 TEST(Multiscreen, StartsAsInThePaper) {
   const auto model = make_model(complete_config({{"psi", 8}, {"vocab_size", 500}}), 7);
-  const Named w = doubles(*model);
+  const Named w = testing::named_doubles(*model);
   const auto deviation = [&](const std::string& name) { return w.at(name).std().item<double>(); };
   EXPECT_NEAR(deviation("embed.weight"), 0.1 / 8, 3e-4);
   EXPECT_NEAR(deviation("layers.3.q_proj.weight"), 0.1 / 4, 5e-4);
@@ -243,7 +235,7 @@ TEST(Multiscreen, UnitDeviationChangesNoOutput) {
   const at::NoGradGuard no_grad;
   const Tensor tokens = random_tokens(2, 33, model->vocab_size(), 1);
   EXPECT_TRUE(at::allclose(model->hidden(tokens, {}), larger->hidden(tokens, {}), 1e-5, 1e-6));
-  const Named before = doubles(*model), after = doubles(*larger);
+  const Named before = testing::named_doubles(*model), after = testing::named_doubles(*larger);
   for (const auto& [name, tensor] : after) {
     const bool is_unit = name == "embed.weight" || name.ends_with("q_proj.weight") || name.ends_with("k_proj.weight") ||
                          name.ends_with("v_proj.weight");
@@ -308,7 +300,7 @@ TEST(Multiscreen, LooksInside) {
   ASSERT_EQ(heads.size(), 12u);
   EXPECT_EQ(heads[7].layer, 1);
   EXPECT_EQ(heads[7].head, 3);
-  const Named w = doubles(*model);
+  const Named w = testing::named_doubles(*model);
   EXPECT_NEAR(heads[7].window, std::exp(w.at("layers.1.s_w")[3].item<double>()) + 1, 1e-9);
   EXPECT_NEAR(heads[7].accept, w.at("layers.1.s_r")[3].sigmoid().item<double>(), 1e-9);
 

@@ -16,7 +16,9 @@ namespace {
 
 using at::Tensor;
 using nlohmann::json;
+using testing::decode;
 using testing::disturb;
+using testing::expect_near;
 using ::testing::HasSubstr;
 using testing::random_tokens;
 using testing::small_config;
@@ -25,11 +27,6 @@ std::unique_ptr<Model> small_model(const json& change = json::object()) {
   auto model = make_model(small_config(change), 3);
   disturb(*model);
   return model;
-}
-
-Tensor decode(const Model& model, DecodingState& state, const Tensor& tokens_T) {
-  DecodingState* const states[] = {&state};
-  return model.decode(tokens_T.unsqueeze(0), states)[0];
 }
 
 Tensor hidden(const Model& model, const Tensor& tokens_T, const ForwardOptions& options = {}) {
@@ -47,11 +44,6 @@ Tensor in_random_chunks(const Model& model, DecodingState& state, const Tensor& 
     at += length;
   }
   return at::cat(parts);
-}
-
-void expect_near(const Tensor& found, const Tensor& full, double tolerance = 1e-5) {
-  ASSERT_EQ(found.sizes(), full.sizes());
-  EXPECT_LT((found - full).abs().max().item<double>(), tolerance * full.abs().max().item<double>());
 }
 
 class Decoding : public ::testing::TestWithParam<json> {};

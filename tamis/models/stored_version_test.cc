@@ -11,12 +11,14 @@
 #include "tamis/models/checkpoint.h"
 #include "tamis/models/model.h"
 #include "tamis/models/model_config.h"
+#include "tamis/models/testing.h"
 #include "tamis/nn/safetensors.h"
 
 namespace tamis::models {
 namespace {
 
 using at::Tensor;
+using testing::expect_near;
 
 constexpr int64_t kSeen = 40;  // tokens in the saved states
 
@@ -26,11 +28,6 @@ class StoredVersion : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<Model> model = load_model(directory);
   nn::SafetensorsFile expected{directory / "expected.safetensors"};
   Tensor tokens = expected.tensor("tokens").to(at::kLong);
-
-  void expect_near(const Tensor& found, const Tensor& exact) const {
-    ASSERT_EQ(found.sizes(), exact.sizes());
-    EXPECT_LT((found - exact).abs().max().item<double>(), 1e-5 * exact.abs().max().item<double>());
-  }
 
   /// The saved state after `kSeen` tokens, then the rest in one chunk and again token by token.
   void expect_continues(const std::string& file, const ForwardOptions& options, const Tensor& hidden_TD) const {

@@ -3,6 +3,7 @@
 // Small models and inputs for the tests of this layer.
 
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
@@ -40,12 +41,29 @@ inline nlohmann::json small_stack(const nlohmann::json& change = nlohmann::json:
 }
 
 /// The tensors of a checkpoint in float64, by their names.
-inline std::map<std::string, at::Tensor> named_doubles(const Model& model) {
+inline std::map<std::string, at::Tensor> named_tensors(const Model& model) {
   std::vector<at::Tensor> parameters;
   for (const Parameter& parameter : model.parameters()) parameters.push_back(parameter.tensor.detach());
   std::map<std::string, at::Tensor> result;
-  for (const auto& [name, tensor] : model.checkpoint_tensors(parameters)) result[name] = tensor.to(at::kDouble);
+  for (const auto& [name, tensor] : model.checkpoint_tensors(parameters)) result[name] = tensor.clone();
   return result;
+}
+
+inline std::map<std::string, at::Tensor> named_doubles(const Model& model) {
+  std::map<std::string, at::Tensor> result = named_tensors(model);
+  for (auto& [name, tensor] : result) tensor = tensor.to(at::kDouble);
+  return result;
+}
+
+/// One sequence through the model's decoding, on the CPU.
+inline at::Tensor decode(const Model& model, DecodingState& state, const at::Tensor& tokens_T) {
+  DecodingState* const states[] = {&state};
+  return model.decode(tokens_T.unsqueeze(0), states)[0].cpu();
+}
+
+inline void expect_near(const at::Tensor& found, const at::Tensor& full, double tolerance = 1e-5) {
+  ASSERT_EQ(found.sizes(), full.sizes());
+  EXPECT_LT((found - full).abs().max().item<double>(), tolerance * full.abs().max().item<double>());
 }
 
 inline at::Tensor random_tokens(int64_t B, int64_t T, int64_t N, uint64_t seed) {

@@ -40,6 +40,9 @@ inline double expanded_window(double window, std::optional<double> expand_beyond
   return expand_beyond && window > *expand_beyond ? std::numeric_limits<double>::infinity() : window;
 }
 
+/// Tokens: no sequence fills a longer window.
+inline constexpr int64_t kLongestSpan = 1'000'000'000'000;
+
 /// Distances 0, 1, ... that a query sees among `keys` keys: min(ceil(w), keys).
 inline int64_t visible_span(double window, int64_t keys) {
   return window < static_cast<double>(keys) ? static_cast<int64_t>(std::ceil(window)) : keys;

@@ -54,6 +54,11 @@ void overwrite(const fs::path& file, const std::string& bytes) {
   std::ofstream(file, std::ios::binary) << bytes;
 }
 
+std::string with_a_flipped_bit(std::string bytes) {
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  return bytes;
+}
+
 TEST(RunDirectory, FindsTheNewestCheckpoint) {
   const SavedRun run(3);
   EXPECT_THAT(run.directory().saved_steps(), ElementsAre(3, 2, 1));
@@ -91,9 +96,8 @@ TEST(RunDirectory, DamageOfAnyFileIsDetected) {
     SCOPED_TRACE(name);
     const fs::path file = run.directory().checkpoint(2) / name;
     const std::string intact = read_file(file);
-    std::string flipped = intact;
-    flipped[flipped.size() / 2] = static_cast<char>(flipped[flipped.size() / 2] ^ 1);
-    for (const std::string& damaged : {flipped, intact.substr(0, intact.size() / 2), std::string()}) {
+    for (const std::string& damaged :
+         {with_a_flipped_bit(intact), intact.substr(0, intact.size() / 2), std::string()}) {
       overwrite(file, damaged);
       const auto newest = run.directory().newest_intact();
       EXPECT_EQ(newest.step, 1);
@@ -131,9 +135,7 @@ TEST(RunDirectory, DamageOfAnyShardIsDetected) {
   EXPECT_EQ(names.size(), 8) << "config, tokenizer, generation settings, manifest and what was added";
   for (const std::string& name : names) {
     const std::string intact = read_file(checkpoint / name);
-    std::string flipped = intact;
-    flipped[flipped.size() / 2] = static_cast<char>(flipped[flipped.size() / 2] ^ 1);
-    for (const std::string& damaged : {flipped, intact.substr(1)}) {
+    for (const std::string& damaged : {with_a_flipped_bit(intact), intact.substr(1)}) {
       overwrite(checkpoint / name, damaged);
       EXPECT_THAT(find_damage(checkpoint), HasSubstr(name));
     }

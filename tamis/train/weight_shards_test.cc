@@ -9,6 +9,7 @@
 
 #include "tamis/base/testing.h"
 #include "tamis/distributed/testing.h"
+#include "tamis/models/testing.h"
 #include "tamis/nn/safetensors_set.h"
 
 namespace tamis::train {
@@ -30,15 +31,6 @@ std::unique_ptr<models::Model> make_small_model(int64_t width = 32) {
                             /*seed=*/5);
 }
 
-/// The model's own, by name.
-std::map<std::string, at::Tensor> checkpoint_of(const models::Model& model) {
-  std::vector<at::Tensor> tensors;
-  for (const models::Parameter& parameter : model.parameters()) tensors.push_back(parameter.tensor.detach());
-  std::map<std::string, at::Tensor> result;
-  for (const auto& [name, tensor] : model.checkpoint_tensors(tensors)) result[name] = tensor.clone();
-  return result;
-}
-
 int64_t bytes_of(const std::vector<nn::NamedTensor>& tensors) {
   int64_t bytes = 0;
   for (const nn::NamedTensor& named : tensors) bytes += static_cast<int64_t>(named.tensor.nbytes());
@@ -47,7 +39,7 @@ int64_t bytes_of(const std::vector<nn::NamedTensor>& tensors) {
 
 TEST(WeightShards, HaveAboutEquallyManyBytesAndEveryTensorOnce) {
   const auto model = make_small_model();
-  const auto all = checkpoint_of(*model);
+  const auto all = models::testing::named_tensors(*model);
   int64_t total = 0, largest = 0;
   for (const auto& [name, tensor] : all) {
     total += static_cast<int64_t>(tensor.nbytes());
@@ -74,7 +66,7 @@ TEST(WeightShards, AreCopiedAndReadAsTheWholeModel) {
   for (const bool sharded : {false, true}) {
     for (const int64_t processes : {1, 2, 3, 5}) {
       const TemporaryDirectory directory;
-      const auto expected = checkpoint_of(*make_small_model());
+      const auto expected = models::testing::named_tensors(*make_small_model());
       in_processes(processes, [&](ProcessGroup& group) {
         const auto model = make_small_model();
         GradientExchange exchange(group, model->parameters(), {.sharded = sharded});

@@ -78,9 +78,10 @@ class GroupedHeads {
     }
     inverse_r_ = per_row(&HeadNumbers::inverse_r).to(options_);
     one_ = at::ones({1}, options_);
-    if (std::none_of(rows_.begin(), rows_.end(), [](const auto& head) { return head.angle_step != 0; })) return;
-    q_rotation_ = rotation(blocks_.query_origin(), q_.unit.size(1));
-    k_rotation_ = rotation(blocks_.key_origin(), k_.unit.size(1));
+    const Tensor angle_step = angle_steps(rows_, q.device());
+    if (!angle_step.defined()) return;
+    q_rotation_ = rotation_of(angle_step, blocks_.query_origin(), q_.unit.size(1), options_);
+    k_rotation_ = rotation_of(angle_step, blocks_.key_origin(), k_.unit.size(1), options_);
     q_rotation_.turn(q_.unit, 1);
     k_rotation_.turn(k_.unit, 1);
   }
@@ -107,18 +108,7 @@ class GroupedHeads {
  private:
   bool rotates() const { return q_rotation_.cos.defined(); }
 
-  Tensor per_row(double HeadNumbers::*number) const {
-    std::vector<double> values;
-    for (const HeadNumbers& head : rows_) values.push_back(head.*number);
-    return at::tensor(values, at::kDouble);
-  }
-
-  Rotation rotation(int64_t origin, int64_t length) const {
-    const auto on = at::TensorOptions(options_.device().is_mps() ? at::kCPU : options_.device()).dtype(at::kDouble);
-    const Tensor position = at::arange(origin, origin + length, on);
-    const Tensor angle = per_row(&HeadNumbers::angle_step).to(on).unsqueeze(1) * position;
-    return {at::cos(angle).to(options_), at::sin(angle).to(options_)};
-  }
+  Tensor per_row(double HeadNumbers::*number) const { return numbers_of(rows_, number); }
 
   MaskTables mask_tables(const QueryBlocks::RowRange& range, bool derivative) const {
     if (flat_) return {};

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -38,6 +39,12 @@ std::vector<HeadNumbers> head_numbers(const Tensor& s_w, const Tensor& s_r, cons
   return numbers;
 }
 
+Tensor numbers_of(const std::vector<HeadNumbers>& heads, double HeadNumbers::*number) {
+  std::vector<double> values;
+  for (const HeadNumbers& head : heads) values.push_back(head.*number);
+  return at::tensor(values, at::kDouble);
+}
+
 UnitRows::UnitRows(const Tensor& x, at::ScalarType dtype) : dtype_(dtype) {
   squared_ = x.to(dtype).square().sum({-1}, /*keepdim=*/true, widest_dtype(x.device()));
   unit = (x / norm()).to(x.scalar_type());
@@ -59,6 +66,17 @@ void Rotation::turn(const Tensor& x_NTD, double direction) const {
   const Tensor turned = x0 * cos - x1 * sin * direction;
   x1.copy_(x0 * sin * direction + x1 * cos);
   x0.copy_(turned);
+}
+
+Tensor angle_steps(const std::vector<HeadNumbers>& heads, at::Device device) {
+  if (std::none_of(heads.begin(), heads.end(), [](const auto& head) { return head.angle_step != 0; })) return {};
+  const at::Device of_angles = device.is_mps() ? at::Device(at::kCPU) : device;
+  return numbers_of(heads, &HeadNumbers::angle_step).to(of_angles).unsqueeze(1);
+}
+
+Rotation rotation_of(const Tensor& angle_step_N1, int64_t first, int64_t tokens, const at::TensorOptions& options) {
+  const Tensor angle = angle_step_N1 * at::arange(first, first + tokens, angle_step_N1.options());
+  return {at::cos(angle).to(options), at::sin(angle).to(options)};
 }
 
 TanhNorm::TanhNorm(const Tensor& h) {

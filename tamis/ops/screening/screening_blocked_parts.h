@@ -32,6 +32,9 @@ struct HeadNumbers {
 std::vector<HeadNumbers> head_numbers(const at::Tensor& s_w, const at::Tensor& s_r,
                                       const ScreeningHeadOptions& options);
 
+/// One number of every head, float64 [N] on the CPU.
+at::Tensor numbers_of(const std::vector<HeadNumbers>& heads, double HeadNumbers::*number);
+
 /// Rows scaled to unit length; a zero row stays zero and gets no gradient.     (5)
 class UnitRows {
  public:
@@ -57,6 +60,13 @@ struct Rotation {
   /// Turns dimensions 0 and 1 of x in place; direction -1 turns back.
   void turn(const at::Tensor& x_NTD, double direction) const;
 };
+
+/// The MiPE angle of every head per token, float64 [N, 1], on the CPU for a device without float64; undefined where no
+/// head rotates.
+at::Tensor angle_steps(const std::vector<HeadNumbers>& heads, at::Device device);
+
+/// The rotation of the positions first, first + 1, ..., with the dtype and the device of `options`.
+Rotation rotation_of(const at::Tensor& angle_step_N1, int64_t first, int64_t tokens, const at::TensorOptions& options);
 
 struct TanhNorm {
   at::Tensor norm, factor;  // |h|, f = tanh|h| / |h|                               (13), (14)

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 #include <numeric>
 
@@ -12,6 +11,7 @@
 #include "tamis/ops/screening/screening_blocked.h"
 #include "tamis/ops/screening/screening_blocked_parts.h"
 #include "tamis/ops/screening/screening_functions.h"
+#include "tamis/ops/screening/screening_state_checks.h"
 #include "tamis/ops/window.h"
 
 namespace tamis::ops {
@@ -20,8 +20,7 @@ using at::Tensor;
 
 namespace {
 
-constexpr int64_t kLongestRing = 1'000'000'000'000;  // tokens: no sequence fills a longer window
-constexpr int64_t kShortWindow = 64;                 // tokens: shorter ones are not worth a group of their own
+constexpr int64_t kShortWindow = 64;  // tokens: shorter ones are not worth a group of their own
 constexpr int64_t kLeastCapacity = 64;
 
 /// Calls visit(row, offset, count) for the rows of the positions first, first + 1, ... in a ring, in their order.
@@ -64,9 +63,9 @@ Tensor softmask_table(int64_t W, const Tensor& window_H1, const Tensor& inverse_
 /// Heads first, ..., first + count - 1 in the order of the groups.
 struct ScreeningBlockedState::Group {
   int64_t first, count;
-  int64_t span;  // ceil(w) of the longest window; kLongestRing if it is infinite
+  int64_t span;  // ceil(w) of the longest window; kLongestSpan if it is infinite
 
-  bool flat() const { return span == kLongestRing; }
+  bool flat() const { return span == kLongestSpan; }
   Tensor of(const Tensor& x_H) const { return x_H.narrow(0, first, count); }
 };
 
@@ -96,27 +95,22 @@ struct ScreeningBlockedState::Heads {
     s_w_H = s_w.index_select(0, order_H);
     s_r_H = s_r.index_select(0, order_H);
 
-    const auto wide = at::TensorOptions(at::kCPU).dtype(widest_dtype(device));
-    const auto column = [&](double HeadNumbers::*number) {
-      std::vector<double> values;
-      for (const int64_t head : order) values.push_back(numbers[head].*number);
-      return at::tensor(values, at::kDouble).to(wide).unsqueeze(1);
+    std::vector<HeadNumbers> in_order;
+    for (const int64_t head : order) in_order.push_back(numbers[head]);
+    const auto column = [&](double HeadNumbers::*number, at::ScalarType dtype) {
+      return numbers_of(in_order, number).to(dtype).unsqueeze(1).to(device);
     };
-    window_H1 = column(&HeadNumbers::window).to(device);
-    inverse_w_H1 = column(&HeadNumbers::inverse_w).to(device);
-    inverse_r_H11 = column(&HeadNumbers::inverse_r).to(at::kFloat).unsqueeze(2).to(device);
+    window_H1 = column(&HeadNumbers::window, widest_dtype(device));
+    inverse_w_H1 = column(&HeadNumbers::inverse_w, widest_dtype(device));
+    inverse_r_H11 = column(&HeadNumbers::inverse_r, at::kFloat).unsqueeze(2);
     one = at::ones({1}, inverse_r_H11.options());
-    const bool rotates =
-        std::any_of(numbers.begin(), numbers.end(), [](const auto& own) { return own.angle_step != 0; });
-    // Angles need float64.
-    if (rotates) angle_step_H1 = column(&HeadNumbers::angle_step).to(at::kDouble);
-    if (rotates && !device.is_mps()) angle_step_H1 = angle_step_H1.to(device);
+    angle_step_H1 = angle_steps(in_order, device);
   }
 
   void sort_into_groups(const std::vector<HeadNumbers>& numbers, at::Device device) {
     const auto H = static_cast<int64_t>(numbers.size());
     const auto span = [&](int64_t head) {
-      return std::max<int64_t>(visible_span(numbers[head].window, kLongestRing), 1);
+      return std::max<int64_t>(visible_span(numbers[head].window, kLongestSpan), 1);
     };
     order.resize(H);
     std::iota(order.begin(), order.end(), int64_t{0});
@@ -133,12 +127,6 @@ struct ScreeningBlockedState::Heads {
   }
 
   ScreeningState kernel_state() const { return ScreeningState(s_w, s_r, K, V, options); }
-
-  Rotation rotation(int64_t position, int64_t tokens) const {
-    const Tensor angle = angle_step_H1 * at::arange(position, position + tokens, angle_step_H1.options());
-    const auto device_options = inverse_r_H11.options();
-    return {at::cos(angle).to(device_options), at::sin(angle).to(device_options)};
-  }
 
   int64_t bytes(const Group& group, int64_t capacity) const {
     const int64_t softmask = group.flat() || capacity == 0 ? 0 : 2 * capacity - 1;
@@ -189,20 +177,11 @@ Tensor ScreeningBlockedState::step(std::span<ScreeningBlockedState* const> state
   TORCH_CHECK_VALUE(B > 0, "screening state: step needs at least one state");
   const Heads& heads = *states[0]->heads_;
   const auto H = static_cast<int64_t>(heads.order.size());
-  TORCH_CHECK_VALUE(
-      q_in.dim() == 4 && q_in.size(1) >= 1 && q_in.sizes() == at::IntArrayRef({B, q_in.size(1), H, heads.K}),
-      "screening state: q must have the shape [", B, ", C >= 1, ", H, ", ", heads.K, "], but has ", q_in.sizes());
-  const int64_t C = q_in.size(1);
-  const auto check = [&](const char* name, const Tensor& x, int64_t width) {
-    TORCH_CHECK_VALUE(x.sizes() == at::IntArrayRef({B, C, H, width}), "screening state: ", name,
-                      " must have the shape [", B, ", ", C, ", ", H, ", ", width, "], but has ", x.sizes());
+  const auto check_device = [&](const char* name, const Tensor& x) {
     TORCH_CHECK_VALUE(x.device() == heads.one.device(), "screening state: ", name, " must be on ", heads.one.device(),
                       ", but is on ", x.device());
   };
-  check("q", q_in, heads.K);
-  check("k", k_in, heads.K);
-  check("v", v_in, heads.V);
-  if (gate) check("gate", *gate, heads.V);
+  const int64_t C = check_state_step({B, H, heads.K, heads.V}, q_in, k_in, v_in, gate, check_device);
 
   const auto rows = [&](const Tensor& x) {  // [B, H, C, .], heads in the order of the groups
     return (heads.places.defined() ? x.index_select(2, heads.places) : x).transpose(1, 2).to(at::kFloat);
@@ -214,7 +193,9 @@ Tensor ScreeningBlockedState::step(std::span<ScreeningBlockedState* const> state
   for (int64_t b = 0; b < B; ++b) {
     ScreeningBlockedState& state = *states[b];
     const Tensor qk_b = qk.select(1, b);
-    if (heads.angle_step_H1.defined()) heads.rotation(state.position_, C).turn(qk_b, 1);
+    if (heads.angle_step_H1.defined()) {
+      rotation_of(heads.angle_step_H1, state.position_, C, heads.inverse_r_H11.options()).turn(qk_b, 1);
+    }
     state.grow(state.position_ + C);
     if (C == 1) {
       state.answer_token(qk_b[0], qk_b[1], v[b], h[b]);

@@ -13,34 +13,23 @@
 #include "tamis/base/error.h"
 #include "tamis/base/random.h"
 #include "tamis/ops/screening/screening.h"
+#include "tamis/ops/screening/screening_state_testing.h"
 #include "tamis/ops/testing.h"
 
 namespace tamis::ops {
 namespace {
 
 using at::Tensor;
+using Projections = testing::StateInputs;
 
 constexpr int64_t kDimK = 16, kDimV = 24;
-
-struct Projections {
-  Tensor q, k, v, gate;
-
-  Projections slice(int64_t first, int64_t last) const {
-    return {q.slice(1, first, last), k.slice(1, first, last), v.slice(1, first, last), gate.slice(1, first, last)};
-  }
-  Projections to(at::ScalarType dtype) const { return {q.to(dtype), k.to(dtype), v.to(dtype), gate.to(dtype)}; }
-};
 
 // Windows of two groups, of infinity, and of 1e9 tokens, whose ring never fills. Not in the order of their lengths.
 const Tensor kWindowScalars = at::log(at::tensor({255.0f, 1.0f, 1e30f, 16.3f, 99.0f, 1.5f, 1e9f, 62.0f}));
 const Tensor kAcceptScalars = at::tensor({3.0f, 0.0f, 0.5f, 1.0f, 0.0f, 2.0f, 0.5f, 40.0f});
 
 Projections random_projections(int64_t T, uint64_t seed, int64_t B = 1) {
-  const int64_t H = kWindowScalars.size(0);
-  const Tensor centre = testing::random_normal({1, 1, H, kDimK}, seed + 9);
-  return {centre + testing::random_normal({B, T, H, kDimK}, seed),
-          centre + testing::random_normal({B, T, H, kDimK}, seed + 1),
-          testing::random_normal({B, T, H, kDimV}, seed + 2), testing::random_normal({B, T, H, kDimV}, seed + 3)};
+  return testing::random_state_inputs(B, T, kWindowScalars.size(0), kDimK, kDimV, seed);
 }
 
 ScreeningBlockedState blocked_state(const ScreeningHeadOptions& options = {}) {
@@ -59,13 +48,7 @@ Tensor next(State& state, const Projections& x) {
 
 template <typename State>
 Tensor in_pieces(State& state, const Projections& x, const std::vector<int64_t>& lengths) {
-  std::vector<Tensor> parts;
-  int64_t first = 0;
-  for (const int64_t length : lengths) {
-    parts.push_back(next(state, x.slice(first, first + length)));
-    first += length;
-  }
-  return at::cat(parts, 1);
+  return testing::in_pieces(x, lengths, [&](const Projections& part) { return next(state, part); });
 }
 
 /// Single tokens and chunks, some of which are longer than the rings.

@@ -19,6 +19,7 @@
 #include "tamis/ops/screening/screening_heads.h"
 #include "tamis/ops/screening/screening_index.h"
 #include "tamis/ops/screening/screening_kernel.h"
+#include "tamis/ops/screening/screening_state_checks.h"
 #include "tamis/ops/screening/screening_token_kernel.h"
 #include "tamis/ops/window.h"
 
@@ -187,9 +188,8 @@ ScreeningState::ScreeningState(const Tensor& s_w_H, const Tensor& s_r_H, int64_t
     store.s_w = s_w.const_data_ptr<double>()[h];
     store.s_r = s_r.const_data_ptr<double>()[h];
     store.expand_beyond = options.expand_beyond;
-    constexpr int64_t kLongest = 1'000'000'000'000;  // tokens: no sequence fills a longer window
-    const int64_t seen = visible_span(expanded_window(window_tokens(store.s_w), options.expand_beyond), kLongest);
-    store.span = seen < kLongest ? seen : kUnbounded;
+    const int64_t seen = visible_span(expanded_window(window_tokens(store.s_w), options.expand_beyond), kLongestSpan);
+    store.span = seen < kLongestSpan ? seen : kUnbounded;
     store.block = block_for_span(store.span);
     store.final_capacity = store.span < kUnbounded ? kernels::ring_capacity(store.span, store.block) : kUnbounded;
     impl_->heads.push_back(std::move(store));
@@ -212,22 +212,13 @@ Tensor ScreeningState::step(std::span<ScreeningState* const> states, const Tenso
   TORCH_CHECK_VALUE(B > 0, "screening state: step needs at least one state");
   const int64_t H = static_cast<int64_t>(states[0]->impl_->heads.size());
   const int64_t K = states[0]->impl_->key_dim, V = states[0]->impl_->value_dim;
-  TORCH_CHECK_VALUE(q_in.dim() == 4 && q_in.size(1) >= 1 && q_in.sizes() == at::IntArrayRef({B, q_in.size(1), H, K}),
-                    "screening state: q must have the shape [", B, ", C >= 1, ", H, ", ", K, "], but has ",
-                    q_in.sizes());
-  const int64_t C = q_in.size(1);
-  const auto check = [&](const char* name, const Tensor& x, int64_t width) {
-    TORCH_CHECK_VALUE(x.sizes() == at::IntArrayRef({B, C, H, width}), "screening state: ", name,
-                      " must have the shape [", B, ", ", C, ", ", H, ", ", width, "], but has ", x.sizes());
+  const auto check_dtype = [&](const char* name, const Tensor& x) {
     TORCH_CHECK_VALUE(x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) &&
                           x.scalar_type() == q_in.scalar_type(),
                       "screening state: ", name, " must be float32 or bfloat16 on the CPU, the same for all, but is ",
                       x.scalar_type(), " on ", x.device());
   };
-  check("q", q_in, K);
-  check("k", k_in, K);
-  check("v", v_in, V);
-  if (gate_in) check("gate", *gate_in, V);
+  const int64_t C = check_state_step({B, H, K, V}, q_in, k_in, v_in, gate_in, check_dtype);
   for (const ScreeningState* state : states) {
     TORCH_CHECK_VALUE(static_cast<int64_t>(state->impl_->heads.size()) == H && state->impl_->key_dim == K &&
                           state->impl_->value_dim == V,

@@ -12,32 +12,22 @@
 #include "tamis/base/error.h"
 #include "tamis/base/random.h"
 #include "tamis/ops/screening/screening.h"
+#include "tamis/ops/screening/screening_state_testing.h"
 #include "tamis/ops/testing.h"
 
 namespace tamis::ops {
 namespace {
 
 using at::Tensor;
+using Sequence = testing::StateInputs;
 
 constexpr int64_t kK = 16, kV = 24;
-
-struct Sequence {
-  Tensor q, k, v, gate;
-  Sequence slice(int64_t first, int64_t last) const {
-    return {q.slice(1, first, last), k.slice(1, first, last), v.slice(1, first, last), gate.slice(1, first, last)};
-  }
-};
 
 const Tensor kWidthParameter = at::log(at::tensor({1.0f, 1.5f, 16.3f, 99.0f, 255.0f, 1e30f}));
 const Tensor kAcceptParameter = at::tensor({0.0f, 2.0f, 1.0f, 0.0f, 3.0f, 0.5f});
 
 Sequence random_sequence(int64_t T, uint64_t seed, at::ScalarType dtype = at::kFloat) {
-  const int64_t H = kWidthParameter.size(0);
-  const Tensor centre = testing::random_normal({1, 1, H, kK}, seed + 9);
-  return {(centre + testing::random_normal({1, T, H, kK}, seed)).to(dtype),
-          (centre + testing::random_normal({1, T, H, kK}, seed + 1)).to(dtype),
-          testing::random_normal({1, T, H, kV}, seed + 2).to(dtype),
-          testing::random_normal({1, T, H, kV}, seed + 3).to(dtype)};
+  return testing::random_state_inputs(1, T, kWidthParameter.size(0), kK, kV, seed).to(dtype);
 }
 
 ScreeningState make_state(const ScreeningState::Options& options = {}) {
@@ -49,13 +39,7 @@ Tensor step(ScreeningState& state, const Sequence& x) {
 }
 
 Tensor in_chunks(ScreeningState& state, const Sequence& x, const std::vector<int64_t>& lengths) {
-  std::vector<Tensor> parts;
-  int64_t first = 0;
-  for (const int64_t length : lengths) {
-    parts.push_back(step(state, x.slice(first, first + length)));
-    first += length;
-  }
-  return at::cat(parts, 1);
+  return testing::in_pieces(x, lengths, [&](const Sequence& part) { return step(state, part); });
 }
 
 std::vector<int64_t> random_split(int64_t total, uint64_t seed) {

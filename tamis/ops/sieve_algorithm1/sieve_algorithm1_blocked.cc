@@ -23,20 +23,22 @@ struct Algorithm1Rows : AttentionRows {
                       {.strict = options.strict, .document = options.document}),
         epsilon(options.epsilon) {}
 
-  Tensor rejected(const BlockStep& step, const Tensor& z) const {  // (2)
-    const Tensor seen = z.clone();
-    step.hide(seen, -INFINITY);
+  Tensor rejected(const Tensor& z, const Tensor& hidden) const {  // (2)
+    const Tensor seen = z.masked_fill(hidden, -INFINITY);
     return seen < seen.amax(-1, /*keepdim=*/true) - epsilon;
   }
 };
 
+/// Whether a query does not see a key, bool like the scores of the step.
+Tensor hidden_pairs(const BlockStep& step, const Tensor& z) {
+  const Tensor hidden = at::zeros_like(z, at::TensorOptions().dtype(at::kBool));
+  step.hide(hidden, 1);
+  return hidden;
+}
+
 /// Sticks breaks them at the newest key first: here keys are in the reverse order, the oldest last.
-Sticks::Hide hide_reversed(const BlockStep& step) {
-  return [&step](const Tensor& pairs, double value) {
-    const Tensor hidden = at::zeros_like(pairs, at::TensorOptions().dtype(at::kBool));
-    step.hide(hidden, 1);
-    pairs.masked_fill_(hidden.flip(-1), value);
-  };
+Sticks::Hide hide_reversed(const Tensor& hidden) {
+  return [reversed = hidden.flip(-1)](const Tensor& pairs, double value) { pairs.masked_fill_(reversed, value); };
 }
 
 Tensor algorithm1_weights(const Sticks& reversed_sticks, const Tensor& rejected) {  // (3)
@@ -53,9 +55,9 @@ Tensor sieve_algorithm1_blocked(const Tensor& q, const Tensor& k, const Tensor& 
   const Algorithm1Rows rows(q, k, v, options);
   const Tensor out = rows.blocks.zero_query_rows(v.size(3));
   for (const BlockStep& step : rows.blocks.steps()) {
-    const Tensor z = rows.scores(step);
-    const Sticks sticks(z.flip(-1), hide_reversed(step));
-    step.set_queries(out, at::bmm(algorithm1_weights(sticks, rows.rejected(step, z)), step.of_keys(rows.v)));
+    const Tensor z = rows.scores(step), hidden = hidden_pairs(step, z);
+    const Sticks sticks(z.flip(-1), hide_reversed(hidden));
+    step.set_queries(out, at::bmm(algorithm1_weights(sticks, rows.rejected(z, hidden)), step.of_keys(rows.v)));
   }
   return rows.blocks.from_query_rows(out).to(v.scalar_type());
 }
@@ -68,10 +70,12 @@ std::tuple<Tensor, Tensor, Tensor> sieve_algorithm1_backward_blocked(const Tenso
   const Algorithm1Rows rows(q, k, v, options);
   AttentionGradients gradients(rows, grad);
   for (const BlockStep& step : rows.blocks.steps()) {
-    const Tensor z = rows.scores(step), rejected = rows.rejected(step, z), back = z.flip(-1);
-    const Sticks sticks(back, hide_reversed(step));
+    const Tensor z = rows.scores(step), hidden = hidden_pairs(step, z), back = z.flip(-1);
+    const Tensor rejected = rows.rejected(z, hidden);
+    const Sticks::Hide hide = hide_reversed(hidden);
+    const Sticks sticks(back, hide);
     const Tensor da = gradients.of_weights(step).masked_fill_(rejected, 0);
-    const Tensor dz = sticks.gradient(back, da.flip(-1), /*remainder_part=*/{}, hide_reversed(step)).flip(-1);  // (5)
+    const Tensor dz = sticks.gradient(back, da.flip(-1), /*remainder_part=*/{}, hide).flip(-1);  // (5)
     gradients.add(step, algorithm1_weights(sticks, rejected), dz);
   }
   return gradients.result(q, k, v);
