@@ -293,6 +293,37 @@ def test_names_from_files_are_escaped_and_cut(tamis, run):
     )
     shutil.rmtree(run / "checkpoints")
     expect(tamis("report", run), 0)
+    expect_names_of_recipes_are_escaped(tamis)
+    expect_names_that_are_not_utf8_are_kept(tamis)
+
+
+def expect_names_of_recipes_are_escaped(tamis):
+    """Names of sources, runs and texts, which training and reports print."""
+    recipe, run = tamis.directory / "hostile.toml", tamis.directory / "hostile"
+    content = RECIPE.format(steps=STEPS)
+    recipe.write_text(content.replace("[data.sources.digits]", '[data.sources."\\u001b[2J"]'))
+    done = tamis("train", recipe, "--set", f"run.dir={run}")
+    expect_one_line(done, 2, "hostile.toml:", "the name of a source must be", '"\\u001b[2J"')
+    recipe.write_text(content + '\n[run]\ndir = "\\u001b[2J"\n')
+    expect(tamis("train", recipe), 0, "\\u001b[2J: ", "checkpoint: \\u001b[2J/checkpoints")
+    copied(tamis, run)
+    (run / "config.toml").write_text(
+        content.replace('kind = "abc_digits"', 'kind = "text"\nfiles = ["\\u001b[2J.txt"]')
+    )
+    expect_one_line(tamis("report", run), 0, "report without relevance maps (\\u001b[2J.txt: ")
+
+
+def expect_names_that_are_not_utf8_are_kept(tamis):
+    """Results name the files that they come from."""
+    text, run, corpus = (tamis.directory / os.fsdecode(b"\xff" + name) for name in (b".txt", b"-run", b"-corpus"))
+    text.write_text("A=12\nA=")
+    copied(tamis, run)
+    done = tamis("eval", "loss", run, text, "--json")
+    expect(done, 0)
+    assert json.loads(done.stdout)["file"] == f"{tamis.directory}/\ufffd.txt", done
+    assert json.loads((run / "eval" / "loss.json").read_text())["checkpoint"].endswith("\ufffd-run/checkpoints/step-4")
+    expect(tamis("data", "prepare", text, "--out", corpus, "--json"), 0)
+    assert json.loads((corpus / "manifest.json").read_text())["inputs"] == [f"{tamis.directory}/\ufffd.txt"]
 
 
 def test_other_tokenizers_are_not_taken_for_the_byte_tokenizer(tamis, run):

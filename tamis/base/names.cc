@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <vector>
 
@@ -85,6 +86,12 @@ std::string unknown_name(std::string_view kind, std::string_view name, std::span
   return fmt::format("unknown {} {}{} Known: {}", kind, quoted_name(name),
                      nearest == nullptr ? "." : fmt::format("; did you mean \"{}\"?", *nearest),
                      fmt::join(known, ", "));
+}
+
+bool is_plain(std::string_view name) {
+  constexpr size_t kMostPlainBytes = 64;
+  const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.' || c == '+'; };
+  return !name.empty() && name.size() <= kMostPlainBytes && name[0] != '.' && std::ranges::all_of(name, plain);
 }
 
 std::string quoted_name(std::string_view name) {

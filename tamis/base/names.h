@@ -19,6 +19,10 @@ std::string quoted_name(std::string_view name);
 /// bytes.
 std::string one_line(std::string_view text);
 
+/// True for at most 64 letters, digits, ., +, - and _ that do not begin with a dot: such a name can be printed, and be
+/// the name of a file or a key, as it is.
+bool is_plain(std::string_view name);
+
 /// Number of single-character edits (insertion, deletion, replacement, swap of neighbours) between two names. Takes
 /// time and memory proportional to the product of the lengths.
 int edit_distance(std::string_view a, std::string_view b);

@@ -49,7 +49,7 @@ void keep(const EvalCommand& command, const infer::LoadedModel& loaded, nlohmann
   json["checkpoint"] = loaded.checkpoint.string();
   if (!std::filesystem::equivalent(loaded.checkpoint, command.directory)) {
     make_directories(command.directory / "eval");
-    write_file_atomic(command.directory / "eval" / (json["task"].get<std::string>() + ".json"), json.dump(2) + "\n");
+    write_file_atomic(command.directory / "eval" / (json["task"].get<std::string>() + ".json"), json_text(json, 2));
   }
   if (command.json) fmt::print("{}", to_line(json));
 }
@@ -80,7 +80,7 @@ class Processes {
     if (!mesh_) return;
     const nlohmann::json mine = {
         {"model", loaded.model->config()}, {"weights", digest_of_weights(*loaded.model)}, {"evaluation", settings}};
-    const std::vector<std::string> all = mesh_->all().gather(mine.dump());
+    const std::vector<std::string> all = mesh_->all().gather(json_text(mine));
     for (size_t rank = 1; rank < all.size(); ++rank) {
       if (all[rank] == all[0]) continue;
       const nlohmann::json difference =

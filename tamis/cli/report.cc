@@ -11,6 +11,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/input.h"
 #include "tamis/base/message.h"
+#include "tamis/base/names.h"
 #include "tamis/base/output_file.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
@@ -43,7 +44,7 @@ void run(const ReportCommand& command) {
   if (!command.text_file.empty()) options.text = read_input(command.text_file);
   const report::WrittenReport written = report::write_report(options, device);
   for (const std::string& part : written.left_out) {
-    print_message(stderr, fmt::format("tamis: report without {}\n", part));
+    print_message(stderr, fmt::format("tamis: report without {}\n", one_line(part)));
   }
   const nlohmann::json summary = {{"report", written.path.string()}, {"left_out", written.left_out}};
   fmt::print(summary_stream(written.path), "{}", command.json ? to_line(summary) : written.path.string() + "\n");

@@ -7,6 +7,7 @@
 
 #include "tamis/base/error.h"
 #include "tamis/base/message.h"
+#include "tamis/base/names.h"
 #include "tamis/base/output_file.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
@@ -55,8 +56,10 @@ void run(const TrainCommand& command) {
   }
   const nlohmann::json summary = train::train(options, start(command.run), stderr);
   if (summary.is_null()) return;  // not the first of several processes
-  print_message(stderr, fmt::format("checkpoint: {}\nnext:\n", summary["checkpoint"].get<std::string>()));
-  for (const auto& line : summary["next"]) print_message(stderr, fmt::format("  {}\n", line.get<std::string>()));
+  print_message(stderr, fmt::format("checkpoint: {}\nnext:\n", one_line(summary["checkpoint"].get<std::string>())));
+  for (const auto& line : summary["next"]) {
+    print_message(stderr, fmt::format("  {}\n", one_line(line.get<std::string>())));
+  }
   if (command.json) fmt::print("{}", to_line(summary));
 }
 

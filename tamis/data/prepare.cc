@@ -125,7 +125,7 @@ class Preparation {
     training_.finish();
     validation_.finish();
     const Manifest manifest = this->manifest();
-    write_file_atomic(options_.out / kCorpusManifest, to_json(manifest).dump(2) + "\n");
+    write_file_atomic(options_.out / kCorpusManifest, json_text(to_json(manifest), 2));
     clean_up();
     json result = summary(manifest, false);
     result["seconds"] = now_seconds() - begun;
@@ -258,7 +258,7 @@ class Preparation {
                         {"examples", counts_.examples},
                         {"training", training_.save()},
                         {"validation", validation_.save()}};
-    write_file_atomic(options_.out / kProgressFile, saved.dump() + "\n");
+    write_file_atomic(options_.out / kProgressFile, json_text(saved));
     saved_at_ = now_seconds();
   }
 

@@ -366,11 +366,6 @@ class PointsReader : RecipeReader {
 
 }  // namespace
 
-bool is_plain(const std::string& name) {
-  const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.' || c == '+'; };
-  return !name.empty() && name.size() <= 64 && name[0] != '.' && std::all_of(name.begin(), name.end(), plain);
-}
-
 void put_over(TomlDocument& document, json& values, const std::string& path, const json& over,
               const std::string& from) {
   for (const auto& [key, value] : over.items()) {

@@ -56,9 +56,6 @@ void read_points(const train::TomlDocument& document, train::RecipeUse use, Stud
 /// Reads [[evaluations]], [[claims]], [[figures]] and [[tables]] of a recipe that has its points.
 void read_measurements(const train::TomlDocument& document, train::RecipeUse use, StudyRecipe& recipe);
 
-/// True for letters, digits, ., +, - and _: names are used as directory names.
-bool is_plain(const std::string& name);
-
 /// Overrides the values of `document` at `path` with those of `over`, which stands at `from` in the document.
 void put_over(train::TomlDocument& document, nlohmann::json& values, const std::string& path,
               const nlohmann::json& over, const std::string& from);

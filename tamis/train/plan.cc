@@ -11,6 +11,7 @@
 #include "tamis/base/cores.h"
 #include "tamis/base/memory.h"
 #include "tamis/base/message.h"
+#include "tamis/base/names.h"
 #include "tamis/base/terminal.h"
 #include "tamis/models/model.h"
 #include "tamis/train/data_set.h"
@@ -106,7 +107,7 @@ double planned_flops_per_token(const json& config, int64_t length) {
 json plan(Recipe recipe, at::Device device, std::FILE* messages, const Network& network) {
   if (network.processes > 1) check_processes(recipe.train, network.processes);
   ProgressLine progress(messages);
-  for (const std::string& note : recipe.notes) print_message(messages, note + "\n");
+  for (const std::string& note : recipe.notes) print_message(messages, one_line(note) + "\n");
   TrainRecipe& train = recipe.train;
   at::set_num_threads(static_cast<int>(train.threads > 0 ? train.threads : usable_cores()));
   if (train.epochs > 0) {  // only the data know the number of steps

@@ -117,6 +117,10 @@ class RecipeReader {
 
   void read_source(const std::string& name, const json& values) {
     const std::string path = "data.sources." + name;
+    if (!is_plain(name)) {
+      refuse(path, fmt::format("the name of a source must be at most 64 letters, digits, ., +, - and _, but is {}",
+                               quoted_name(name)));
+    }
     TableReader reader(document_, path, values);
     if (!values.contains("kind")) refuse(path, path + ": kind is missing; give one of " + known_kinds());
     SourceRecipe source;
@@ -180,7 +184,7 @@ class RecipeReader {
           "model.max_position_embeddings",
           fmt::format("model.max_position_embeddings is the length of the training sequences, train.length = {}, but "
                       "is {}; leave it out",
-                      recipe_.train.length, model["max_position_embeddings"].dump()));
+                      recipe_.train.length, shown(model["max_position_embeddings"])));
     }
     try {
       recipe_.model = models::complete_config(model);

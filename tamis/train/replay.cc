@@ -7,6 +7,7 @@
 #include "tamis/base/cores.h"
 #include "tamis/base/error.h"
 #include "tamis/base/message.h"
+#include "tamis/base/names.h"
 #include "tamis/base/terminal.h"
 #include "tamis/train/log.h"
 #include "tamis/train/run_directory.h"
@@ -81,7 +82,8 @@ json replay(const Recipe& recipe, int64_t step, at::Device device, std::FILE* me
   alone.train.context_parallel = 1;
   if (alone.train.precision == "auto") alone.train.precision = run.train.precision;
   keep_stored_defaults(alone, run.model);
-  Session session(alone, device, [messages](const std::string& line) { print_message(messages, line + "\n"); });
+  const auto say = [messages](const std::string& line) { print_message(messages, one_line(line) + "\n"); };
+  Session session(alone, device, say);
   if (step < 1 || step > session.train().steps) {
     fail(ExitCode::kUsage, "--replay: the recipe has steps 1 to {}, but the step is {}", session.train().steps, step);
   }

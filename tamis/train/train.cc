@@ -14,6 +14,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/json.h"
 #include "tamis/base/message.h"
+#include "tamis/base/names.h"
 #include "tamis/base/random.h"
 #include "tamis/base/terminal.h"
 #include "tamis/distributed/process_mesh.h"
@@ -149,11 +150,12 @@ class Run {
 
   std::filesystem::path checkpoint(int64_t step) const { return checkpoint_directory(dir(), step); }
 
+  /// Prints a message of one line.
   template <typename... Args>
   void say(fmt::format_string<Args...> text, Args&&... args) {
     if (!first()) return;
     progress_.clear();
-    print_message(messages_, fmt::format(text, std::forward<Args>(args)...) + "\n");
+    print_message(messages_, one_line(fmt::format(text, std::forward<Args>(args)...)) + "\n");
   }
 
   /// Resumes from the newest intact checkpoint, or begins.
@@ -384,7 +386,8 @@ class Run {
       if (first()) text = infer::generate(session_.loaded(), train.sample_prompt, options).text;
     });
     write({{"type", "sample"}, {"step", state().step}, {"prompt", train.sample_prompt}, {"text", text}});
-    say("step {}: sample:\n{}{}", state().step, train.sample_prompt, text);
+    say("step {}: sample:", state().step);
+    if (first()) print_message(messages_, fmt::format("{}{}\n", train.sample_prompt, text));
   }
 
   void save() {
