@@ -30,6 +30,23 @@ TEST(Names, LongNamesAreNotComparedByEditDistance) {
   // 4 MB against every known name would take minutes.
   const std::string text = unknown_name("model key", std::string(4'000'000, 'a'), kModels);
   EXPECT_EQ(text, "unknown model key \"" + std::string(80, 'a') + "...\". Known: multiscreen, swax, transformer");
+  // One edit away from a known name: only names of at most 64 bytes are compared.
+  const auto one_edit_away = [](size_t bytes) {
+    const std::vector<std::string> known = {std::string(bytes, 'k')};
+    return unknown_name("key", std::string(bytes - 1, 'k') + 'x', known);
+  };
+  EXPECT_EQ(one_edit_away(70), "unknown key \"" + std::string(69, 'k') + "x\". Known: " + std::string(70, 'k'));
+  EXPECT_EQ(one_edit_away(64), "unknown key \"" + std::string(63, 'k') + "x\"; did you mean \"" +
+                                   std::string(64, 'k') + "\"? Known: " + std::string(64, 'k'));
+}
+
+TEST(Names, PlainNamesNeedNoEscapes) {
+  for (const char* name : {"a", "wiki.en+de_2-3", "-", "A9"}) EXPECT_TRUE(is_plain(name)) << name;
+  for (const char* name : {"", ".", ".hidden", "a b", "a/b", "gr\xc3\xb6\xc3\x9f", "\x1b[2J", "\xff"}) {
+    EXPECT_FALSE(is_plain(name)) << name;
+  }
+  EXPECT_TRUE(is_plain(std::string(64, 'a')));
+  EXPECT_FALSE(is_plain(std::string(65, 'a')));
 }
 
 TEST(Names, QuotedNamesAreOneShortPrintableLine) {
