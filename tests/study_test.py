@@ -338,7 +338,20 @@ def test_a_changed_claim_is_reported(tamis):
     assert note in study(tamis, "claims", FUNCTION).stdout, "it stays on the page"
 
 
-# Failures.
+# Warnings and failures.
+
+
+@pytest.mark.parametrize(("values", "best", "edge", "more"), [
+    ([0.0001, 0.0002, 0.01], 0.01, "largest", "larger"), ([0.01, 100.0, 1000.0], 0.01, "smallest", "smaller"),
+])  # fmt: skip
+def test_a_choice_at_the_edge_of_its_values_is_a_warning(tamis, values, best, edge, more):
+    done = study(tamis, edge, BASE.replace("[0.001, 0.01]", str(values)).replace("seeds = [1, 2, 3]", "seeds = [1]"))
+    for point in summary(tamis, edge)["points"]:
+        assert point["chosen"] == f"train.lr {best} (edge)", point
+        warning = f"study: warning: {point['name']}: the best train.lr = {best} is the {edge} of its values; add {more} ones\n"
+        assert done.stderr.count(warning) == 1, done.stderr
+    note = "(edge): the smallest or the largest of the values that were tried; a better one may lie beyond."
+    assert note in done.stdout and note in (directory(tamis, edge) / "report.html").read_text(), done
 
 
 def test_diverged_runs_stay_in_the_table(tamis):

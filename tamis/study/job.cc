@@ -154,6 +154,17 @@ std::optional<size_t> chosen_option(const StudyRecipe& recipe, size_t point, con
   return chosen;
 }
 
+std::string edge_of(const Point& point, size_t option) {
+  const json& value = point.options[option].value;
+  if (!value.is_number() || point.options.size() < 3) return "";
+  const auto any = [&](const auto& is_beyond) {
+    return std::ranges::any_of(point.options, [&](const Option& other) { return is_beyond(other.value); });
+  };
+  if (!any([&](const json& other) { return other < value; })) return "smallest";
+  if (!any([&](const json& other) { return other > value; })) return "largest";
+  return "";
+}
+
 void stop_if_asked(const std::string& what, const train::StopSignals& signals) {
   const int signal = signals.received();
   if (signal == 0) return;

@@ -44,6 +44,10 @@ std::vector<Job> final_jobs(const StudyRecipe& recipe, size_t point, size_t opti
 /// The option with the lowest validation loss; none while results are missing, or when all runs diverged.
 std::optional<size_t> chosen_option(const StudyRecipe& recipe, size_t point, const Results& results);
 
+/// "smallest" or "largest" when the option's value is that of at least three numbers, so that a better one may lie
+/// beyond; else empty.
+std::string edge_of(const Point& point, size_t option);
+
 /// True when all runs of [choose] have a result for this point.
 bool searched(const StudyRecipe& recipe, size_t point, const Results& results);
 

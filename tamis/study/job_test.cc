@@ -79,6 +79,15 @@ TEST(ChosenOption, HasTheLowestLossAndPassesOverDivergedRuns) {
   EXPECT_FALSE(chosen_option(recipe, 0, search_results({{"0.001", std::nan("")}, {"0.01", std::nan("")}})).has_value());
 }
 
+TEST(ChosenOption, MayLieAtTheEdgeOfItsValues) {
+  const StudyRecipe two = read(kTwoVariants);
+  EXPECT_EQ(edge_of(two.points[0], 0), "") << "two values have no middle";
+  const StudyRecipe three = read(testing::replaced(kTwoVariants, "[0.001, 0.01]", "[0.01, 0.001, 0.1]"));
+  EXPECT_EQ(edge_of(three.points[0], 0), "");
+  EXPECT_EQ(edge_of(three.points[0], 1), "smallest");
+  EXPECT_EQ(edge_of(three.points[0], 2), "largest");
+}
+
 /// A study of a function in a directory of its own, with its only job.
 struct FunctionStudy {
   explicit FunctionStudy(const std::string& text = kFunction)

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "tamis/base/files.h"
@@ -185,6 +186,11 @@ void write_runs(Writer& out, const json& study) {
                      point["status"], format_duration(point["seconds"])});
   }
   if (study["has_model"]) out.table(cells);
+  constexpr std::string_view kEdge = "(edge)";
+  if (std::ranges::any_of(cells, [&](const auto& row) { return row[4].ends_with(kEdge); })) {
+    out.paragraph(fmt::format(
+        "{}: the smallest or the largest of the values that were tried; a better one may lie beyond.", kEdge));
+  }
   const json& machine = study["machine"];
   out.paragraph(fmt::format("{} of {} jobs are done, {} in all. {}, {} cores, Tamis {} ({}), {}.",
                             study["done"].get<int64_t>(), study["jobs"].get<int64_t>(),

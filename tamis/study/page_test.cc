@@ -101,6 +101,16 @@ TEST(StudyPage, NamesEveryModelAndTheMachine) {
   EXPECT_THAT(text, HasSubstr("a processor, 2 cores, Tamis 0.1 (abc), 2026-01-01T00:00:00Z."));
 }
 
+TEST(StudyPage, ExplainsAValueAtTheEdge) {
+  const std::string note =
+      "(edge): the smallest or the largest of the values that were tried; a better one may lie beyond.";
+  EXPECT_THAT(to_markdown(page_study(), {}, "figures"), HasSubstr(" |\n\n" + note + "\n\n1 of 2 jobs are done"));
+  EXPECT_THAT(to_html(page_study(), {}, "nowhere"), HasSubstr("</table></div>\n<p>" + note + "</p>\n"));
+  json study = page_study();
+  study["points"][0]["chosen"] = "train.lr 0.01";
+  EXPECT_THAT(to_markdown(study, {}, "figures"), Not(HasSubstr("edge")));
+}
+
 TEST(StudyPage, ListsDivergedRuns) {
   json study = page_study();
   study["failed"] = {"rope/seed-1: the loss is nan"};

@@ -16,6 +16,7 @@
 #include "tamis/base/files.h"
 #include "tamis/base/json.h"
 #include "tamis/base/message.h"
+#include "tamis/base/names.h"
 #include "tamis/base/terminal.h"
 #include "tamis/base/version.h"
 #include "tamis/study/claims.h"
@@ -171,7 +172,7 @@ class Study {
     announce("; now " + job.name);
     json result = run_job(recipe_, job, device_, messages_, *signals_);
     if (result.value("status", "") == "diverged") {
-      print_message(messages_, fmt::format("study: {} diverged: {}\n", job.name, result.value("reason", "")));
+      print_message(messages_, fmt::format("study: {} diverged: {}\n", job.name, one_line(result.value("reason", ""))));
     }
     results_[job.name] = std::move(result);
     if (!options_.worker) write(/*figures=*/false);
@@ -404,19 +405,28 @@ class Study {
     return entry;
   }
 
-  /// `0.01`, with `(edge)` if the value is the least or the largest of several numbers.
+  /// `train.lr 0.01`, with `(edge)` if a better value may lie beyond.
   std::string chosen_text(const Point& point, size_t option) const {
-    const json& chosen = point.options[option].value;
-    std::string text = fmt::format("{} {}", recipe_.choose->key, plain_text(chosen));
-    if (!chosen.is_number() || point.options.size() < 3) return text;
-    const auto beyond = [&](bool higher) {
-      return std::ranges::any_of(
-          point.options, [&](const Option& each) { return higher ? each.value > chosen : each.value < chosen; });
-    };
-    return beyond(true) && beyond(false) ? text : text + " (edge)";
+    const std::string text = fmt::format("{} {}", recipe_.choose->key, plain_text(point.options[option].value));
+    return edge_of(point, option).empty() ? text : text + " (edge)";
+  }
+
+  /// Warns of each chosen value beyond which a better one may lie, once it is chosen.
+  void warn_of_edges() {
+    for (size_t p = 0; recipe_.choose && p < recipe_.points.size(); ++p) {
+      const Point& point = recipe_.points[p];
+      const auto option = chosen_option(recipe_, p, results_);
+      const std::string edge = option ? edge_of(point, *option) : "";
+      if (edge.empty() || !warned_of_.insert(p).second) continue;
+      const char* more = edge == "largest" ? "larger" : "smaller";
+      print_message(messages_,
+                    fmt::format("study: warning: {}: the best {} = {} is the {} of its values; add {} ones\n",
+                                point.name, recipe_.choose->key, plain_text(point.options[*option].value), edge, more));
+    }
   }
 
   json write(bool figures) {
+    warn_of_edges();
     const Rows all = rows();
     if (figures) drawn_ = draw(recipe_.figures, all, recipe_.dir / "figures", messages_);
     json study = summarise(all);
@@ -436,6 +446,7 @@ class Study {
   Results results_;
   json claim_changes_ = json::array();
   std::vector<std::string> drawn_;
+  std::set<size_t> warned_of_;  // points
   int64_t done_before_ = 0;
   double start_seconds_ = 0;
   double reported_seconds_ = 0;
