@@ -24,9 +24,9 @@ MULTISCREEN = "hidden_size = 16\nnum_hidden_layers = 2\nnum_attention_heads = 2"
 TRANSFORMER = 'model_type = "transformer"\n' + MULTISCREEN
 
 
-def quick(tamis, *arguments):
+def quick(tamis, *arguments, **options):
     """The report of a bench at its small sizes."""
-    outcome = tamis("bench", *arguments, "--quick", "--json")
+    outcome = tamis("bench", *arguments, "--quick", "--json", **options)
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stdout.count("\n") == 1, outcome.stdout
     return json.loads(outcome.stdout)
@@ -94,6 +94,10 @@ def test_a_trained_model_reads_a_text(tamis, tmp_path):
     assert found == {(f"{windows} windows", tokens) for windows in ("trained", "expanded") for tokens in (30, 50)}
     assert all(row["error"] < 5e-3 for row in report["rows"])
     assert {row["what"] for row in quick(tamis, *small, "--windows", "expanded")["rows"]} == {"expanded windows"}
+
+    piped = quick(tamis, *small, "--text", "-", input=text.read_text())
+    assert piped["options"]["text"] == "-" and {(row["what"], row["tokens"]) for row in piped["rows"]} == found
+    refused(tamis, [*small, "--text", "-"], "standard input: is empty; expected a text", code=3)
 
     refused(tamis, [*small, "--windows", "initial"], 'unknown window "initial"')
     small = ("decode", "--checkpoint", run, "--depths", "30,0,50", "--tokens", "3", "--dtypes", "float32,int8")

@@ -42,16 +42,16 @@ END = 256  # of the byte tokenizer
 KILLS = int(os.environ.get("TAMIS_KILLS", "12"))
 
 
-def prepare(tamis, *arguments):
+def prepare(tamis, *arguments, **options):
     """Runs to the end; the lines of progress of long work are left out of the messages."""
-    done = tamis("data", "prepare", *arguments)
+    done = tamis("data", "prepare", *arguments, **options)
     lines = done.stderr.splitlines(keepends=True)
     done.stderr = "".join(line for line in lines if not line.startswith("prepare ["))
     return done
 
 
-def prepared(tamis, *arguments):
-    done = prepare(tamis, *arguments, "--json")
+def prepared(tamis, *arguments, **options):
+    done = prepare(tamis, *arguments, "--json", **options)
     assert done.returncode == 0, done
     return json.loads(done.stdout)
 
@@ -319,6 +319,48 @@ def test_damaged_files(tamis, tmp_path):
     assert result["records"]["corrupt"] == 1 and texts == [str(i) for i in range(len(texts))] and len(texts) > 20_000
     expect_refused(prepare(tamis, tmp_path / "empty.txt", "--out", tmp_path / "e"), 3, "documents without text: 1, corrupt records: 0")
     prepared(tamis, good, "--out", tmp_path / "e")  # nothing was begun, so other options may follow
+
+
+def test_standard_input_is_a_text(tamis, tmp_path):
+    out = tmp_path / "out"
+    result = prepared(tamis, "-", "--out", out, input="one\ntwo")
+    assert texts_of(out) == ["one\ntwo"] and (result["files"], result["bytes"]) == (1, 7)
+    assert prepared(tamis, "-", "--out", out, input="one\ntwo")["complete_before"]
+    other = prepare(tamis, "-", "--out", out, input="one\nsix")
+    expect_refused(other, 2, "holds a corpus made with other input files, or they have changed since")
+    (tmp_path / "a.txt").write_text("a file")
+    prepared(tamis, tmp_path / "a.txt", "--validation", "-", "--out", tmp_path / "held", input="held out")
+    assert texts_of(tmp_path / "held") == ["a file"] and texts_of(tmp_path / "held", "validation") == ["held out"]
+    for arguments, text, code, message in (
+        (("-", "-"), "text", 2, "standard input, -, is named twice"),
+        (("-", "--format", "parquet"), "text", 2, "standard input cannot be Parquet"),
+        (("-",), "", 3, "documents without text: 1"),
+        (("-",), "\udcff", 3, "corrupt records: 1, the first: standard input: is not UTF-8"),
+    ):
+        expect_refused(prepare(tamis, *arguments, "--out", tmp_path / "no", input=text), code, message)
+
+
+def test_jsonl_from_standard_input_goes_on_after_a_kill(tamis, tmp_path):
+    path = tmp_path / "a.jsonl"
+    write_jsonl(path, 30_000)
+    arguments = ("-", "--format", "jsonl")
+    prepared(tamis, *arguments, "--out", tmp_path / "whole", input=path.read_text())
+    assert texts_of(tmp_path / "whole") == [json.loads(line)["text"] for line in path.read_text().splitlines()]
+    out = tmp_path / "out"
+    with open(path) as pipe:
+        process = tamis.start("data", "prepare", *arguments, "--out", out, "--save-seconds", 0, stdin=pipe)
+
+    def documents():
+        with contextlib.suppress(FileNotFoundError):
+            return json.loads((out / "progress.json").read_text())["documents"]
+        return 0
+
+    wait_until(lambda: documents() > 0, process, "progress")
+    process.kill()
+    process.communicate()
+    assert 0 < documents() < 30_000
+    prepared(tamis, *arguments, "--out", out, input=path.read_text())
+    assert content(out) == content(tmp_path / "whole")
 
 
 def test_requests_that_make_no_sense(tamis, tmp_path):

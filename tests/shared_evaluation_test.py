@@ -104,9 +104,10 @@ def test_a_text_task_with_needle_scores(tamis, digits):
 
 
 def test_standard_input_cannot_be_shared(tamis, digits):
-    done = together(tamis, 2, "eval", "loss", digits, "-")
-    for each in done:
-        expect_refused(each, 2, "several processes cannot share standard input; name a file")
+    for task, arguments in (("loss", ("-",)), ("needle", ("--haystack", "-"))):
+        done = together(tamis, 2, "eval", task, digits, *arguments)
+        for each in done:
+            expect_refused(each, 2, f"eval {task}: several processes cannot share standard input; name a file")
 
 
 def test_a_process_that_does_not_come(tamis, digits):

@@ -218,6 +218,17 @@ def test_training_equals_the_package_and_itself(tamis, works):
         assert train(tamis, text).read_bytes() == first
 
 
+def test_standard_input_trains_the_same_tokenizer(tamis, works):
+    text = "".join(CORPUS)
+    piped = tamis.directory / "piped.json"
+    arguments = ("data", "train-tokenizer", "-", "--vocab", 500, "--min-frequency", 2, "--out", piped)
+    summary = json.loads(tamis.out(*arguments, "--json", input=text))
+    assert piped.read_bytes() == train(tamis, text).read_bytes()
+    assert (summary["files"], summary["bytes"]) == (1, len(text.encode()))
+    expect_refused(tamis(*arguments, input=""), 3, "standard input: expected text, but it is empty")
+    expect_refused(tamis(*arguments, input="\udcff"), 3, "standard input: is not UTF-8")
+
+
 def trained_on(tamis, text, **options):
     """The summary, and the merges."""
     path, out = tamis.directory / "words.txt", tamis.directory / "words.json"

@@ -43,7 +43,7 @@ struct ModelBench : Options {
   int64_t vocab = 512;
   std::vector<std::string> windows;  // "initial" (default), "infinite"; of a checkpoint "trained", "expanded" (both)
   std::filesystem::path checkpoint;  // a trained Multiscreen instead of a fresh one; or a run directory
-  std::filesystem::path text;        // for a checkpoint: what it reads, repeated; default: random tokens
+  std::filesystem::path text;        // for a checkpoint: what it reads, repeated, "-" standard input; default: random
 };
 
 /// Model::hidden without gradients, one sequence.

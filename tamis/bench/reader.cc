@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "tamis/base/error.h"
-#include "tamis/base/files.h"
+#include "tamis/base/input.h"
 #include "tamis/bench/model_inputs.h"
 #include "tamis/infer/load.h"
 #include "tamis/text/tokenizer.h"
@@ -12,8 +12,8 @@ namespace tamis::bench {
 namespace {
 
 at::Tensor text_tokens(const text::Tokenizer& tokenizer, const std::filesystem::path& path) {
-  const std::vector<int64_t> ids = tokenizer.encode(read_file(path));
-  if (ids.empty()) fail(ExitCode::kInput, "{}: is empty; expected a text", path.string());
+  const std::vector<int64_t> ids = tokenizer.encode(read_input(path));
+  if (ids.empty()) fail(ExitCode::kInput, "{}: is empty; expected a text", input_name(path));
   return at::tensor(ids, at::kLong);
 }
 

@@ -104,7 +104,7 @@ void add_checkpoint(Subcommand<Bench>& command) {
   command.add_path("--checkpoint", command.bench.checkpoint, "DIR",
                    "A trained Multiscreen, or its run, instead of a fresh one");
   command.add_path("--text", command.bench.text, "FILE",
-                   "File for the checkpoint to read repeatedly; default: random tokens");
+                   "File for the checkpoint to read repeatedly, - reads standard input; default: random tokens");
 }
 
 void add_train_bench(CLI::App& app) {

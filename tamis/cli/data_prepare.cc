@@ -106,7 +106,8 @@ void add_data_prepare(CLI::App& data) {
   data::PrepareOptions& options = command->options;
   auto* sub = data.add_subcommand(
       "prepare", "Tokenize text files, JSONL (.gz, .zst), Parquet, folders and patterns into a corpus to train from.");
-  sub->add_option("files", options.inputs, "Files, folders or patterns such as 'data/*.jsonl.zst'")
+  sub->add_option("files", options.inputs,
+                  "Files, folders or patterns such as 'data/*.jsonl.zst'; - reads standard input")
       ->required()
       ->type_name("FILES");
   sub->add_option("--out", options.out, "Directory of the corpus; a preparation that was interrupted is completed")
@@ -115,7 +116,8 @@ void add_data_prepare(CLI::App& data) {
   sub->add_option("--tokenizer", command->tokenizer, "byte, or a tokenizer.json")
       ->type_name("byte|FILE")
       ->capture_default_str();
-  sub->add_option("--format", options.format, "Of the files: text, jsonl or parquet; auto: by their names")
+  sub->add_option("--format", options.format,
+                  "Of the files: text, jsonl or parquet; auto: by their names, standard input is text")
       ->type_name("auto|text|jsonl|parquet")
       ->capture_default_str();
   sub->add_option("--field", options.field, "The field of a JSONL record, or the column of Parquet, with the text")

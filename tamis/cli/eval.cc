@@ -75,6 +75,12 @@ class Processes {
     return first() ? progress_with_eta(what) : eval::Progress();
   }
 
+  /// Throws ExitCode::kUsage when several processes would read standard input.
+  void refuse_standard_input(const std::string& task, const std::filesystem::path& file) const {
+    if (!mesh_ || file != "-") return;
+    fail(ExitCode::kUsage, "eval {}: several processes cannot share standard input; name a file", task);
+  }
+
   /// Throws ExitCode::kUsage unless all processes evaluate the same model with the same settings.
   void expect_same(const infer::LoadedModel& loaded, const nlohmann::json& settings) const {
     if (!mesh_) return;
@@ -100,6 +106,7 @@ void run(const TaskEvalCommand& command) {
   eval::check_options(command.options);
   const at::Device device = start(command.run);
   const Processes processes(command.processes, command.run);
+  processes.refuse_standard_input(command.options.task, command.options.haystack);
   const infer::LoadedModel loaded = infer::load(command.directory, device, model_changes(command.run));
   if (processes.group() != nullptr) {
     nlohmann::json settings = eval::to_json(eval::TaskResult{.options = command.options});
@@ -119,9 +126,7 @@ void run(const LossCommand& command) {
   eval::check_options(command.options);
   const at::Device device = start(command.run);
   const Processes processes(command.processes, command.run);
-  if (processes.group() != nullptr && command.file == "-") {
-    fail(ExitCode::kUsage, "eval loss: several processes cannot share standard input; name a file");
-  }
+  processes.refuse_standard_input("loss", command.file);
   const std::string text = read_input(command.file);
   if (text.empty()) fail(ExitCode::kInput, "{}: is empty; expected text", input_name(command.file));
   const infer::LoadedModel loaded = infer::load(command.directory, device, model_changes(command.run));

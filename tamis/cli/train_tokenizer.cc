@@ -118,7 +118,8 @@ void add_train_tokenizer(CLI::App& data) {
   auto command = std::make_shared<TrainTokenizerCommand>();
   auto* sub = data.add_subcommand("train-tokenizer",
                                   "Train a byte-level BPE tokenizer on text files, JSONL (.gz, .zst) or Parquet.");
-  sub->add_option("files", command->inputs, "Files, folders or patterns such as 'data/*.jsonl.zst'")
+  sub->add_option("files", command->inputs,
+                  "Files, folders or patterns such as 'data/*.jsonl.zst'; - reads standard input")
       ->type_name("FILES")
       ->required();
   text::TokenizerTraining& training = command->training;

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tamis/base/error.h"
@@ -45,6 +47,22 @@ class PlainStream : public ByteStream {
  private:
   int descriptor_ = -1;
   int64_t raw_bytes_ = 0;
+};
+
+class MemoryStream : public ByteStream {
+ public:
+  explicit MemoryStream(std::shared_ptr<const std::string> content) : content_(std::move(content)) {}
+
+  size_t read(char* out, size_t most) override {
+    const size_t got = content_->copy(out, most, used_);
+    used_ += got;
+    return got;
+  }
+  int64_t raw_bytes() const override { return static_cast<int64_t>(used_); }
+
+ private:
+  std::shared_ptr<const std::string> content_;
+  size_t used_ = 0;
 };
 
 /// Holds the compressed bytes that a decoder has not used yet.
@@ -157,6 +175,7 @@ void ByteStream::skip(int64_t bytes) {
 }
 
 std::unique_ptr<ByteStream> open_stream(const InputFile& file) {
+  if (file.content) return std::make_unique<MemoryStream>(file.content);
   switch (file.compression) {
     case Compression::kGzip:
       return std::make_unique<GzipStream>(file);

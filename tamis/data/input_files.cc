@@ -135,6 +135,7 @@ std::string content_extension(const fs::path& file) {
 
 uint64_t sampled_checksum(const InputFile& file) {
   constexpr int64_t kBlocks = 64, kBlockBytes = 16 << 10;
+  if (file.content) return fast_checksum(*file.content);
   const bool whole = file.bytes <= kBlocks * kBlockBytes;
   const int64_t blocks = whole ? 1 : kBlocks, bytes = whole ? file.bytes : kBlockBytes;
   std::ifstream in(file.path, std::ios::binary);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,8 @@ struct InputFile {
   std::filesystem::path path;
   TextFormat format;
   Compression compression;
-  int64_t bytes;  // on disk
+  int64_t bytes;                                        // on disk
+  std::shared_ptr<const std::string> content = nullptr;  // of standard input, which cannot be opened at `path`
 };
 
 /// The files that `arguments` name, in their order: files, folders (all files below them whose names end in .txt, .md,

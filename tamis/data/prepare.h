@@ -35,11 +35,11 @@ struct PrepareProgress {
 /// end-of-text token follows each of them. The bytes of the corpus depend on the input and the options, not on the
 /// number of threads or on interruptions: called again after the process was killed, it goes on where it was.
 ///
-/// Memory does not depend on the input: some 100 MB, and about 20 times the largest document of JSONL, at most
-/// `most_bytes`. Corrupt records (no JSON, no such field, a value that is no text, too long, damaged or not UTF-8) are
-/// counted and left out. Returns counts for --json: corpus, training and validation (documents, tokens, shards),
-/// records, also_held_out (files that inputs and validation name), seconds, complete_before (the corpus was there
-/// already).
+/// Memory does not depend on the input, apart from standard input, which it holds: some 100 MB, and about 20 times the
+/// largest document of JSONL, at most `most_bytes`. Corrupt records (no JSON, no such field, a value that is no text,
+/// too long, damaged or not UTF-8) are counted and left out. Returns counts for --json: corpus, training and validation
+/// (documents, tokens, shards), records, also_held_out (files that inputs and validation name), seconds,
+/// complete_before (the corpus was there already).
 ///
 /// Throws ExitCode::kInput when an input cannot be read or there is no document at all, ExitCode::kUsage when `out`
 /// holds something else, such as a corpus made with other options, ExitCode::kRuntime when another process prepares

@@ -1,8 +1,13 @@
 #include "tamis/data/text_files.h"
 
+#include <algorithm>
+#include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tamis/base/error.h"
+#include "tamis/base/input.h"
 #include "tamis/base/json.h"
 #include "tamis/data/byte_stream.h"
 #include "tamis/data/records.h"
@@ -42,10 +47,33 @@ void check_lines_of_json(const InputFile& file) {
        name);
 }
 
+/// It is read twice, like a file, so it has to be in memory.
+InputFile read_standard_input(const std::string& format) {
+  if (format == "parquet") {
+    fail(ExitCode::kUsage, "standard input cannot be Parquet, which is not read from front to back; write it to a file "
+                           "first and name that");
+  }
+  auto content = std::make_shared<const std::string>(read_input("-"));
+  const auto bytes = std::ssize(*content);
+  return {.path = input_name("-"),
+          .format = format == "jsonl" ? TextFormat::kJsonl : TextFormat::kText,
+          .compression = Compression::kNone,
+          .bytes = bytes,
+          .content = std::move(content)};
+}
+
 }  // namespace
 
 std::vector<InputFile> find_text_files(const std::vector<std::string>& arguments, const std::string& format) {
-  std::vector<InputFile> files = find_input_files(arguments, format);
+  if (std::count(arguments.begin(), arguments.end(), "-") > 1) fail(ExitCode::kUsage, "standard input, -, is named twice; name it once");
+  std::vector<InputFile> files;
+  for (const std::string& argument : arguments) {
+    if (argument == "-") {
+      files.push_back(read_standard_input(format));
+    } else {
+      std::ranges::move(find_input_files({argument}, format), std::back_inserter(files));
+    }
+  }
   if (format != "auto") return files;
   for (const InputFile& file : files) {
     if (is_token_file(file.path)) {

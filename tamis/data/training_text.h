@@ -11,7 +11,7 @@
 namespace tamis::data {
 
 /// The text of input files (see find_text_files) in parts that end with a line, for training a tokenizer. Reads in
-/// constant memory; records without text and corrupt ones are left out and counted.
+/// constant memory, apart from standard input; records without text and corrupt ones are left out and counted.
 class TrainingText {
  public:
   /// `field` of a JSONL record, or the column of Parquet, is the text. Throws ExitCode::kInput when an input cannot be
