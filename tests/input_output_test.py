@@ -5,6 +5,7 @@ import os
 import resource
 
 import pytest
+from commands import all_commands, help_of, options_of, section
 from program import Program, environment, expect_refused, limited
 
 RECIPE = """
@@ -79,21 +80,44 @@ def one_document(tamis, *arguments, **options):
     return json.loads(outcome.stdout)
 
 
-def test_every_command_has_json(tamis):
-    found = {
-        "train": one_document(tamis, "train", "tiny.toml"),
-        "loss": one_document(tamis, "eval", "loss", "runs/tiny", "text.txt"),
-        "task": one_document(tamis, "eval", "copy", "runs/tiny", "--lengths", 16, "--instances", 2, "--vocab", 64),
-        "score": one_document(tamis, "score", "runs/tiny", "text.txt"),
-        "generate": one_document(tamis, "generate", "runs/tiny", "--prompt", "It", "--max-new-tokens", 3),
-        "inspect": one_document(tamis, "inspect", "runs/tiny"),
-        "report": one_document(tamis, "report", "runs/tiny"),
-        "data": one_document(tamis, "data", "generate", "copy", "--count", 3, "--out", "copy.jsonl"),
-        "bench": one_document(tamis, "bench", "forward", "--quick"),
-        "plan": one_document(tamis, "study", "small.toml", "--plan"),
-        "study": one_document(tamis, "study", "small.toml"),
-        "repro": one_document(tamis, "repro", "--list", env=environment(TAMIS_STUDIES=str(tamis.directory))),
-    }
+CALLS = {
+    "train": ("train", "tiny.toml"),
+    "plan": ("plan", "tiny.toml"),
+    "loss": ("eval", "loss", "runs/tiny", "text.txt"),
+    "task": ("eval", "copy", "runs/tiny", "--lengths", 16, "--instances", 2, "--vocab", 64),
+    "score": ("score", "runs/tiny", "text.txt"),
+    "generate": ("generate", "runs/tiny", "--prompt", "It", "--max-new-tokens", 3),
+    "inspect": ("inspect", "runs/tiny"),
+    "report": ("report", "runs/tiny"),
+    "convert": ("convert", "runs/tiny", "converted", "--to", "multiscreen-pytorch"),
+    "tokenize": ("tokenize", "byte", "text.txt"),
+    "detokenize": ("detokenize", "byte", "it.json"),
+    "prepare": ("data", "prepare", "text.txt", "--out", "corpus"),
+    "train-tokenizer": ("data", "train-tokenizer", "text.txt", "--vocab", 260, "--out", "tokenizer.json"),
+    "data": ("data", "generate", "copy", "--count", 3, "--out", "copy.jsonl"),
+    "bench": ("bench", "forward", "--quick"),
+    "planned": ("study", "small.toml", "--plan"),
+    "study": ("study", "small.toml"),
+    "repro": ("repro", "--list"),
+}
+ALIKE = {("eval",), ("bench",), ("data", "generate")}  # a call of one of their commands stands for all
+WITHOUT_JSON = {("completion",), ("help",), ("man",)}
+
+
+def test_every_command_takes_json_and_is_called(tamis):
+    commands = {path for path in all_commands(tamis) if not section(help_of(tamis, path), "Commands")}
+    assert {path for path in commands if "--json" not in options_of(tamis, path)} == WITHOUT_JSON
+    called = {path for path in commands if any(words[: len(path)] == path for words in CALLS.values())}
+    assert {path for path in commands - called if path[:-1] not in ALIKE} == WITHOUT_JSON
+
+
+def test_every_command_prints_one_document(tamis):
+    (tamis.directory / "it.json").write_text('{"tokens": [73, 116]}')
+    calls = dict(CALLS)
+    if tamis(*calls["train-tokenizer"]).returncode == 1:  # a build without cargo
+        del calls["train-tokenizer"]
+    studies = environment(TAMIS_STUDIES=str(tamis.directory))
+    found = {name: one_document(tamis, *words, env=studies) for name, words in calls.items()}
     keys = {
         "train": {"run", "checkpoint", "steps", "tokens", "seconds", "loss", "validation"},
         "loss": {"task", "nats_per_token", "nats_per_byte", "perplexity", "by_position", "file", "checkpoint"},
@@ -104,15 +128,21 @@ def test_every_command_has_json(tamis):
         "report": {"report", "left_out"},
         "data": {"file", "task", "instances"},
         "bench": {"bench", "rows", "peaks", "machine"},
-        "plan": {"id", "dir", "tier", "jobs", "points", "flops"},
+        "plan": {"parameters", "steps", "tokens", "seconds", "memory_bytes", "disk_bytes"},
+        "convert": {"from", "to", "target", "tensors", "parameters", "bytes", "copied", "notes"},
+        "tokenize": {"tokens"},
+        "prepare": {"corpus", "training", "validation", "records", "files", "bytes", "complete_before"},
+        "train-tokenizer": {"file", "vocab_size", "files", "bytes", "left_out", "cut_bytes", "seconds"},
+        "planned": {"id", "dir", "tier", "jobs", "points", "flops"},
         "study": {"points", "done", "jobs", "claims", "verdict", "figures", "tables", "failed"},
         "repro": {"studies"},
     }
-    for command, wanted in keys.items():
-        assert wanted <= set(found[command]), f"{command} lacks {wanted - set(found[command])}"
+    for command in found.keys() & keys.keys():
+        assert keys[command] <= set(found[command]), f"{command} lacks {keys[command] - set(found[command])}"
+    assert found["detokenize"] == {"text": "It"} and found["tokenize"]["tokens"] == list(TEXT.encode()), found
     assert (tamis.directory / found["report"]["report"]).exists(), found["report"]
     assert found["data"] == {"file": "copy.jsonl", "task": "copy", "instances": 3}, found["data"]
-    assert found["plan"]["points"][0]["jobs"] == ["rope/lr-0.01", "rope/seed-1"], found["plan"]
+    assert found["planned"]["points"][0]["jobs"] == ["rope/lr-0.01", "rope/seed-1"], found["planned"]
     assert found["study"] == json.loads((tamis.directory / "runs/small/study.json").read_text()), "study.json"
     assert [study["id"] for study in found["repro"]["studies"]] == ["small", "tiny"], found["repro"]
 

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "tamis/base/message.h"
+#include "tamis/base/names.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
 #include "tamis/cli/values.h"
@@ -32,7 +34,7 @@ void run(const ConvertCommand& command) {
   options.shard_bytes = command.shard_megabytes << 20;
   const Converted converted =
       models::exchange::convert(command.source, command.target, options, progress_with_eta("convert"));
-  for (const std::string& note : converted.notes) fmt::print(stderr, "tamis: {}\n", note);
+  for (const std::string& note : converted.notes) print_message(stderr, fmt::format("tamis: {}\n", one_line(note)));
   if (!command.json) return print(converted, command.target);
   const nlohmann::json line = {{"from", converted.from},
                                {"to", converted.to},
