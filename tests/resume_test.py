@@ -309,16 +309,41 @@ def test_recipes_that_do_not_fit(tamis, run):
     )
 
 
+def write_trainer(file, content):
+    """Writes a trainer.json whose digest holds."""
+    content = {key: value for key, value in content.items() if key != "sha256"}
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    file.write_text(json.dumps({**content, "sha256": hashlib.sha256(canonical.encode()).hexdigest()}))
+
+
 def reseal(file, text):
     """Replaces a file of a checkpoint and makes its checksums hold again."""
     file.write_text(text)
     trainer = file.parent / "trainer.json"
     content = json.loads(trainer.read_text())
     content["files"][file.name] = {"bytes": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
-    del content["sha256"]
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    content["sha256"] = hashlib.sha256(canonical.encode()).hexdigest()
-    trainer.write_text(json.dumps(content))
+    write_trainer(trainer, content)
+
+
+def test_another_kind_of_machine_resumes_with_a_warning(tamis, run):
+    """As if the last checkpoint but one were from a processor with other instructions."""
+    _, before, newest = copy_uninterrupted(tamis, run)
+    shutil.rmtree(newest)
+    content = json.loads((before / "trainer.json").read_text())
+    here = content["numerics"]["instruction_set"]
+    there = "avx512" if here == "avx2" else "avx2"
+    content["numerics"]["instruction_set"] = there
+    write_trainer(before / "trainer.json", content)
+    expect(
+        train(tamis, run),
+        0,
+        f"{run}: resumes with different arithmetic, so the bits of its results will differ: "
+        f"the instruction set was {there}, is {here}\n",
+        f"resuming after step {STEPS - 1}",
+    )
+    now = json.loads((newest / "trainer.json").read_text())["numerics"]
+    assert now["instruction_set"] == here, "the next checkpoint records what this machine computes with"
+    assert "different arithmetic" not in train(tamis, run).stderr
 
 
 def copied_with_other_text(tamis, run):
