@@ -6,6 +6,7 @@ pages go through man and mandoc; where one of these is not installed its test is
 
 import fcntl
 import os
+import pathlib
 import pty
 import re
 import select
@@ -18,6 +19,8 @@ import time
 import pytest
 from commands import all_commands, help_of, options_of, section
 from program import environment, expect_refused, need
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -263,6 +266,21 @@ def test_man_shows_every_option(tamis, pages):
         assert shown.returncode == 0 and not shown.stderr, f"{page}: {shown.stderr}"
         for option in options_of(tamis, path):
             assert option in shown.stdout, f"{page} lacks {option}"
+
+
+def test_environment_variables_are_listed(tamis, pages):
+    """Those that the sources read by name: in the help, in the manual page of the program and in the documentation."""
+    sources = (path for path in (ROOT / "tamis").rglob("*.cc") if not re.search("_(test|bench)$", path.stem))
+    read = {name for path in sources for name in re.findall(r'getenv\("(\w+)"\)', path.read_text())}
+    assert {"TAMIS_MAX_ISA", "TAMIS_PYTHON", "TAMIS_STUDIES", "NO_COLOR", "COLUMNS"} <= read, read
+    listed = "\n".join(section(help_of(tamis, ()), "Environment"))
+    manual = (pages / "tamis.1").read_text().split(".SH ENVIRONMENT\n")[1].split(".SH ")[0]
+    document = (ROOT / "docs/command_line.md").read_text().split("## Environment\n")[1].split("\n## ")[0]
+    for name in read:
+        assert re.search(rf"^  {name}  ", listed, re.MULTILINE), f"{name} is not in the help:\n{listed}"
+        assert rf"\fB{name}\fR" in manual, f"{name} is not in the manual page:\n{manual}"
+        assert f"| `{name}` |" in document, f"{name} is not in docs/command_line.md"
+    assert "Environment:" not in help_of(tamis, ("train",)), "once is enough"
 
 
 def test_manual_pages_that_cannot_be_written_are_refused(tamis):

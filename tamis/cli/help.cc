@@ -163,6 +163,7 @@ std::string help_text(const CommandSynopsis& command, int columns, bool colour) 
   page.list("Arguments", entries(command.arguments));
   page.list("Commands", commands);
   page.list("Options", entries(command.options));
+  page.list("Environment", command.environment);
   page.examples(command.examples);
   return std::move(page).text();
 }

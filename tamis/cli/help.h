@@ -10,7 +10,7 @@ namespace tamis::cli {
 /// Makes `app` and all its commands print the help of this file.
 void use_help(CLI::App& app);
 
-/// What `--help` prints: summary, usage, arguments, options, commands, examples; no line longer than `columns`, except
+/// What `--help` prints: summary, usage, arguments, commands, options, environment, examples; no line longer than `columns`, except
 /// for a single word. `colour` makes the headings bold.
 std::string help_text(const CommandSynopsis& command, int columns, bool colour);
 

@@ -71,6 +71,10 @@ std::string page(const CommandSynopsis& command, const std::string& parent) {
     }
   }
   text += options_section("OPTIONS", command.options);
+  if (!command.environment.empty()) {
+    text += ".SH ENVIRONMENT\n";
+    for (const auto& [name, description] : command.environment) text += entry(bold(name), description);
+  }
   if (!command.examples.empty()) {
     text += ".SH EXAMPLES\n.nf\n";
     for (const std::string& example : command.examples) text += escaped(example) + "\n";
@@ -87,6 +91,7 @@ std::string page(const CommandSynopsis& command, const std::string& parent) {
          ".TP\n2\nAn option, a recipe or a configuration is wrong.\n"
          ".TP\n3\nAn input file is missing, damaged or of the wrong kind.\n"
          ".TP\n20\nTraining met a number that is not finite.\n"
+         ".TP\n21\nAnother process of a run was lost, does not answer or did not come.\n"
          ".TP\n30\nThe disk is full, read\\-only or failing.\n"
          ".TP\n129, 130, 143\nStopped by SIGHUP, SIGINT or SIGTERM after a clean save.\n";
 }

@@ -40,6 +40,19 @@ OptionSynopsis synopsis_of(const CLI::Option& option) {
   return synopsis;
 }
 
+std::vector<std::pair<std::string, std::string>> environment_variables() {
+  return {{"TAMIS_MAX_ISA", "avx2, avx512 or, on 64-bit Arm, neon: use no newer instructions"},
+          {"TAMIS_PYTHON", "Python with matplotlib, which draws the figures of studies"},
+          {"TAMIS_STUDIES", "Directory with the recipes of `tamis repro`"},
+          {"OMP_*, GOMP_*", "Any of them but OMP_NUM_THREADS selects libgomp instead of Tamis's own threads"},
+          {"RANK, WORLD_SIZE, ...", "Set by torchrun, srun or mpirun: this process is one of several"},
+          {"GLOO_SOCKET_IFNAME", "Network interface between several processes, such as ib0"},
+          {"TORCH_CPP_LOG_LEVEL", "INFO, WARNING or ERROR: show LibTorch's log of connections, too"},
+          {"COLUMNS", "Width of help, 40 to 120; default: that of the terminal"},
+          {"NO_COLOR", "If it is not empty, no colours"},
+          {"TMPDIR", "Directory of temporary files; default: /tmp"}};
+}
+
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
@@ -65,6 +78,7 @@ CommandSynopsis synopsis_of(const CLI::App& app, const std::string& path) {
     }
   }
   command.options.insert(command.options.end(), common.begin(), common.end());
+  if (app.get_parent() == nullptr) command.environment = environment_variables();
   for (const CLI::App* each : app.get_subcommands({})) {
     command.commands.push_back(synopsis_of(*each, path + " " + each->get_name()));
   }

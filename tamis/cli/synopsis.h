@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tamis::cli {
@@ -29,6 +30,7 @@ struct CommandSynopsis {
   std::vector<OptionSynopsis> options;
   std::string commands_are;  // "TASK": the name of the first word of `commands`
   std::vector<CommandSynopsis> commands;
+  std::vector<std::pair<std::string, std::string>> environment;  // of the program: variables, and what they do
   std::vector<std::string> examples;
 };
 
