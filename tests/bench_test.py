@@ -10,6 +10,7 @@ from program import expect_refused
 ROW_KEYS = {"what", "dtype", "threads", "tokens", "batch", "seconds", "calls", "tokens_per_second", "page_faults",
             "peak_bytes", "extra_bytes"}  # fmt: skip
 BENCHES = ("train", "forward", "decode")
+BACKENDS = ("aten", "onednn", "widened", "tiled")  # of matrix products
 RECIPE = """
 [model]
 {model}
@@ -45,7 +46,10 @@ def test_every_bench_reports(tamis):
         report = quick(tamis, name)
         assert report["bench"] == name
         assert {"tamis", "date", "machine", "options", "peaks", "rows", "notes"} <= set(report)
-        assert all(peak["flops_per_second"] > 0 for peak in report["peaks"]["matmul"])
+        backends = report["machine"]["matmul"]
+        assert set(backends) == {"float32", "bfloat16"} and set(backends.values()) <= set(BACKENDS), backends
+        for peak in report["peaks"]["matmul"]:
+            assert peak["flops_per_second"] > 0 and peak["backend"] == backends[peak["dtype"]], (peak, backends)
         assert all(peak["bytes_per_second"] > 0 for peak in report["peaks"]["read"])
         assert {row["dtype"] for row in report["rows"]} == {"float32", "bfloat16"}
         for row in report["rows"]:
@@ -143,6 +147,8 @@ def test_the_table_is_aligned(tamis):
     assert outcome.returncode == 0, outcome.stderr
     lines = outcome.stdout.splitlines()
     assert lines[0].startswith("bench forward: ") and lines[1].startswith("peak, "), outcome.stdout
+    named = rf"peak, \d+ threads?: float32 [\d.]+ GFLOP/s \(({'|'.join(BACKENDS)})\), [\d.]+ GB/s read"
+    assert re.fullmatch(named, lines[1]), lines[1]
     header = next(at for at, line in enumerate(lines) if line.startswith("what"))
     end = lines[header].index("error") + len("error")
     for line in lines[header + 1 : header + 3]:  # errors end where their title ends
