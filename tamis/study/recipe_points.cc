@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
