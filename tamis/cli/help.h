@@ -10,8 +10,8 @@ namespace tamis::cli {
 /// Makes `app` and all its commands print the help of this file.
 void use_help(CLI::App& app);
 
-/// What `--help` prints: summary, usage, arguments, commands, options, environment, examples; no line longer than `columns`, except
-/// for a single word. `colour` makes the headings bold.
+/// What `--help` prints: summary, usage, arguments, commands, options, environment, examples; no line longer than
+/// `columns`, except for a single word. `colour` makes the headings bold.
 std::string help_text(const CommandSynopsis& command, int columns, bool colour);
 
 /// The command that `words` name below `app`. Throws ExitCode::kUsage with the nearest known name.

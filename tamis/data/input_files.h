@@ -37,8 +37,9 @@ std::vector<InputFile> find_input_files(const std::vector<std::string>& argument
 /// The extension in lower case, of `a.JSONL.gz` `.jsonl`.
 std::string content_extension(const std::filesystem::path& file);
 
-/// A checksum that shows most changes of a file that keep its size: of all of it up to 1 MiB, else of 64 blocks of 16
-/// KiB that are spaced evenly, the first and the last bytes included. Throws ExitCode::kInput when it cannot be read.
+/// A checksum that shows most changes of a file that keep its size: of all of it up to 1 MiB and of standard input,
+/// else of 64 blocks of 16 KiB that are spaced evenly, the first and the last bytes included. Throws ExitCode::kInput
+/// when it cannot be read.
 uint64_t sampled_checksum(const InputFile& file);
 
 }  // namespace tamis::data

@@ -47,11 +47,12 @@ void check_lines_of_json(const InputFile& file) {
        name);
 }
 
-/// It is read twice, like a file, so it has to be in memory.
+/// In memory, because it is read twice, like a file.
 InputFile read_standard_input(const std::string& format) {
   if (format == "parquet") {
-    fail(ExitCode::kUsage, "standard input cannot be Parquet, which is not read from front to back; write it to a file "
-                           "first and name that");
+    fail(ExitCode::kUsage,
+         "standard input cannot be Parquet, which is not read from front to back; write it to a file first and name "
+         "that");
   }
   auto content = std::make_shared<const std::string>(read_input("-"));
   const auto bytes = std::ssize(*content);
@@ -65,7 +66,9 @@ InputFile read_standard_input(const std::string& format) {
 }  // namespace
 
 std::vector<InputFile> find_text_files(const std::vector<std::string>& arguments, const std::string& format) {
-  if (std::count(arguments.begin(), arguments.end(), "-") > 1) fail(ExitCode::kUsage, "standard input, -, is named twice; name it once");
+  if (std::count(arguments.begin(), arguments.end(), "-") > 1) {
+    fail(ExitCode::kUsage, "standard input, -, is named twice; name it once");
+  }
   std::vector<InputFile> files;
   for (const std::string& argument : arguments) {
     if (argument == "-") {
