@@ -278,7 +278,7 @@ def _read(cls: type[ModelConfig], given: Mapping[str, Any]) -> ModelConfig:
     keeps_scale = ssmax == "fixed" or (ssmax in ("learned", "bias", "position") and "ssmax_scale" in given)
     alpha = reader.number("alpha", 1.5)
     if not 1 <= alpha <= 2:
-        raise ValueError(f'model: "alpha" must be from 1 to 2, but is {alpha}')
+        raise ValueError(f'model: "alpha" must be a number from 1 to 2, but is {alpha}')
     is_multiscreen = name == "multiscreen"
     boundary = reader.integer("mipe_wrap_boundary", 1) if given.get("mipe_wrap_boundary") is not None else None
     cap = reader.number("logit_soft_cap", 1.0) if given.get("logit_soft_cap") is not None else None

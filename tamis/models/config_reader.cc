@@ -30,37 +30,9 @@ bool ConfigReader::has(const std::string& key) const {
   return object().contains(key) && !object()[key].is_null();
 }
 
-template <typename T>
-T ConfigReader::value(const std::string& key, const std::optional<T>& fallback, const Allowed& allowed) const {
-  if (!has(key)) {
-    if (fallback) return *fallback;
-    fail_at(key, name_of(key) + " is missing");
-  }
-  T value{};
-  read(key, object()[key], value, allowed);
-  return value;
-}
-
-int64_t ConfigReader::integer(const std::string& key, int64_t least, int64_t most,
-                              std::optional<int64_t> fallback) const {
-  return value(key, fallback, {.least = static_cast<double>(least), .most = static_cast<double>(most)});
-}
-
-double ConfigReader::number(const std::string& key, double above, double most, std::optional<double> fallback) const {
-  return value(key, fallback, {.least = above, .most = most, .above_least = true});
-}
-
-bool ConfigReader::boolean(const std::string& key, bool fallback) const {
-  return value(key, std::optional(fallback), {});
-}
-
-std::string ConfigReader::text(const std::string& key, const std::string& fallback) const {
-  return value(key, std::optional(fallback), {});
-}
-
-std::string ConfigReader::choice(const std::string& key, std::span<const std::string> choices,
-                                 const std::string& fallback) const {
-  return value(key, std::optional(fallback), {.choices = {choices.begin(), choices.end()}});
+void ConfigReader::operator()(const std::string& key, int64_t& value, const Allowed& allowed) const {
+  if (has(key)) return read(key, object()[key], value, allowed);
+  if (value == 0) fail_at(key, name_of(key) + " is missing");
 }
 
 }  // namespace tamis::models

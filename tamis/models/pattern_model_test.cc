@@ -408,7 +408,7 @@ TEST(PatternModel, BadConfigurationsAreNamed) {
   expect_error({{"num_attention_heads", 8}}, "heads of even width");
   expect_error({{"pattern", "m"}, {"mlstm_heads", 5}},
                "(default: \"num_attention_heads\"), but 24 is not a multiple of 10");
-  expect_error({{"alpha", 0.5}}, "\"alpha\" must be from 1 to 2, but is 0.5");
+  expect_error({{"alpha", 0.5}}, "\"alpha\" must be a number from 1 to 2, but is 0.5");
   expect_error({{"rope_factor", 0}}, "\"rope_factor\" must be a number above 0");
   expect_error({{"ssmax", "learnt"}}, "did you mean \"learned\"");
   expect_error(
