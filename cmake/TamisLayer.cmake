@@ -72,6 +72,9 @@ function(tamis_test name)  # tamis_test(name command...)
   if(name IN_LIST TAMIS_SLOW_TESTS)
     set_tests_properties(${name} PROPERTIES LABELS slow)
   endif()
+  if(name STREQUAL "busy_machine_test")  # it compares speeds
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
 endfunction()
 
 function(tamis_add_tests layer)

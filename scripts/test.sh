@@ -28,7 +28,8 @@ if [ -n "${2:-}" ]; then
   echo "tests: with $2; the processor has $newest"
 fi
 status=0
-ctest --test-dir "$1" --output-on-failure ${QUICK:+-LE slow} ${repeats:+-E "$repeats"} || status=$?
+# Two at a time: most tests wait for one process after the other, each on one core.
+ctest --test-dir "$1" --output-on-failure --parallel 2 ${QUICK:+-LE slow} ${repeats:+-E "$repeats"} || status=$?
 # The Python tests that were skipped, with the reason.
 grep -h '^SKIPPED \[' "$1/Testing/Temporary/LastTest.log" || true
 exit $status

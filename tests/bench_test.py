@@ -105,6 +105,7 @@ def test_a_trained_model_reads_a_text(tamis, tmp_path):
 
     refused(tamis, [*small, "--windows", "initial"], 'unknown window "initial"')
     small = ("decode", "--checkpoint", run, "--depths", "30,0,50", "--tokens", "3", "--dtypes", "float32,int8")
+    assert quick(tamis, *small, "--text", "-", input=text.read_text())["options"]["text"] == "-"
     rows = quick(tamis, *small, "--text", text)["rows"]
     assert [(row["what"], row["tokens"]) for row in rows if row["dtype"] == "float32"] == [
         (f"{windows} windows", depth) for windows in ("trained", "expanded") for depth in (0, 30, 50)

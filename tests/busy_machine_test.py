@@ -1,5 +1,5 @@
-"""Training while other programs use every core gives the same bytes, is computed by the program's own threads, and is
-about as fast as with one thread.
+"""Training while other programs use every core gives the same bytes, is computed by the program's own threads, and is at
+least half as fast as with one thread.
 
 Speeds are compared within one test, so that the machine does not matter; bench/busy.py compares more kinds of work.
 """
@@ -62,7 +62,7 @@ def cores():
 
 @contextlib.contextmanager
 def busy_cores(programs):
-    """So many programs for every core that compute without a pause."""
+    """`programs` programs per core that compute without pause."""
     loops = [
         subprocess.Popen([sys.executable, "-c", COMPUTE], start_new_session=True) for _ in range(programs * cores())
     ]

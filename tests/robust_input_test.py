@@ -294,7 +294,7 @@ def test_names_from_files_are_escaped_and_cut(tamis, run):
     shutil.rmtree(run / "checkpoints")
     expect(tamis("report", run), 0)
     expect_names_of_recipes_are_escaped(tamis)
-    expect_names_that_are_not_utf8_are_kept(tamis)
+    expect_names_that_are_not_utf8_are_no_errors(tamis)
 
 
 def expect_names_of_recipes_are_escaped(tamis):
@@ -313,8 +313,8 @@ def expect_names_of_recipes_are_escaped(tamis):
     expect_one_line(tamis("report", run), 0, "report without relevance maps (\\u001b[2J.txt: ")
 
 
-def expect_names_that_are_not_utf8_are_kept(tamis):
-    """Results name the files that they come from."""
+def expect_names_that_are_not_utf8_are_no_errors(tamis):
+    """Bytes that are not UTF-8 become U+FFFD in results."""
     text, run, corpus = (tamis.directory / os.fsdecode(b"\xff" + name) for name in (b".txt", b"-run", b"-corpus"))
     text.write_text("A=12\nA=")
     copied(tamis, run)

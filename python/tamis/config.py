@@ -203,7 +203,7 @@ class ModelConfig:
         return unused | {"screening_position"}
 
 
-# The settings of a model (tamis/models/model_config.cc has the same).
+# The settings of a model (tamis/models/model_fields.h has the same).
 KEYS = frozenset(field.name for field in dataclasses.fields(ModelConfig)) | {"psi"}
 
 

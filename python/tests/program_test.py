@@ -263,7 +263,9 @@ def test_the_keys_are_those_of_the_program():
         found = re.search(rf"\b{name} = {{(.*?)}};", text, re.DOTALL)
         return set(re.findall(r'"([^"\n]+)"', re.sub("//.*", "", found[1])))
 
-    assert listed("model_config.cc", "kKeys") == config.KEYS
+    fields = (ROOT / "tamis" / "models" / "model_fields.h").read_text()
+    visited = {key for name in re.findall(r"\bvisit\(([^,]+),", fields) for key in re.findall(r'"(\w+)"', name)}
+    assert visited | {"model_type", "psi"} == config.KEYS
     assert listed("stored_config.cc", "kIgnored") == foreign_keys.IGNORED
     assert set(CHECKED) == foreign_keys.CHECKED
 

@@ -22,8 +22,8 @@ namespace tamis {
 /// free neighbours. A loop that allocates the same sizes in every step commits no new memory after its first step. Uses
 /// 2 MiB pages where the kernel offers them. Thread-safe; a call takes O(log n) time for n free blocks.
 ///
-/// Training of 4,096 tokens on a Zen 3 is 1.1 times as fast as with tcmalloc and 1.4 times as with mimalloc
-/// (bench/results/2026-11-25-notes.md).
+/// Training on 4,096 tokens is 1.1 times as fast as with tcmalloc and 1.4 to 1.5 times as fast as with mimalloc on a
+/// Zen 3 (bench/results/2026-11-25-notes.md).
 class Arena {
  public:
   /// Throws std::bad_alloc when the address space cannot be reserved.

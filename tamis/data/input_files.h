@@ -20,7 +20,7 @@ struct InputFile {
   std::filesystem::path path;
   TextFormat format;
   Compression compression;
-  int64_t bytes;                                         // on disk
+  int64_t bytes;                                         // on disk, or of content
   std::shared_ptr<const std::string> content = nullptr;  // of standard input, which cannot be opened at `path`
 };
 

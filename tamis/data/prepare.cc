@@ -99,6 +99,7 @@ class Preparation {
         digest_(tokenizer.digest()),
         training_(split("training")),
         validation_(split("validation")) {
+    check_output();
     find_files();
     for (const InputFile& file : files_) {
       check_column(file);
@@ -111,7 +112,6 @@ class Preparation {
   }
 
   json run() {
-    check_output();
     make_directories(options_.out);
     const FileLock lock(options_.out / ".lock");
     if (fs::exists(options_.out / kCorpusManifest)) return complete_before();
@@ -141,6 +141,7 @@ class Preparation {
   void find_files() {
     std::vector<InputFile> held_out = find_text_files(options_.validation, options_.format);
     const auto place = [](const InputFile& file) {
+      if (file.content) return fs::path("-");
       std::error_code ignored;
       return fs::weakly_canonical(file.path, ignored);
     };

@@ -1,9 +1,11 @@
 #include "tamis/data/text_files.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "tamis/base/error.h"
@@ -51,8 +53,7 @@ void check_lines_of_json(const InputFile& file) {
 InputFile read_standard_input(const std::string& format) {
   if (format == "parquet") {
     fail(ExitCode::kUsage,
-         "standard input cannot be Parquet, which is not read from front to back; write it to a file first and name "
-         "that");
+         "standard input cannot be Parquet, which needs random access; save it to a file and name the file");
   }
   auto content = std::make_shared<const std::string>(read_input("-"));
   const auto bytes = std::ssize(*content);
@@ -70,13 +71,15 @@ std::vector<InputFile> find_text_files(const std::vector<std::string>& arguments
     fail(ExitCode::kUsage, "standard input, -, is named twice; name it once");
   }
   std::vector<InputFile> files;
+  std::optional<std::ptrdiff_t> standard_input;  // read last: a mistake in another argument costs nothing
   for (const std::string& argument : arguments) {
     if (argument == "-") {
-      files.push_back(read_standard_input(format));
+      standard_input = std::ssize(files);
     } else {
       std::ranges::move(find_input_files({argument}, format), std::back_inserter(files));
     }
   }
+  if (standard_input) files.insert(files.begin() + *standard_input, read_standard_input(format));
   if (format != "auto") return files;
   for (const InputFile& file : files) {
     if (is_token_file(file.path)) {

@@ -19,8 +19,8 @@ class ConfigReader : public ObjectReader {
 
   bool has(const std::string& key) const;
 
-  /// Reads `key` into `value`, which is unchanged when the key is absent. Whole numbers that are 0 then have no
-  /// default: it throws.
+  /// Reads `key` into `value`; an absent key leaves it unchanged. An integer that is 0 has no default: its key is
+  /// required.
   template <typename T>
   void operator()(const std::string& key, T& value, const Allowed& allowed = {}) const {
     if (has(key)) read(key, object()[key], value, allowed);

@@ -40,7 +40,7 @@ inline nlohmann::json small_stack(const nlohmann::json& change = nlohmann::json:
   return complete_config(config);
 }
 
-/// The tensors of a checkpoint in float64, by their names.
+/// Copies of the tensors of a checkpoint, by their names.
 inline std::map<std::string, at::Tensor> named_tensors(const Model& model) {
   std::vector<at::Tensor> parameters;
   for (const Parameter& parameter : model.parameters()) parameters.push_back(parameter.tensor.detach());
@@ -49,6 +49,7 @@ inline std::map<std::string, at::Tensor> named_tensors(const Model& model) {
   return result;
 }
 
+/// named_tensors in float64.
 inline std::map<std::string, at::Tensor> named_doubles(const Model& model) {
   std::map<std::string, at::Tensor> result = named_tensors(model);
   for (auto& [name, tensor] : result) tensor = tensor.to(at::kDouble);

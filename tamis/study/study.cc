@@ -127,6 +127,7 @@ class Study {
     while (true) {
       stop_if_asked(recipe_.dir.string(), *signals_);
       find_results();
+      if (!options_.worker) warn_of_edges();
       const std::vector<Job> open = open_jobs();
       if (open.empty()) return;
       if (!run_one_of(open)) std::this_thread::sleep_for(kPollInterval);

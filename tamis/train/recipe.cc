@@ -118,7 +118,8 @@ class RecipeReader {
   void read_source(const std::string& name, const json& values) {
     const std::string path = "data.sources." + name;
     if (!is_plain(name)) {
-      refuse(path, fmt::format("the name of a source must be at most 64 letters, digits, ., +, - and _, but is {}",
+      refuse(path, fmt::format("the name of a source must be 1 to 64 letters, digits, ., +, - and _, and not begin with a "
+                               "dot, but is {}",
                                quoted_name(name)));
     }
     TableReader reader(document_, path, values);

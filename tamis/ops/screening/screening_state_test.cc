@@ -12,7 +12,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/random.h"
 #include "tamis/ops/screening/screening.h"
-#include "tamis/ops/screening/screening_state_testing.h"
+#include "tamis/ops/screening/testing.h"
 #include "tamis/ops/testing.h"
 
 namespace tamis::ops {
