@@ -36,8 +36,8 @@ TEST(Names, LongNamesAreNotComparedByEditDistance) {
     return unknown_name("key", std::string(bytes - 1, 'k') + 'x', known);
   };
   EXPECT_EQ(one_edit_away(70), "unknown key \"" + std::string(69, 'k') + "x\". Known: " + std::string(70, 'k'));
-  EXPECT_EQ(one_edit_away(64), "unknown key \"" + std::string(63, 'k') + "x\"; did you mean \"" +
-                                   std::string(64, 'k') + "\"? Known: " + std::string(64, 'k'));
+  EXPECT_EQ(one_edit_away(64), "unknown key \"" + std::string(63, 'k') + "x\"; did you mean \"" + std::string(64, 'k') +
+                                   "\"? Known: " + std::string(64, 'k'));
 }
 
 TEST(Names, PlainNamesNeedNoEscapes) {

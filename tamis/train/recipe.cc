@@ -118,9 +118,10 @@ class RecipeReader {
   void read_source(const std::string& name, const json& values) {
     const std::string path = "data.sources." + name;
     if (!is_plain(name)) {
-      refuse(path, fmt::format("the name of a source must be 1 to 64 letters, digits, ., +, - and _, and not begin with a "
-                               "dot, but is {}",
-                               quoted_name(name)));
+      refuse(path,
+             fmt::format("the name of a source must be 1 to 64 letters, digits, ., +, - and _, and not begin with a "
+                         "dot, but is {}",
+                         quoted_name(name)));
     }
     TableReader reader(document_, path, values);
     if (!values.contains("kind")) refuse(path, path + ": kind is missing; give one of " + known_kinds());

@@ -141,8 +141,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"[data.sources.b]\n", "", "tiny.toml:18: data.sources.b: kind is missing"},
         BadRecipe{"[data.sources.b]\n", "", "give one of text, corpus, prompts, abc_digits, copy, "},
         BadRecipe{"[data.sources.\"a b\"]\nkind = \"copy\"\n", "",
-                  "tiny.toml:18: the name of a source must be at most 64 letters, digits, ., +, - and _, but is "
-                  "\"a b\""},
+                  "tiny.toml:18: the name of a source must be 1 to 64 letters, digits, ., +, - and _, and not begin "
+                  "with a dot, but is \"a b\""},
         BadRecipe{"[data.sources.b]\nkind = \"paskey\"\n", "",
                   "tiny.toml:19: unknown data.sources.b.kind \"paskey\"; did you mean \"passkey\"?"},
         BadRecipe{"[data.sources.b]\nkind = \"passkey\"\npairs = 3\n", "", "tiny.toml:20: unknown key"},
