@@ -7,11 +7,11 @@ import os
 import random
 import shutil
 import signal
-import struct
 import subprocess
 import time
 
 import pytest
+from corpora import content, documents_done, prepare, prepared, texts_of, tokens_of, write_jsonl
 from program import expect_refused, limited_memory, need, same_bits, small_disk, wait_until
 
 RECIPE = """
@@ -38,53 +38,7 @@ validate_every = 12
 validate_tokens = 128
 precision = "float32"
 """
-END = 256  # of the byte tokenizer
 KILLS = int(os.environ.get("TAMIS_KILLS", "12"))
-
-
-def prepare(tamis, *arguments, **options):
-    """Runs to the end; the lines of progress of long work are left out of the messages."""
-    done = tamis("data", "prepare", *arguments, **options)
-    lines = done.stderr.splitlines(keepends=True)
-    done.stderr = "".join(line for line in lines if not line.startswith("prepare ["))
-    return done
-
-
-def prepared(tamis, *arguments, **options):
-    done = prepare(tamis, *arguments, "--json", **options)
-    assert done.returncode == 0, done
-    return json.loads(done.stdout)
-
-
-def tokens_of(corpus, split="training"):
-    """The documents of a corpus as lists of ids, read by this test's own code."""
-    documents = []
-    for shard in json.loads((corpus / "manifest.json").read_text())[split]["shards"]:
-        data = (corpus / shard["file"]).read_bytes()
-        magic, version, token_bytes, tokens, count = struct.unpack_from("<8sIIQQ", data)
-        assert magic == b"TAMISTOK" and version == 1
-        ids = struct.unpack_from(f"<{tokens}{'H' if token_bytes == 2 else 'I'}", data, 256)
-        starts = struct.unpack_from(f"<{count}Q", data, 256 + (tokens * token_bytes + 7) // 8 * 8)
-        documents += [list(ids[a:b]) for a, b in zip(starts, [*starts[1:], tokens], strict=True)]
-    return documents
-
-
-def texts_of(corpus, split="training"):
-    documents = tokens_of(corpus, split)
-    assert all(document[-1] == END for document in documents)
-    return [bytes(document[:-1]).decode() for document in documents]
-
-
-def content(corpus):
-    return {path.name: path.read_bytes() for path in corpus.iterdir() if path.name != ".lock"}
-
-
-def write_jsonl(path, count, seed=1):
-    chance = random.Random(seed)
-    with open(path, "w") as out:
-        for i in range(count):
-            text = " ".join(f"word{chance.randrange(500)}" for _ in range(chance.randrange(1, 160)))
-            out.write(json.dumps({"id": i, "text": text}) + "\n")
 
 
 def test_every_kind_of_file_gives_its_documents(tamis, tmp_path):
@@ -205,8 +159,7 @@ def test_kills_do_not_change_a_byte(tamis, tmp_path):
         before, done = went_on, 0
         saves = kills % max(KILLS // 12, 1) == 0
         while process.poll() is None and done <= before and saves:
-            with contextlib.suppress(FileNotFoundError):
-                done = json.loads((out / "progress.json").read_text())["documents"]
+            done = max(done, documents_done(out))
             time.sleep(0.01)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(chance.uniform(0.0, seconds / (20 if saves else 12)))
@@ -233,13 +186,7 @@ def test_an_unfinished_corpus_is_not_used_and_belongs_to_its_options(tamis, tmp_
     write_jsonl(tmp_path / "a.jsonl", 30_000)
     out = tmp_path / "out"
     process = tamis.start("data", "prepare", tmp_path / "a.jsonl", "--out", out, "--save-seconds", 0)
-
-    def begun():
-        with contextlib.suppress(FileNotFoundError):
-            return json.loads((out / "progress.json").read_text())["documents"] > 0
-        return False
-
-    wait_until(begun, process, "progress")
+    wait_until(lambda: documents_done(out) > 0, process, "progress")
     process.send_signal(signal.SIGSTOP)  # so that it does not finish meanwhile
     refused = prepare(tamis, tmp_path / "a.jsonl", "--out", out)
     process.kill()
@@ -349,13 +296,7 @@ def test_jsonl_from_standard_input_goes_on_after_a_kill(tamis, tmp_path):
     out = tmp_path / "out"
     with open(path) as text:
         process = tamis.start("data", "prepare", *arguments, "--out", out, "--save-seconds", 0, stdin=text)
-
-    def documents():
-        with contextlib.suppress(FileNotFoundError):
-            return json.loads((out / "progress.json").read_text())["documents"]
-        return 0
-
-    wait_until(lambda: documents() > 0, process, "progress")
+    wait_until(lambda: documents_done(out) > 0, process, "progress")
     process.kill()
     process.communicate()
     assert not (out / "manifest.json").exists()
