@@ -1,6 +1,5 @@
 """`tamis data prepare` of Parquet: every encoding, rows that are no texts, files that cannot be read, memory, resuming."""
 
-import contextlib
 import gzip
 import json
 import shutil
@@ -8,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from prepare_test import content, prepare, prepared, texts_of, write_jsonl
+from corpora import content, documents_done, prepare, prepared, texts_of, write_jsonl
 from program import expect_refused, wait_until
 
 
@@ -106,12 +105,7 @@ def test_parquet_takes_little_memory_and_resumes(tamis, tmp_path, needs_arrow):
     out = tmp_path / "killed"
     process = tamis.start("data", "prepare", path, "--out", out, "--threads", 1, "--save-seconds", 0.02)
 
-    def begun():
-        with contextlib.suppress(FileNotFoundError):
-            return json.loads((out / "progress.json").read_text())["documents"] > 500
-        return False
-
-    wait_until(begun, process, "progress")
+    wait_until(lambda: documents_done(out) > 500, process, "progress")
     process.kill()
     process.communicate()
     assert not (out / "manifest.json").exists()

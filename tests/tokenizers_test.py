@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from prepare_test import tokens_of
+from corpora import tokens_of
 from program import expect_refused, limited_memory
 
 tokenizers = pytest.importorskip("tokenizers")
