@@ -78,6 +78,41 @@ def test_results_and_tables(tamis, whole):
     assert tamis("eval", "copy", run / "rope/lr-0.01_seed-1", "--lengths", 32, "--instances", 2).returncode == 0
 
 
+def test_runs_that_start_from_another_variant(tamis):
+    """A run starts from the checkpoint that its recipe names, as `tamis train` does, whatever the number of processes."""
+    text = ONE_RUN.replace("[1]", "[1, 2]").replace("steps = 6", "steps = 6\nsave_every = 2\nkeep = 0") + """
+[[variants]]
+name = "late"
+start_from = {variant = "rope", step = 4}
+model = {ssmax = "learned"}
+train = {steps = 2, warmup_steps = 0}
+"""
+    one = study(tamis, "started", text)
+    two = study(tamis, "started-jobs", text, "--jobs", 2)
+    assert losses(tamis, "started") == losses(tamis, "started-jobs"), (one, two)
+    assert "| late (from rope, step 4) |" in one.stdout, one.stdout
+    point = summary(tamis, "started")["points"][-1]
+    assert (point["start_from"], point["tokens"]) == ("rope, step 4", 6 * 128), point
+    run = directory(tamis, "started") / "rope/seed-2"
+    config = json.loads((directory(tamis, "started") / "late/seed-2/run.json").read_text())
+    assert f"{run.relative_to(tamis.directory)}/checkpoints/step-4" in json.dumps(config), config
+
+
+def test_a_run_whose_start_diverged_counts_as_diverged(tamis):
+    text = ONE_RUN.replace('name = "rope"', 'name = "rope"\ntrain = {lr = 3e38}') + """
+[[variants]]
+name = "late"
+start_from = {variant = "rope"}
+
+[equal]
+tokens = false
+"""
+    done = study(tamis, "started-diverged", text)
+    found = summary(tamis, "started-diverged")
+    assert found["done"] == 3 and len(found["failed"]) == 2, done
+    assert "late/seed-1: rope/seed-1, from which it starts, diverged" in found["failed"], found
+
+
 def test_windows_and_widths_during_training(tamis):
     text = BASE.replace('model_type = "transformer"\n', "").replace("[1, 2, 3]", "[1]").replace("log_every = 1", "log_every = 3")
     text = re.sub(r"\[choose\].*?\n\n", "", text, flags=re.DOTALL).replace('model = {pattern = "w", window = 8}', "train = {lr = 0.1}")

@@ -278,4 +278,21 @@ json judge(const Claim& claim, const Rows& rows) {
   return result;
 }
 
+json judge_all(const std::vector<Claim>& claims, const Rows& rows) {
+  json all = json::array();
+  for (const Claim& claim : claims) {
+    json judged = judge(claim, rows);
+    for (const json& other : all) {  // those that it needs come before it
+      if (other["verdict"] == "holds" || std::ranges::find(claim.needs, other["id"]) == claim.needs.end()) continue;
+      judged["verdict"] = "undecided";
+      judged["reason"] = fmt::format("says nothing, because this {}: {}",
+                                     other["verdict"] == "undecided" ? "is undecided" : "does not hold",
+                                     other["text"].get<std::string>());
+      break;
+    }
+    all.push_back(std::move(judged));
+  }
+  return all;
+}
+
 }  // namespace tamis::study

@@ -254,5 +254,25 @@ TEST(Judge, ThreeSeedsOfUnlikeDifferencesAreUndecided) {
   EXPECT_EQ(judge(claim, rows)["verdict"], "undecided");
 }
 
+TEST(JudgeAll, LeavesAClaimUndecidedWithoutWhatItNeeds) {
+  Claim solved = claim_on("value"), fails = claim_on("value");
+  solved.id = "solved";
+  solved.text = "It solves the task";
+  solved.at_least = 2;
+  solved.at_most = std::nullopt;
+  fails.id = "fails";
+  fails.needs = {"solved"};
+  fails.at_least = std::nullopt;
+  fails.at_most = 3;
+  const auto verdicts = [&](double value) { return judge_all({solved, fails}, {claim_row("a", value)}); };
+  EXPECT_EQ(verdicts(2.5)[1]["verdict"], "holds");
+  const json judged = verdicts(1);
+  EXPECT_EQ(judged[0]["verdict"], "does not hold");
+  EXPECT_EQ(judged[1]["verdict"], "undecided");
+  EXPECT_EQ(judged[1]["reason"], "says nothing, because this does not hold: It solves the task");
+  EXPECT_DOUBLE_EQ(judged[1]["value"], 1);
+  EXPECT_EQ(judge_all({solved, fails}, {})[1]["reason"], "says nothing, because this is undecided: It solves the task");
+}
+
 }  // namespace
 }  // namespace tamis::study

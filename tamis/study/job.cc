@@ -13,6 +13,7 @@
 #include "tamis/base/version.h"
 #include "tamis/study/measure.h"
 #include "tamis/train/machine.h"
+#include "tamis/train/run_directory.h"
 #include "tamis/train/train.h"
 
 namespace tamis::study {
@@ -27,10 +28,23 @@ void set_steps(train::TrainRecipe& train, int64_t steps) {
   train.steps = steps;
 }
 
+/// "seed-1"
+std::string seed_leaf(int64_t seed) {
+  return fmt::format("seed-{}", seed);
+}
+
+/// Makes a job begin with the run of the point's `start_from` that has the same seed.
+void start_job(const StudyRecipe& study, const Start& start, Job& job) {
+  const Point& before = study.points[start.point];
+  job.after = before.name + "/" + seed_leaf(job.seed);
+  const std::filesystem::path run = study.runs / before.name / seed_leaf(job.seed);
+  job.recipe.train.start_from = train::checkpoint_directory(run, start.step).string();
+}
+
 Job make_job(const StudyRecipe& study, size_t p, size_t option, int64_t seed, bool search) {
   const Point& point = study.points[p];
   Job job{.name = point.name, .point = p, .option = option, .search = search, .seed = seed};
-  std::string leaf = fmt::format("seed-{}", seed);
+  std::string leaf = seed_leaf(seed);
   if (!study.model) leaf = "functions";
   std::string chosen;  // "lr-0.01"
   if (study.choose) chosen = fmt::format("{}-{}", study.choose->column(), plain_text(point.options[option].value));
@@ -46,6 +60,7 @@ Job make_job(const StudyRecipe& study, size_t p, size_t option, int64_t seed, bo
     job.directory += fmt::format("_steps-{}", steps);
   }
   job.recipe.run.dir = job.directory.string();
+  if (point.start) start_job(study, *point.start, job);
   return job;
 }
 
@@ -91,11 +106,22 @@ std::optional<json> trained_before(const StudyRecipe& study, const Job& job) {
   return newest;
 }
 
+/// Throws kUsage when the run to start from was trained, for another study, without keeping that checkpoint.
+void check_start(const Job& job) {
+  if (job.after.empty() || std::filesystem::exists(job.recipe.train.start_from)) return;
+  const std::filesystem::path run = std::filesystem::path(job.recipe.train.start_from).parent_path().parent_path();
+  fail(ExitCode::kUsage,
+       "{}: {} does not exist, because the run was trained without keeping it; remove {} to train it "
+       "again",
+       job.name, job.recipe.train.start_from, run.string());
+}
+
 json train_and_measure(const StudyRecipe& study, const Job& job, at::Device device, std::FILE* messages,
                        const train::StopSignals& signals) {
   json result = {{"status", "done"}, {"threads", at::get_num_threads()}};
   if (study.train) {
     const auto before = trained_before(study, job);
+    if (!before) check_start(job);
     const json trained = before ? *before : train::train(job.recipe, device, messages);
     for (const char* key : {"seconds", "tokens"}) result[key] = trained[key];
     if (before) {

@@ -23,6 +23,7 @@ struct Job {
   bool search;       // a short run for [choose], of which only the validation loss is measured
   int64_t seed = 1;
   train::Recipe recipe;  // with its seed and directory; empty in a study without [model]
+  std::string after;     // the job whose run it starts from; empty: none
 
   std::filesystem::path directory;  // as `tamis train` writes it, and result.json or search.json
 };

@@ -64,6 +64,76 @@ TEST(Jobs, WithoutChooseAreTheSeeds) {
   EXPECT_EQ(final_jobs(recipe, 0, 0)[0].directory, "runs/small/rope/seed-1");
 }
 
+/// kTwoVariants without [choose], whose second variant starts from the first; `train` are further keys of it.
+std::string started(const std::string& start_from, const std::string& train) {
+  const std::string text =
+      testing::replaced(testing::replaced(kTwoVariants, "[choose]\nvalues = [0.001, 0.01]\nsteps = 20\n", ""),
+                        "lr = 0.05", "lr = 0.05\nsave_every = 20\nkeep = 0");
+  return text + "start_from = " + start_from + "\ntrain = {" + train + "}\n";
+}
+
+TEST(Jobs, StartFromTheRunOfTheSameSeed) {
+  const StudyRecipe recipe = read(started("{variant = \"rope\", step = 60}", "steps = 20"));
+  const auto jobs = final_jobs(recipe, 1, 0);
+  EXPECT_EQ(jobs[1].after, "rope/seed-2");
+  EXPECT_EQ(jobs[1].recipe.train.start_from, "runs/small/rope/seed-2/checkpoints/step-60");
+  EXPECT_EQ(jobs[1].recipe.data.tokenizer, "byte");
+  EXPECT_EQ(tokens_read(recipe, recipe.points[1]), 80 * 128);
+  EXPECT_TRUE(final_jobs(recipe, 0, 0)[1].after.empty());
+}
+
+TEST(Jobs, StartFromTheLastCheckpointWithoutAStep) {
+  const StudyRecipe recipe = read(
+      testing::replaced(started("{variant = \"rope\"}", "steps = 30"), "[model]", "[equal]\ntokens = false\n[model]"));
+  EXPECT_EQ(final_jobs(recipe, 1, 0)[0].recipe.train.start_from, "runs/small/rope/seed-1/checkpoints/step-80");
+  EXPECT_EQ(tokens_read(recipe, recipe.points[1]), 110 * 128);
+}
+
+TEST(Jobs, ThatContinueTheWholeStateMakeTheRemainingSteps) {
+  const StudyRecipe recipe = read(started("{variant = \"rope\", step = 60}", "start_state = \"all\""));
+  EXPECT_EQ(own_steps(recipe.points[1]), 20);
+  EXPECT_EQ(tokens_read(recipe, recipe.points[1]), 80 * 128);
+}
+
+TEST(Jobs, StartFromAPointWithTheSameValuesOfTheAxes) {
+  const StudyRecipe recipe = read(started("{variant = \"rope\", step = 60}", "steps = 20") +
+                                  "[[axes]]\nkey = \"train.lr\"\nvalues = [0.01, 0.02]\n");
+  EXPECT_EQ(final_jobs(recipe, 3, 0)[0].name, "window/lr-0.02/seed-1");
+  EXPECT_EQ(final_jobs(recipe, 3, 0)[0].after, "rope/lr-0.02/seed-1");
+}
+
+TEST(Jobs, OfAMatchedSizeStartFromAModelOfThatSize) {
+  const std::string matched = testing::replaced(started("{variant = \"second\", step = 60}", "steps = 20"), "[model]",
+                                                "[equal]\nparameters_without_embedding = 0.05\nmatch = true\n[model]");
+  const StudyRecipe recipe = read(
+      testing::replaced(matched, "[[variants]]\nname = \"window\"",
+                        "[[variants]]\nname = \"second\"\nmodel = {pattern = \"m\"}\n[[variants]]\nname = \"window\""));
+  const auto size = [&](size_t point) { return recipe.points[point].recipe().model["intermediate_size"]; };
+  EXPECT_NE(size(1), size(0));
+  EXPECT_EQ(size(2), size(1));
+}
+
+TEST(Jobs, RefuseAStartThatCannotBe) {
+  const auto error = [](const std::string& text) { return tamis::testing::error_of([&] { read(text); }); };
+  const auto refusal = [&](const std::string& start_from, const std::string& train) {
+    const auto [code, text] = error(started(start_from, train));
+    EXPECT_EQ(code, ExitCode::kUsage);
+    return text;
+  };
+  EXPECT_THAT(refusal("{variant = \"rop\"}", ""), HasSubstr("unknown variant before this one \"rop\"; did you mean"));
+  EXPECT_THAT(refusal("{variant = \"window\"}", ""), HasSubstr("unknown variant before this one \"window\""));
+  EXPECT_THAT(refusal("\"rope\"", ""), HasSubstr("start_from must be a table such as {variant = \"NAME\""));
+  EXPECT_THAT(refusal("{variant = \"rope\", step = 90}", ""), HasSubstr("rope has only 80 steps"));
+  EXPECT_THAT(refusal("{variant = \"rope\", step = 50}", ""), HasSubstr("rope keeps no checkpoint of this step"));
+  EXPECT_THAT(refusal("{variant = \"rope\"}", "start_state = \"all\""), HasSubstr("train.steps = 80 must be larger"));
+  EXPECT_THAT(refusal("{variant = \"rope\", step = 60}", ""),
+              HasSubstr("rope trains on 10240 tokens, but window on 17920"));
+  EXPECT_THAT(error(kTwoVariants + "start_from = {variant = \"rope\"}\n").second,
+              HasSubstr("cannot be used with [choose]"));
+  EXPECT_THAT(error("[study]\n[[variants]]\nname = \"a\"\nstart_from = {variant = \"b\"}\n").second,
+              HasSubstr("this study trains none"));
+}
+
 TEST(ChosenOption, WaitsForAllRuns) {
   const StudyRecipe recipe = read(kTwoVariants);
   const Results results = search_results({{"0.001", 2.0}});

@@ -180,8 +180,9 @@ void write_runs(Writer& out, const json& study) {
   Cells cells = {{"model", "parameters", "without embedding", "tokens", "chosen", "runs", "time"}};
   const json none = json::array();
   for (const json& point : study["has_model"] ? study["points"] : none) {
-    cells.push_back({point["name"], number_text(point["parameters"]),
-                     number_text(point["parameters_without_embedding"]),
+    const std::string start = text_at(point, "start_from");
+    cells.push_back({point["name"].get<std::string>() + (start.empty() ? "" : " (from " + start + ")"),
+                     number_text(point["parameters"]), number_text(point["parameters_without_embedding"]),
                      point["tokens"].is_number() ? format_count(point["tokens"]) : "-", point["chosen"],
                      point["status"], format_duration(point["seconds"])});
   }

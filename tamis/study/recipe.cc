@@ -111,6 +111,19 @@ class StudyReader : RecipeReader {
 
 }  // namespace
 
+int64_t own_steps(const Point& point) {
+  const train::TrainRecipe& train = point.recipe().train;
+  return train.steps - (point.start && train.start_state == "all" ? point.start->step : 0);
+}
+
+int64_t tokens_read(const StudyRecipe& study, const Point& point) {
+  const auto own = [&](int64_t steps) { return steps * point.recipe().train.batch_tokens; };
+  if (!point.start) return own(own_steps(point));
+  const Point& before = study.points[point.start->point];
+  const int64_t left_out = before.recipe().train.steps - point.start->step;  // after the checkpoint
+  return tokens_read(study, before) - left_out * before.recipe().train.batch_tokens + own(own_steps(point));
+}
+
 std::vector<std::string> evaluation_kinds() {
   return {"task", "loss", "heads", "flops", "costs", "speed", "recall", "parameters", "function"};
 }

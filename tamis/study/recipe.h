@@ -40,11 +40,18 @@ struct Option {
   train::Recipe recipe;
 };
 
+/// `start_from` of a variant: each run begins with a checkpoint of the run of another point with the same seed.
+struct Start {
+  size_t point = 0;  // in StudyRecipe::points, with the same values of the axes; an earlier one
+  int64_t step = 0;  // of the checkpoint; the last one of that run, if the recipe names none
+};
+
 /// A model, its data and its training: one of [[variants]] with one value of each of [[axes]].
 struct Point {
   std::string name;             // "multiscreen", "multiscreen/lr-0.01_size-4"; also a directory
   Columns columns;              // variant, its labels, and the axes
   std::vector<Option> options;  // one for each value of [choose], or one; none without [model]
+  std::optional<Start> start;   // its recipes have a train.start_from, which is set for each run
   models::ParameterCount parameters;
   std::optional<SizeFit> fit;                    // the change by match = "parameters", if any
   std::map<std::string, std::string> checksums;  // of the texts in [data.sources]
@@ -83,13 +90,14 @@ struct Claim {
   std::optional<double> above;                     // counts the values above: 1 for each, else 0
   std::optional<double> at_least;                  // the claim holds if the statistic is at least this
   std::optional<double> at_most;
-  nlohmann::json stated;  // as in the file, to notice changes
+  std::vector<std::string> needs;  // earlier claims without which this one says nothing
+  nlohmann::json stated;           // as in the file, to notice changes
 };
 
 /// [equal]: what all points must have in common.
 struct EqualRule {
   std::optional<double> parameters_without_embedding;  // largest relative difference
-  bool tokens = true;                                  // train.steps x train.batch_tokens
+  bool tokens = true;                                  // tokens_read()
   std::string within;                                  // a column: equal among the points with the same value of it
   bool match = false;                                  // change one key of each model to make the sizes equal
 };
@@ -115,6 +123,12 @@ struct StudyRecipe {
   nlohmann::json tables = nlohmann::json::array();   // [{metric, rows, columns, where, title}]
   std::string toml;                                  // the text of the file, with the overrides as comments
 };
+
+/// Steps that the runs of a point make, without those that they take over with train.start_state = "all".
+int64_t own_steps(const Point& point);
+
+/// Tokens that the models of a point have read in the end, those before `start_from` included.
+int64_t tokens_read(const StudyRecipe& study, const Point& point);
 
 std::vector<std::string> evaluation_kinds();
 

@@ -207,6 +207,7 @@ class MeasurementsReader : RecipeReader {
     reader("best_over", claim.best_over);
     reader("best", claim.best, Allowed{.choices = {"highest", "lowest"}});
     reader("paired", claim.paired);
+    reader("needs", claim.needs);
     reader("above", above);
     reader("at_least", least);
     reader("at_most", most);
@@ -231,6 +232,7 @@ class MeasurementsReader : RecipeReader {
     for (const Claim& other : recipe_.claims) {
       if (other.id == claim.id) refuse(path, fmt::format("{}.id: \"{}\" is used twice", path, claim.id));
     }
+    check_needs(claim, path + ".needs");
     check_metric(claim.metric, path + ".metric");
     check_one_checkpoint(claim.metric, claim.of, {claim.best_over}, path);
     if (!claim.than.empty()) check_one_checkpoint(claim.metric, claim.than, {claim.best_over}, path);
@@ -242,6 +244,16 @@ class MeasurementsReader : RecipeReader {
     const bool fit = claim.statistic == "slope" || claim.statistic == "gap" || claim.statistic == "r_squared";
     if (fit == claim.x.empty()) {
       refuse(path, fmt::format("{}: the statistic {} {} `x`", path, claim.statistic, fit ? "needs" : "has no"));
+    }
+  }
+
+  void check_needs(const Claim& claim, const std::string& path) const {
+    std::vector<std::string> before;
+    for (const Claim& other : recipe_.claims) before.push_back(other.id);
+    for (const std::string& id : claim.needs) {
+      if (std::ranges::find(before, id) != before.end()) continue;
+      refuse(path, before.empty() ? fmt::format("{}: there is no claim before this one", path)
+                                  : unknown_name("claim before this one", id, before));
     }
   }
 

@@ -40,6 +40,8 @@ struct Variant {
   json over;         // tables of a training recipe
   std::string from;  // their path in the document
   std::vector<json> choose;
+  std::string start_from = "";  // another variant
+  int64_t start_step = 0;       // 0: its last
 };
 
 struct AxisValue {
@@ -187,7 +189,7 @@ class PointsReader : RecipeReader {
       Variant variant{.name = "", .columns = json::object(), .over = json::object(), .from = path, .choose = {}};
       reader("name", variant.name);
       for (const std::string& table : kRecipeTables) reader.accept(table);
-      for (const char* known : {"labels", "choose"}) reader.accept(known);
+      for (const char* known : {"labels", "choose", "start_from"}) reader.accept(known);
       reader.refuse_other_keys();
       if (!is_plain(variant.name)) refuse(path, path + ": expected name = \"...\" of letters, digits, ., +, - and _");
       if (std::ranges::find(variants, variant.name, &Variant::name) != variants.end()) {
@@ -205,6 +207,7 @@ class PointsReader : RecipeReader {
         if (!recipe_.choose) refuse(path, path + ".choose needs the table [choose]");
         variant.choose = values_at({{"values", from[i]["choose"]}}, path + ".choose");
       }
+      if (from[i].contains("start_from")) read_start(from[i]["start_from"], variants, variant);
       variants.push_back(std::move(variant));
     }
     if (variants.empty()) {
@@ -212,6 +215,24 @@ class PointsReader : RecipeReader {
           {.name = "all", .columns = {{"variant", "all"}}, .over = json::object(), .from = "", .choose = {}});
     }
     return variants;
+  }
+
+  /// `start_from` of a variant, which must name one of those before it.
+  void read_start(const json& from, const std::vector<Variant>& before, Variant& variant) const {
+    const std::string path = variant.from + ".start_from";
+    if (!recipe_.train) refuse(path, path + " names a trained model, but this study trains none");
+    if (recipe_.choose) refuse(path, path + " cannot be used with [choose]; give the chosen values");
+    if (!from.is_object()) refuse(path, path + " must be a table such as {variant = \"NAME\", step = 100}");
+    TableReader reader(document_, path, from);
+    reader("variant", variant.start_from);
+    reader("step", variant.start_step, Allowed{.least = 1, .most = train::kMostSteps});
+    reader.refuse_other_keys();
+    std::vector<std::string> names;
+    for (const Variant& other : before) names.push_back(other.name);
+    if (names.empty()) refuse(path, path + ": there is no variant before this one to start from");
+    if (std::ranges::find(names, variant.start_from) == names.end()) {
+      refuse(path, unknown_name("variant before this one", variant.start_from, names));
+    }
   }
 
   void make_points(const std::vector<Variant>& variants, const std::vector<Axis>& axes) {
@@ -248,14 +269,51 @@ class PointsReader : RecipeReader {
       point.columns[axes[a].name] = value.label;
       parts.push_back(fmt::format("{}-{}", axes[a].name, plain_text(value.label)));
     }
-    if (!parts.empty()) point.name += fmt::format("/{}", fmt::join(parts, "_"));
+    const std::string values = parts.empty() ? "" : fmt::format("/{}", fmt::join(parts, "_"));
+    point.name += values;
+    if (!variant.start_from.empty()) start_point(variant, variant.start_from + values, document, point);
     if (recipe_.model) {
       for (const auto& [key, unused] : document_.values.items()) {
         if (std::ranges::find(kRecipeTables, key) == kRecipeTables.end()) document.values.erase(key);
       }
       add_options(document, variant, point);
+      check_start(variant, point);
     }
     recipe_.points.push_back(std::move(point));
+  }
+
+  /// Finds the point that another one starts from, and writes into the recipe of the latter what it gets from it. Which
+  /// run that is depends on the seed.
+  void start_point(const Variant& variant, const std::string& from, TomlDocument& document, Point& point) const {
+    const auto found = std::ranges::find(recipe_.points, from, &Point::name);
+    const train::Recipe& before = found->recipe();
+    point.start = Start{.point = static_cast<size_t>(found - recipe_.points.begin()),
+                        .step = variant.start_step == 0 ? before.train.steps : variant.start_step};
+    json taken = {{"train", {{"start_from", from}}}};
+    const json& values = document.values;
+    if (!values.contains("/data/tokenizer"_json_pointer)) taken["data"]["tokenizer"] = before.data.tokenizer;
+    put_over(document, document.values, "", taken, variant.from);
+  }
+
+  /// The other run must keep the checkpoint, and this one must go on after it.
+  void check_start(const Variant& variant, const Point& point) const {
+    if (!point.start) return;
+    const std::string path = variant.from + ".start_from", step = fmt::format("{}.step = {}", path, point.start->step);
+    const Point& before = recipe_.points[point.start->point];
+    const train::TrainRecipe& train = before.recipe().train;
+    if (point.start->step > train.steps) {
+      refuse(path, fmt::format("{}: {} has only {} steps", step, before.name, train.steps));
+    }
+    if (point.start->step < train.steps && (train.keep != 0 || point.start->step % train.save_every != 0)) {
+      refuse(path,
+             fmt::format("{}: {} keeps no checkpoint of this step; set train.keep = 0, and train.save_every, which "
+                         "is {}, to a divisor of it",
+                         step, before.name, train.save_every));
+    }
+    if (own_steps(point) <= 0) {
+      refuse(path, fmt::format("{}: with train.start_state = \"all\" train.steps = {} must be larger", step,
+                               point.recipe().train.steps));
+    }
   }
 
   void add_options(const TomlDocument& document, const Variant& variant, Point& point) const {
@@ -317,14 +375,30 @@ class PointsReader : RecipeReader {
     return groups;
   }
 
+  /// The change of the point that this one starts from, whose tensors it gets.
+  std::optional<SizeFit> fit_of_start(const Point& point) const {
+    std::optional<SizeFit> fit = recipe_.points[point.start->point].fit;
+    if (!fit) return fit;
+    fit->config = point.recipe().model;
+    fit->config[fit->key] = fit->value;
+    fit->config = models::complete_config(fit->config);
+    fit->parameters = models::count_parameters(fit->config);
+    return fit;
+  }
+
   /// Changes one key of every model whose size differs from that of the first point of its group.
   void match_sizes() {
     const double most = *recipe_.equal.parameters_without_embedding;
     for (auto& [value, points] : groups()) {
       const int64_t target = points.front()->parameters.without_embedding;
       for (Point* point : points) {
-        if (size_difference(point->parameters.without_embedding, target) < 0.45 * most) continue;
-        point->fit = nearest_fit(point->recipe().model, target);
+        if (point->start) {
+          point->fit = fit_of_start(*point);
+          if (!point->fit) continue;
+        } else {
+          if (size_difference(point->parameters.without_embedding, target) < 0.45 * most) continue;
+          point->fit = nearest_fit(point->recipe().model, target);
+        }
         for (Option& option : point->options) option.recipe.model = point->fit->config;
         point->parameters = point->fit->parameters;
       }
@@ -342,7 +416,7 @@ class PointsReader : RecipeReader {
   }
 
   void check_tokens(const Point& first, const Point& point) const {
-    const auto tokens = [](const Point& each) { return each.recipe().train.steps * each.recipe().train.batch_tokens; };
+    const auto tokens = [&](const Point& each) { return tokens_read(recipe_, each); };
     if (!recipe_.equal.tokens || !recipe_.train || tokens(first) == tokens(point)) return;
     refuse("equal.tokens", fmt::format("equal.tokens: {} trains on {} tokens, but {} on {}; make them equal, or set "
                                        "equal.tokens = false if that is meant",

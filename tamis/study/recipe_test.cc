@@ -357,6 +357,10 @@ TEST(StudyRecipe, RefusesBadClaims) {
       {claim + "metric = \"tanh_norm\"\nat_most = 1\npaired = true\n",
        "small.toml:12: claims.0.paired: pairs are those of a difference, but the statistic is value"},
       {claim + "metric = \"tanh_norm\"\nat_most = 1\npaired = 1\n", "claims.0.paired must be true or false"},
+      {claim + "metric = \"tanh_norm\"\nat_most = 1\nneeds = [\"a\"]\n", "claims.0.needs: there is no claim before"},
+      {claim + "metric = \"tanh_norm\"\nat_most = 1\n[[claims]]\ntext = \"u\"\nmetric = \"tanh_norm\"\nat_most = "
+               "1\nneeds = [\"claim-2\"]\n",
+       "unknown claim before this one \"claim-2\"; did you mean \"claim-1\""},
       {kTwoVariants + "[[claims]]\ntext = \"t\"\nmetric = \"validation_loss\"\nat_most = 1\nstatistic = "
                       "\"difference\"\npaired = true\nof = {variant = \"rope\"}\nthan = {variant = \"window\", seed "
                       "= 2}\n",

@@ -135,8 +135,7 @@ void judge_again(const StudyRecipe& recipe, json& study, const Rows& rows) {
   const json before = stated_claims(values_then(study).value_or(json::object()));
   json now = json::object();
   for (const Claim& claim : recipe.claims) now[claim.id] = claim.stated;
-  study["claims"] = json::array();
-  for (const Claim& claim : recipe.claims) study["claims"].push_back(judge(claim, rows));
+  study["claims"] = judge_all(recipe.claims, rows);
   study["verdict"] = overall_verdict(study["claims"]);
   const std::vector<std::string> changes = claim_changes(before, now);
   if (changes.empty()) return;

@@ -91,12 +91,28 @@ class Study {
   /// Jobs that can run now or have run. If all runs of [choose] diverged, the final jobs count as diverged too.
   std::vector<Job> ready_jobs(size_t point) {
     if (!searched(recipe_, point, results_)) return search_jobs(recipe_, point);
-    if (const auto option = chosen_option(recipe_, point, results_)) return final_jobs(recipe_, point, *option);
-    for (const Job& job : final_jobs(recipe_, point, 0)) {
-      results_[job.name] = {
-          {"status", "diverged"}, {"reason", "all runs of [choose] diverged"}, {"rows", diverged_rows(recipe_, job)}};
-    }
+    if (const auto option = chosen_option(recipe_, point, results_)) return begun(final_jobs(recipe_, point, *option));
+    for (const Job& job : final_jobs(recipe_, point, 0)) note_diverged(job, "all runs of [choose] diverged");
     return {};
+  }
+
+  /// Those whose run to start from is done. If that one diverged, a job counts as diverged too.
+  std::vector<Job> begun(const std::vector<Job>& jobs) {
+    std::vector<Job> ready;
+    for (const Job& job : jobs) {
+      const auto before = results_.find(job.after);
+      if (!job.after.empty() && before == results_.end()) continue;
+      if (!job.after.empty() && text_at(before->second, "status") == "diverged") {
+        note_diverged(job, fmt::format("{}, from which it starts, diverged", job.after));
+      } else {
+        ready.push_back(job);
+      }
+    }
+    return ready;
+  }
+
+  void note_diverged(const Job& job, const std::string& reason) {
+    results_[job.name] = {{"status", "diverged"}, {"reason", reason}, {"rows", diverged_rows(recipe_, job)}};
   }
 
   /// Reads results of earlier calls and of other processes.
@@ -236,7 +252,9 @@ class Study {
       double tokens = 0;
       for (const Job& job : all_jobs(p)) {
         jobs.push_back(job.name);
-        if (recipe_.train) tokens += static_cast<double>(job.recipe.train.steps * job.recipe.train.batch_tokens);
+        if (!recipe_.train) continue;
+        const int64_t taken_over = point.recipe().train.steps - own_steps(point);
+        tokens += static_cast<double>((job.recipe.train.steps - taken_over) * job.recipe.train.batch_tokens);
       }
       json entry = describe_point(point);
       entry["jobs"] = std::move(jobs);
@@ -267,11 +285,18 @@ class Study {
   }
 
   json describe_point(const Point& point) const {
-    json entry = {{"name", point.name}, {"columns", point.columns}, {"tokens", json()}, {"matched_by", json()}};
+    json entry = {{"name", point.name},
+                  {"columns", point.columns},
+                  {"tokens", json()},
+                  {"matched_by", json()},
+                  {"start_from", json()}};
     if (!recipe_.model) return entry;
     entry["parameters"] = point.parameters.total;
     entry["parameters_without_embedding"] = point.parameters.without_embedding;
-    if (recipe_.train) entry["tokens"] = point.recipe().train.steps * point.recipe().train.batch_tokens;
+    if (recipe_.train) entry["tokens"] = tokens_read(recipe_, point);
+    if (point.start) {
+      entry["start_from"] = fmt::format("{}, step {}", recipe_.points[point.start->point].name, point.start->step);
+    }
     if (point.fit) entry["matched_by"] = fmt::format("{} = {}", point.fit->key, point.fit->value);
     entry["model"] = point.recipe().model;
     return entry;
@@ -359,7 +384,6 @@ class Study {
                   {"tables", recipe_.tables},
                   {"claim_changes", claim_changes_},
                   {"recipe", recipe_.toml},
-                  {"claims", json::array()},
                   {"points", json::array()},
                   {"failed", json::array()},
                   {"drawn", drawn_}};
@@ -369,7 +393,7 @@ class Study {
       seconds += study["points"].back()["seconds"].get<double>();
     }
     study["seconds"] = seconds;
-    for (const Claim& claim : recipe_.claims) study["claims"].push_back(judge(claim, rows));
+    study["claims"] = judge_all(recipe_.claims, rows);
     study["verdict"] = overall_verdict(study["claims"]);
     for (const auto& [name, result] : results_) {
       if (text_at(result, "status") == "diverged") study["failed"].push_back(name + ": " + text_at(result, "reason"));

@@ -80,6 +80,9 @@ class RecipeReader {
       refuse("data.sources", "expected at least one table [data.sources.NAME]; its kind is one of " + known_kinds());
     }
     for (const auto& [name, values] : sources.items()) read_source(name, values);
+    if (recipe_.data.sources.empty()) {
+      refuse("data.sources", "data.sources: expected at least one source with a weight above 0");
+    }
     if (!given("data", "tokenizer")) recipe_.data.tokenizer = default_tokenizer();
     reader.accept("sources");
     reader.refuse_other_keys();
@@ -123,6 +126,7 @@ class RecipeReader {
                          "dot, but is {}",
                          quoted_name(name)));
     }
+    if (values.is_object() && values.value("weight", json()) == 0) return;  // left out
     TableReader reader(document_, path, values);
     if (!values.contains("kind")) refuse(path, path + ": kind is missing; give one of " + known_kinds());
     SourceRecipe source;

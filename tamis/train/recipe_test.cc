@@ -101,6 +101,17 @@ TEST(Recipe, ATaskHasItsSettingsAsKeys) {
   EXPECT_EQ(first_difference(to_json(again), to_json(other)), "data.sources.pairs.length_min was 40, is 0");
 }
 
+TEST(Recipe, ASourceOfWeightZeroIsLeftOut) {
+  const TemporaryDirectory directory;
+  const std::string text = kTinyRecipe + "[data.sources.pairs]\nkind = \"mqar\"\nweight = 0\n";
+  const Recipe recipe = load_recipe(directory.write("tiny.toml", text));
+  EXPECT_EQ(recipe.data.sources.size(), load_recipe(directory.write("alone.toml", kTinyRecipe)).data.sources.size());
+  const std::vector<std::string> none = {fmt::format("data.sources.{}.weight=0", recipe.data.sources.front().name)};
+  const auto error = tamis::testing::error_of([&] { load_recipe(directory.path() / "tiny.toml", none); });
+  EXPECT_EQ(error.first, ExitCode::kUsage);
+  EXPECT_NE(error.second.find("at least one source with a weight above 0"), std::string::npos) << error.second;
+}
+
 struct BadRecipe {
   std::string add;       // appended to the tiny recipe, which ends inside [train] at line 17
   std::string override;  // or --set
