@@ -94,8 +94,9 @@ train = {steps = 2, warmup_steps = 0}
     point = summary(tamis, "started")["points"][-1]
     assert (point["start_from"], point["tokens"]) == ("rope, step 4", 6 * 128), point
     run = directory(tamis, "started") / "rope/seed-2"
-    config = json.loads((directory(tamis, "started") / "late/seed-2/run.json").read_text())
-    assert f"{run.relative_to(tamis.directory)}/checkpoints/step-4" in json.dumps(config), config
+    assert (run / "checkpoints/step-4").is_dir()
+    config = (directory(tamis, "started") / "late/seed-2/config.toml").read_text()
+    assert f'start_from = "{run.relative_to(tamis.directory)}/checkpoints/step-4"' in config, config
 
 
 def test_a_run_whose_start_diverged_counts_as_diverged(tamis):

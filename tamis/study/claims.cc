@@ -283,7 +283,8 @@ json judge_all(const std::vector<Claim>& claims, const Rows& rows) {
   for (const Claim& claim : claims) {
     json judged = judge(claim, rows);
     for (const json& other : all) {  // those that it needs come before it
-      if (other["verdict"] == "holds" || std::ranges::find(claim.needs, other["id"]) == claim.needs.end()) continue;
+      const bool needed = std::ranges::find(claim.needs, other["id"].get<std::string>()) != claim.needs.end();
+      if (!needed || other["verdict"] == "holds") continue;
       judged["verdict"] = "undecided";
       judged["reason"] = fmt::format("says nothing, because this {}: {}",
                                      other["verdict"] == "undecided" ? "is undecided" : "does not hold",
