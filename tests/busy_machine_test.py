@@ -93,7 +93,7 @@ def test_a_load_on_every_core_changes_no_bit(tamis, tmp_path):
 
 
 def speed(tamis, run, threads):
-    """Tokens/s after the first steps, of a Transformer as large as that of recipes/demo_transformer.toml."""
+    """Tokens/s after the first steps, of a small Transformer."""
     sizes = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
     settings = [f"model.{key}={size}" for key, size in sizes.items()]
     settings += ["train.batch_size=8", "train.precision=float32", f"train.threads={threads}"]

@@ -99,6 +99,16 @@ train = {steps = 2, warmup_steps = 0}
     assert f'start_from = "{run.relative_to(tamis.directory)}/checkpoints/step-4"' in config, config
 
 
+def test_new_labels_are_in_all_rows(tamis):
+    """A run that was measured before its variant had this label is measured again, and not trained again."""
+    study(tamis, "labelled", ONE_RUN)
+    steps = (directory(tamis, "labelled") / "rope/seed-1/log.jsonl").read_text()
+    study(tamis, "labelled", ONE_RUN.replace('name = "rope"', 'name = "rope"\nlabels = {positions = "rotary"}'))
+    found = rows(tamis, "labelled", variant="rope")
+    assert found and all(row["positions"] == "rotary" for row in found), found
+    assert (directory(tamis, "labelled") / "rope/seed-1/log.jsonl").read_text() == steps, "nothing was trained again"
+
+
 def test_a_run_whose_start_diverged_counts_as_diverged(tamis):
     text = ONE_RUN.replace('name = "rope"', 'name = "rope"\ntrain = {lr = 3e38}') + """
 [[variants]]

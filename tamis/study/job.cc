@@ -68,10 +68,13 @@ bool is_done(const json& result) {
   return text_at(result, "status") == "done";
 }
 
-/// The settings of the measurement. A result of other settings or of another version is measured again.
+/// The settings of the measurement and the columns of its rows. A result of others or of another version is measured
+/// again.
 json question(const StudyRecipe& recipe, const Job& job) {
   json question = {{"version", kVersion}};
-  if (!job.search) question["evaluations"] = describe(recipe, job);
+  if (job.search) return question;
+  question["columns"] = recipe.points[job.point].columns;
+  question["evaluations"] = describe(recipe, job);
   return question;
 }
 
