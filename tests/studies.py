@@ -69,6 +69,16 @@ text = "Two seeds decide"
 metric = "validation_loss"
 of = {variant = "rope", seed = [1, 2]}
 at_most = 100
+
+[[claims]]
+id = "better"
+needs = ["solved"]
+text = "Windows solve it no better"
+metric = "validation_loss"
+statistic = "ratio"
+of = {variant = "window"}
+than = {variant = "rope"}
+at_least = 0.01
 """
 
 FIGURES = """

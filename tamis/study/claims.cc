@@ -51,6 +51,12 @@ double counted_value(const Claim& claim, const json& row) {
   return claim.above ? (value > *claim.above ? 1 : 0) : value;
 }
 
+double mean(const std::vector<Observation>& observations) {
+  double sum = 0;
+  for (const Observation& each : observations) sum += each.y;
+  return sum / static_cast<double>(observations.size());
+}
+
 struct Selected {
   Group group;
   bool finite = true;
@@ -67,13 +73,11 @@ Selected select(const Claim& claim, const Rows& rows, const json& where) {
     }
     selected.group[row.value("seed", json())].push_back({*x, counted_value(claim, row)});
   }
+  if (!claim.seeds_above) return selected;
+  for (auto& [seed, observations] : selected.group) {
+    observations = {{0.0, mean(observations) > *claim.seeds_above ? 1.0 : 0.0}};
+  }
   return selected;
-}
-
-double mean(const std::vector<Observation>& observations) {
-  double sum = 0;
-  for (const Observation& each : observations) sum += each.y;
-  return sum / static_cast<double>(observations.size());
 }
 
 double mean_of_seeds(const Group& group) {
@@ -286,9 +290,8 @@ json judge_all(const std::vector<Claim>& claims, const Rows& rows) {
       const bool needed = std::ranges::find(claim.needs, other["id"].get<std::string>()) != claim.needs.end();
       if (!needed || other["verdict"] == "holds") continue;
       judged["verdict"] = "undecided";
-      judged["reason"] = fmt::format("says nothing, because this {}: {}",
-                                     other["verdict"] == "undecided" ? "is undecided" : "does not hold",
-                                     other["text"].get<std::string>());
+      judged["reason"] = fmt::format("needs the claim \"{}\", which {}", other["id"].get<std::string>(),
+                                     other["verdict"] == "undecided" ? "is undecided" : "does not hold");
       break;
     }
     all.push_back(std::move(judged));

@@ -254,6 +254,24 @@ TEST(Judge, ThreeSeedsOfUnlikeDifferencesAreUndecided) {
   EXPECT_EQ(judge(claim, rows)["verdict"], "undecided");
 }
 
+TEST(Judge, CountsSeedsWhoseMeanIsAbove) {
+  Claim claim = claim_on("value");
+  claim.seeds_above = 0.5;
+  claim.at_least = 0.7;
+  claim.at_most.reset();
+  Rows rows;
+  for (const int64_t seed : {1, 2, 3, 4}) {  // means of 0.6, but 0.4 for the last
+    rows.push_back(claim_row("a", seed == 4 ? 0.0 : 0.4, seed));
+    rows.push_back(claim_row("a", 0.8, seed));
+  }
+  const json judged = judge(claim, rows);
+  EXPECT_DOUBLE_EQ(judged["value"], 0.75);
+  EXPECT_EQ(judged["interval_95"], json({0.25, 1.0}));
+  EXPECT_EQ(judged["verdict"], "undecided");
+  claim.seeds_above = 0.3;
+  EXPECT_EQ(judge(claim, rows)["verdict"], "holds");
+}
+
 TEST(JudgeAll, LeavesAClaimUndecidedWithoutWhatItNeeds) {
   Claim solved = claim_on("value"), fails = claim_on("value");
   solved.id = "solved";
@@ -269,9 +287,9 @@ TEST(JudgeAll, LeavesAClaimUndecidedWithoutWhatItNeeds) {
   const json judged = verdicts(1);
   EXPECT_EQ(judged[0]["verdict"], "does not hold");
   EXPECT_EQ(judged[1]["verdict"], "undecided");
-  EXPECT_EQ(judged[1]["reason"], "says nothing, because this does not hold: It solves the task");
+  EXPECT_EQ(judged[1]["reason"], "needs the claim \"solved\", which does not hold");
   EXPECT_DOUBLE_EQ(judged[1]["value"], 1);
-  EXPECT_EQ(judge_all({solved, fails}, {})[1]["reason"], "says nothing, because this is undecided: It solves the task");
+  EXPECT_EQ(judge_all({solved, fails}, {})[1]["reason"], "needs the claim \"solved\", which is undecided");
 }
 
 }  // namespace

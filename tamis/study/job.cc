@@ -78,20 +78,48 @@ json question(const StudyRecipe& recipe, const Job& job) {
   return question;
 }
 
+/// What a job's model is trained on: its recipe, the checksums of its texts and `start`, which is {step, recipe,
+/// checksums, start} of the run that it starts from, or null.
+json training_of(const StudyRecipe& study, const Job& job) {
+  const Point& point = study.points[job.point];
+  json training = {{"recipe", train::to_json(job.recipe)}, {"checksums", point.checksums}, {"start", json()}};
+  if (!point.start) return training;
+  training["recipe"]["train"]["start_from"] = study.points[point.start->point].name;  // a directory may move
+  training["start"] = training_of(study, make_job(study, point.start->point, 0, job.seed, /*search=*/false));
+  training["start"]["step"] = point.start->step;
+  return training;
+}
+
+/// How the training of a run differs from another one; empty if it does not.
+std::string difference(const json& before, const json& now) {
+  const json checksums = before.value("checksums", json::object());
+  for (const auto& [source, checksum] : now["checksums"].items()) {
+    if (checksums.value(source, json()) == checksum) continue;
+    return fmt::format("the text of data.sources.{} has changed", source);
+  }
+  const std::string other = train::first_difference(before.value("recipe", json::object()), now["recipe"]);
+  if (!other.empty() || now["start"].is_null()) return other;
+  const json start = before.value("start", json());
+  const std::string name = now["recipe"]["train"]["start_from"];
+  if (!start.is_object()) return fmt::format("nothing is stored about {}, from which it starts", name);
+  if (start.value("step", json()) != now["start"]["step"]) {
+    return fmt::format("it started from step {} of {}", start.value("step", json()).dump(), name);
+  }
+  const std::string earlier = difference(start, now["start"]);
+  return earlier.empty() ? "" : fmt::format("{}, from which it starts: {}", name, earlier);
+}
+
 /// How a job's training differs from the stored one; the numbers of steps and of validation tokens count too, because
 /// the results of all jobs are compared.
 std::string difference(const StudyRecipe& study, const Job& job, const json& kept) {
   if (!study.model) return "";
-  const json before = kept.value("recipe", json::object()), now = train::to_json(job.recipe);
+  const json before = kept.value("recipe", json::object()), now = training_of(study, job);
   for (const auto& key : {"/train/steps"_json_pointer, "/train/validate_tokens"_json_pointer}) {
-    if (before.contains(key) && before[key] == now[key]) continue;
-    return fmt::format("{} was {}, is {}", key.to_string(), shown(before.value(key, json())), shown(now[key]));
+    if (before.contains(key) && before[key] == now["recipe"][key]) continue;
+    return fmt::format("{} was {}, is {}", key.to_string(), shown(before.value(key, json())),
+                       shown(now["recipe"][key]));
   }
-  for (const auto& [source, checksum] : study.points[job.point].checksums) {
-    if (kept.value("checksums", json::object()).value(source, "") == checksum) continue;
-    return fmt::format("the text of data.sources.{} has changed", source);
-  }
-  return train::first_difference(before, now);
+  return difference(kept, now);
 }
 
 /// The newest result of the same training, also of another study that shares the runs.
@@ -109,14 +137,29 @@ std::optional<json> trained_before(const StudyRecipe& study, const Job& job) {
   return newest;
 }
 
-/// Throws kUsage when the run to start from was trained, for another study, without keeping that checkpoint.
+/// Throws kUsage when the run to start from has not kept that checkpoint: another study that shares it need not have
+/// asked for it.
 void check_start(const Job& job) {
-  if (job.after.empty() || std::filesystem::exists(job.recipe.train.start_from)) return;
-  const std::filesystem::path run = std::filesystem::path(job.recipe.train.start_from).parent_path().parent_path();
+  const std::filesystem::path checkpoint = job.recipe.train.start_from;
+  if (job.after.empty() || std::filesystem::exists(checkpoint) || !train::saved_steps(job.directory).empty()) {
+    return;
+  }
   fail(ExitCode::kUsage,
-       "{}: {} does not exist, because the run was trained without keeping it; remove {} to train it "
-       "again",
-       job.name, job.recipe.train.start_from, run.string());
+       "{}: starts from {}, which does not exist; remove {} to train it again, with the results of all studies that "
+       "share it",
+       job.name, checkpoint.string(), checkpoint.parent_path().parent_path().string());
+}
+
+/// The rows of a run that is stored as diverged by this version; none if it is not. It need not be trained again.
+std::optional<json> diverged_before(const StudyRecipe& study, const Job& job) {
+  const auto stored = try_read_object(result_file(study, job));
+  if (!stored || text_at(*stored, "status") != "diverged" || text_at(*stored, "version") != kVersion) {
+    return std::nullopt;
+  }
+  return json{{"status", "diverged"},
+              {"reason", text_at(*stored, "reason")},
+              {"rows", diverged_rows(study, job)},
+              {"earlier_seconds", stored->value("job_seconds", 0.0)}};
 }
 
 json train_and_measure(const StudyRecipe& study, const Job& job, at::Device device, std::FILE* messages,
@@ -218,18 +261,18 @@ std::optional<json> finished(const StudyRecipe& recipe, const Job& job) {
 json run_job(const StudyRecipe& recipe, const Job& job, at::Device device, std::FILE* messages,
              const train::StopSignals& signals) {
   if (auto result = finished(recipe, job)) return *result;
-  json result;
   const double start = now_seconds();
+  json result;
   try {
-    result = train_and_measure(recipe, job, device, messages, signals);
+    auto diverged = diverged_before(recipe, job);
+    result = diverged ? std::move(*diverged) : train_and_measure(recipe, job, device, messages, signals);
   } catch (const Error& error) {
     if (error.code() != ExitCode::kDiverged) throw;
     result = {{"status", "diverged"}, {"reason", error.what()}, {"rows", diverged_rows(recipe, job)}};
   }
   result["job"] = job.name;
   result["job_seconds"] = now_seconds() - start + result.value("earlier_seconds", 0.0);
-  if (recipe.model) result["recipe"] = train::to_json(job.recipe);
-  result["checksums"] = recipe.points[job.point].checksums;
+  if (recipe.model) result.update(training_of(recipe, job));
   result["question"] = question(recipe, job);
   result["version"] = kVersion;
   result["commit"] = train::build_commit();

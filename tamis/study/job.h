@@ -33,7 +33,7 @@ struct Job {
 ///   status    "done", or "diverged" with a reason
 ///   seconds, tokens, threads    of the training;  job_seconds  of training and measuring
 ///   rows      measured values (table.h)
-///   recipe, checksums, question, version, commit    what was run
+///   recipe, checksums, start, question, version, commit    what was run; `start`: what the run was that it starts from
 using Results = std::map<std::string, nlohmann::json>;
 
 /// The short runs of [choose], with the first seed; none without it.

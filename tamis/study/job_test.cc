@@ -82,6 +82,14 @@ TEST(Jobs, StartFromTheRunOfTheSameSeed) {
   EXPECT_TRUE(final_jobs(recipe, 0, 0)[1].after.empty());
 }
 
+TEST(Jobs, StartFromACheckpointThatKeepEveryKeeps) {
+  const std::string text = started("{variant = \"rope\", step = 60}", "steps = 20");
+  const auto keeps = [&](const std::string& keep) { read(testing::replaced(text, "keep = 0", keep)); };
+  keeps("keep = 1\nkeep_every = 60");
+  const auto [code, error] = tamis::testing::error_of([&] { keeps("keep = 1\nkeep_every = 40"); });
+  EXPECT_THAT(error, HasSubstr("rope keeps no checkpoint of this step"));
+}
+
 TEST(Jobs, StartFromTheLastCheckpointWithoutAStep) {
   const StudyRecipe recipe = read(
       testing::replaced(started("{variant = \"rope\"}", "steps = 30"), "[model]", "[equal]\ntokens = false\n[model]"));
@@ -113,6 +121,21 @@ TEST(Jobs, OfAMatchedSizeStartFromAModelOfThatSize) {
   EXPECT_EQ(size(2), size(1));
 }
 
+TEST(Jobs, OfAMatchedSizeStartFromAModelOfAnotherGroup) {
+  const std::string grouped = "[[variants]]\nname = \"second\"\nlabels = {group = \"b\"}\nmodel = {pattern = \"m\"}\n";
+  const std::string rule = "[equal]\nparameters_without_embedding = 0.05\nmatch = true\nwithin = \"group\"\n";
+  std::string text =
+      testing::replaced(started("{variant = \"third\", step = 60}", "steps = 20"), "[model]", rule + "[model]");
+  text = testing::replaced(text, "labels = {position = \"rope\"}", "labels = {group = \"b\"}");
+  text = testing::replaced(text, "[[variants]]\nname = \"window\"",
+                           grouped + testing::replaced(grouped, "second", "third") +
+                               "[[variants]]\nname = \"window\"\nlabels = {group = \"a\"}");  // the first group by name
+  const StudyRecipe recipe = read(text);
+  const auto size = [&](size_t point) { return recipe.points[point].recipe().model["intermediate_size"]; };
+  EXPECT_NE(size(2), size(0));
+  EXPECT_EQ(size(3), size(2));
+}
+
 TEST(Jobs, RefuseAStartThatCannotBe) {
   const auto error = [](const std::string& text) { return tamis::testing::error_of([&] { read(text); }); };
   const auto refusal = [&](const std::string& start_from, const std::string& train) {
@@ -128,6 +151,16 @@ TEST(Jobs, RefuseAStartThatCannotBe) {
   EXPECT_THAT(refusal("{variant = \"rope\"}", "start_state = \"all\""), HasSubstr("train.steps = 80 must be larger"));
   EXPECT_THAT(refusal("{variant = \"rope\", step = 60}", ""),
               HasSubstr("rope trains on 10240 tokens, but window on 17920"));
+  EXPECT_THAT(refusal("{step = 60}", ""), HasSubstr("start_from: variant is missing, the name of an earlier one"));
+  EXPECT_THAT(refusal("{variant = \"rope\"}", "start_from = \"runs/other\""), HasSubstr("give one"));
+  EXPECT_THAT(refusal("{variant = \"rope\", step = 60}", "start_state = \"all\", batch_tokens = 64"),
+              HasSubstr("train.batch_size must be 4, as of rope, but is 2"));
+  EXPECT_THAT(
+      error(testing::replaced(started("{variant = \"rope\", step = 60}", ""), "steps = 80", "epochs = 2")).second,
+      HasSubstr("the runs of a study are compared by their steps; give train.steps"));
+  const std::string third = "[[variants]]\nname = \"third\"\nstart_from = {variant = \"window\", step = 40}\n";
+  EXPECT_THAT(error(started("{variant = \"rope\", step = 60}", "start_state = \"all\"") + third).second,
+              HasSubstr("start_from.step = 40: window itself begins after step 60"));
   EXPECT_THAT(error(kTwoVariants + "start_from = {variant = \"rope\"}\n").second,
               HasSubstr("cannot be used with [choose]"));
   EXPECT_THAT(error("[study]\n[[variants]]\nname = \"a\"\nstart_from = {variant = \"b\"}\n").second,

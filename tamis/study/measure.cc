@@ -99,7 +99,10 @@ class Measurement {
   void add_search_loss() { add("search_loss", losses(/*rows=*/false)); }
 
   void add_training(const json& trained) {
-    const double seconds = trained["seconds"], tokens = trained["tokens"];
+    const train::TrainRecipe& train = job_.recipe.train;
+    const int64_t taken_over = point_.recipe().train.steps - own_steps(point_);  // from the run that it starts from
+    const double seconds = trained["seconds"];
+    const double tokens = trained["tokens"].get<double>() - static_cast<double>(taken_over * train.batch_tokens);
     add("training_seconds", seconds);
     add("tokens_per_second", tokens / seconds);
     add("diverged", 0);

@@ -84,6 +84,7 @@ void add_recall(const models::Model& model, const eval::TaskEvalOptions& options
     const Recall recall = recall_of(model, options, length);
     add("newest_mass", recall.newest, columns);
     add("stale_mass", recall.stale, columns);
+    add("stale_share", recall.stale / (recall.stale + recall.newest), columns);
     for (int64_t q = 0; map && q < recall.map_QT.size(0); ++q) {
       for (int64_t t = 0; t < recall.map_QT.size(1); ++t) {
         columns["query"] = q + 1;

@@ -29,8 +29,9 @@ const std::vector<std::string>& recall_tasks();
 /// all layers and heads, T^2 numbers each.
 Recall recall_of(const models::Model& model, const eval::TaskEvalOptions& options, int64_t length);
 
-/// Rows of all lengths, with the columns task and length: newest_mass, stale_mass and, with `map`, recall_map of the
-/// first instance, with the columns query and key, both from 1.
+/// Rows of all lengths, with the columns task and length: newest_mass, stale_mass, stale_share = stale / (stale +
+/// newest), not finite without attention on any, and, with `map`, recall_map of the first instance, with the columns
+/// query and key, both from 1.
 void add_recall(const models::Model& model, const eval::TaskEvalOptions& options, bool map, const AddRow& add);
 
 }  // namespace tamis::study

@@ -88,6 +88,7 @@ struct Claim {
   std::string best_over;                           // a column: the best of its values counts
   std::string best = "highest";                    // or "lowest"
   std::optional<double> above;                     // counts the values above: 1 for each, else 0
+  std::optional<double> seeds_above;               // counts the seeds with a mean above: 1 for each, else 0
   std::optional<double> at_least;                  // the claim holds if the statistic is at least this
   std::optional<double> at_most;
   std::vector<std::string> needs;  // earlier claims without which this one says nothing

@@ -196,7 +196,7 @@ class MeasurementsReader : RecipeReader {
     TableReader reader(document_, path, from);
     Claim claim;
     const double nan = std::numeric_limits<double>::quiet_NaN();
-    double least = nan, most = nan, above = nan;
+    double least = nan, most = nan, above = nan, seeds_above = nan;
     claim.statistic = "value";
     reader("id", claim.id);
     reader("text", claim.text);
@@ -209,6 +209,7 @@ class MeasurementsReader : RecipeReader {
     reader("paired", claim.paired);
     reader("needs", claim.needs);
     reader("above", above);
+    reader("seeds_above", seeds_above);
     reader("at_least", least);
     reader("at_most", most);
     for (const char* known : {"of", "than"}) reader.accept(known);
@@ -218,6 +219,7 @@ class MeasurementsReader : RecipeReader {
     check_where(claim.of, path + ".of.variant");
     check_where(claim.than, path + ".than.variant");
     if (!std::isnan(above)) claim.above = above;
+    if (!std::isnan(seeds_above)) claim.seeds_above = seeds_above;
     if (!std::isnan(least)) claim.at_least = least;
     if (!std::isnan(most)) claim.at_most = most;
     if (claim.id.empty()) claim.id = fmt::format("claim-{}", recipe_.claims.size() + 1);
@@ -244,6 +246,10 @@ class MeasurementsReader : RecipeReader {
     const bool fit = claim.statistic == "slope" || claim.statistic == "gap" || claim.statistic == "r_squared";
     if (fit == claim.x.empty()) {
       refuse(path, fmt::format("{}: the statistic {} {} `x`", path, claim.statistic, fit ? "needs" : "has no"));
+    }
+    if (claim.seeds_above && (fit || claim.above)) {
+      refuse(path, fmt::format("{}: seeds_above counts seeds; it cannot be used with {}", path,
+                               fit ? "a line" : "above, which counts values"));
     }
   }
 

@@ -227,6 +227,10 @@ class PointsReader : RecipeReader {
     reader("variant", variant.start_from);
     reader("step", variant.start_step, Allowed{.least = 1, .most = train::kMostSteps});
     reader.refuse_other_keys();
+    if (variant.start_from.empty()) refuse(path, path + ": variant is missing, the name of an earlier one");
+    if (variant.over.contains("/train/start_from"_json_pointer)) {
+      refuse(path, path + " and train.start_from both say what the variant starts from; give one");
+    }
     std::vector<std::string> names;
     for (const Variant& other : before) names.push_back(other.name);
     if (names.empty()) refuse(path, path + ": there is no variant before this one to start from");
@@ -295,24 +299,38 @@ class PointsReader : RecipeReader {
     put_over(document, document.values, "", taken, variant.from);
   }
 
-  /// The other run must keep the checkpoint, and this one must go on after it.
+  /// The other run must keep the checkpoint, and this one must be able to go on after it.
   void check_start(const Variant& variant, const Point& point) const {
     if (!point.start) return;
     const std::string path = variant.from + ".start_from", step = fmt::format("{}.step = {}", path, point.start->step);
     const Point& before = recipe_.points[point.start->point];
-    const train::TrainRecipe& train = before.recipe().train;
-    if (point.start->step > train.steps) {
-      refuse(path, fmt::format("{}: {} has only {} steps", step, before.name, train.steps));
+    const train::TrainRecipe &train = before.recipe().train, &own = point.recipe().train;
+    const int64_t at = point.start->step, taken_over = train.steps - own_steps(before);
+    if (at > train.steps) refuse(path, fmt::format("{}: {} has only {} steps", step, before.name, train.steps));
+    if (at <= taken_over) {
+      refuse(path, fmt::format("{}: {} itself begins after step {}", step, before.name, taken_over));
     }
-    if (point.start->step < train.steps && (train.keep != 0 || point.start->step % train.save_every != 0)) {
+    const bool kept =
+        at % train.save_every == 0 && (train.keep == 0 || (train.keep_every > 0 && at % train.keep_every == 0));
+    if (at < train.steps && !kept) {
       refuse(path,
              fmt::format("{}: {} keeps no checkpoint of this step; set train.keep = 0, and train.save_every, which "
                          "is {}, to a divisor of it",
                          step, before.name, train.save_every));
     }
+    if (before.recipe().model["vocab_size"] != point.recipe().model["vocab_size"]) {
+      refuse(path, fmt::format("{}: {} has model.vocab_size = {}, but {} has {}", path, before.name,
+                               before.recipe().model["vocab_size"].dump(), point.name,
+                               point.recipe().model["vocab_size"].dump()));
+    }
+    if (own.start_state != "all") return;
     if (own_steps(point) <= 0) {
-      refuse(path, fmt::format("{}: with train.start_state = \"all\" train.steps = {} must be larger", step,
-                               point.recipe().train.steps));
+      refuse(path,
+             fmt::format("{}: with train.start_state = \"all\" train.steps = {} must be larger", step, own.steps));
+    }
+    if (own.batch_size != train.batch_size) {
+      refuse(path, fmt::format("{}: with train.start_state = \"all\" train.batch_size must be {}, as of {}, but is {}",
+                               path, train.batch_size, before.name, own.batch_size));
     }
   }
 
@@ -329,6 +347,11 @@ class PointsReader : RecipeReader {
       }
     }
     point.parameters = models::count_parameters(point.recipe().model);
+    if (point.recipe().train.epochs > 0) {
+      refuse("train.epochs", fmt::format("train.epochs: the runs of a study are compared by their steps; give "
+                                         "train.steps instead ({})",
+                                         point.name));
+    }
   }
 
   void check_points() {
@@ -388,21 +411,24 @@ class PointsReader : RecipeReader {
 
   /// Changes one key of every model whose size differs from that of the first point of its group.
   void match_sizes() {
-    const double most = *recipe_.equal.parameters_without_embedding;
-    for (auto& [value, points] : groups()) {
-      const int64_t target = points.front()->parameters.without_embedding;
-      for (Point* point : points) {
-        if (point->start) {
-          point->fit = fit_of_start(*point);
-          if (!point->fit) continue;
-        } else {
-          if (size_difference(point->parameters.without_embedding, target) < 0.45 * most) continue;
-          point->fit = nearest_fit(point->recipe().model, target);
-        }
-        for (Option& option : point->options) option.recipe.model = point->fit->config;
-        point->parameters = point->fit->parameters;
-      }
+    std::map<const Point*, const Point*> first_of;
+    for (const auto& [value, points] : groups()) {
+      for (const Point* point : points) first_of[point] = points.front();
     }
+    // In the order of the recipe: the first of a group and the point that another starts from come before it.
+    for (Point& point : recipe_.points) {
+      point.fit = point.start ? fit_of_start(point) : fit_to(point, first_of[&point]->parameters.without_embedding);
+      if (!point.fit) continue;
+      for (Option& option : point.options) option.recipe.model = point.fit->config;
+      point.parameters = point.fit->parameters;
+    }
+  }
+
+  /// None if the size is near enough already.
+  std::optional<SizeFit> fit_to(const Point& point, int64_t target) const {
+    const double near = 0.45 * *recipe_.equal.parameters_without_embedding;
+    if (size_difference(point.parameters.without_embedding, target) < near) return std::nullopt;
+    return nearest_fit(point.recipe().model, target);
   }
 
   void check_equal() {

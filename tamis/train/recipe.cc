@@ -126,13 +126,13 @@ class RecipeReader {
                          "dot, but is {}",
                          quoted_name(name)));
     }
-    if (values.is_object() && values.value("weight", json()) == 0) return;  // left out
     TableReader reader(document_, path, values);
     if (!values.contains("kind")) refuse(path, path + ": kind is missing; give one of " + known_kinds());
     SourceRecipe source;
     source.name = name;
     visit_fields(source, reader);
     reader.refuse_other_keys();
+    if (source.weight == 0) return;  // left out
     if ((source.kind == "text" || source.kind == "prompts") && source.files.empty() && use_ == RecipeUse::kRun) {
       refuse(path + ".files", fmt::format("{0}: files is missing; give it here, or with --set {0}.files=FILE", path));
     }

@@ -53,7 +53,7 @@ void visit_fields(data::TaskSourceOptions& task, Visitor&& visit) {
 template <typename Visitor>
 void visit_fields(SourceRecipe& source, Visitor&& visit) {
   visit("kind", source.kind, Allowed{.choices = source_kinds()});
-  visit("weight", source.weight, Allowed{.least = 1e-6, .most = 1e6});
+  visit("weight", source.weight, Allowed{.least = 0.0, .most = 1e6});
   if (source.kind == "text" || source.kind == "corpus") {
     const bool text = source.kind == "text";
     visit(text ? "files" : "path", text ? source.files : source.path, Allowed{});
