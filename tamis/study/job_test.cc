@@ -237,11 +237,14 @@ TEST(Finished, IsNoneForAnotherVersionOrOtherSettings) {
   EXPECT_TRUE(finished(study.recipe, study.job).has_value());
 }
 
-TEST(Finished, IsNoneForNeedleScoresWithoutAllTheirRows) {
+TEST(Finished, IsNoneWithoutAllRowsOfAnEvaluation) {
   const StudyRecipe recipe =
       read(kTwoVariants + "\n[[evaluations]]\ntask = \"needle\"\nlengths = [300]\nneedle_score = true\n");
   const json described = describe(recipe, final_jobs(recipe, 0, 0).at(0)).at(0);
   EXPECT_EQ(described["metrics"].back(), "needle_score_trial") << "earlier results have no such rows";
+  const StudyRecipe recall =
+      read(kTwoVariants + "\n[[evaluations]]\nkind = \"recall\"\ntask = \"mqar\"\nlengths = [64]\n");
+  EXPECT_EQ(describe(recall, final_jobs(recall, 0, 0).at(0)).at(0)["metrics"].at(2), "stale_share");
 }
 
 TEST(Finished, IsNoneForADamagedFile) {

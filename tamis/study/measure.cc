@@ -443,7 +443,8 @@ json to_json(const Evaluation& evaluation) {
     for (const char* answer : {"seconds", "cells", "by_length"}) task.erase(answer);
     described["task"] = std::move(task);
     described["needle_score"] = evaluation.task.needle_score;
-    if (evaluation.task.needle_score) described["metrics"] = metrics_of(evaluation);  // earlier versions had fewer
+    const bool grew = evaluation.task.needle_score || evaluation.kind == "recall";
+    if (grew) described["metrics"] = metrics_of(evaluation);  // earlier versions had fewer
   }
   if (evaluation.checkpoint_length > 0) described["checkpoint_length"] = evaluation.checkpoint_length;
   if (evaluation.kind == "loss") described["digest"] = evaluation.digest;
