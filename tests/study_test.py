@@ -280,6 +280,20 @@ def test_where_a_query_looks(tamis):
         assert max(row["query"] for row in shares) == 3 and sum(row["value"] for row in shares) == pytest.approx(3), variant
 
 
+def test_relevance_maps(tamis):
+    text = ONE_RUN + '\n[[evaluations]]\nkind = "relevance"\nlengths = [16]\nheads = 2\n'
+    study(tamis, "relevance", text + '\n[[figures]]\nid = "map"\nkind = "heatmap"\nmetric = "relevance"\nx = "key"\ny = "query"\npanels = "map"\n')
+    for variant in ("rope", "window"):
+        found = rows(tamis, "relevance", metric="relevance", variant=variant)
+        maps = {row["map"] for row in found}
+        assert len(maps) == 2 and len(found) == 2 * 16 * 17 / 2 and all(name.startswith("layer ") for name in maps), maps
+        last = [row["value"] for row in found if row["map"] == min(maps) and row["query"] == 16]
+        assert sum(last) == pytest.approx(1, abs=1e-5), "attention adds up to one"
+    assert (directory(tamis, "relevance") / "figures/map.svg").exists()
+    error = study(tamis, "relevance", text.replace("[16]", "[64]"), code=2).stderr
+    assert "64 tokens are more than train.length = 32, the length of a validation example" in error, error
+
+
 def test_an_untrained_model_is_measured(tamis):
     text = ONE_RUN.replace("[study]", "[study]\ntrain = false") + '\n[[evaluations]]\nkind = "costs"\nlengths = [32, 64]\n'
     study(tamis, "untrained", text)

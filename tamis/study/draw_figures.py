@@ -193,16 +193,7 @@ def draw_heatmap(axis, figure, rows):
 
 def draw_histogram(axis, figure, named, rows):
     """Shares of each series in bins that all panels have in common."""
-    values = [row["value"] for row in rows]
-    low, high = min(values), max(values)
-    log = figure["x_scale"] == "log"
-    if log:
-        low, high = math.log(low), math.log(high)
-    if low == high:
-        low, high = low - 0.5, high + 0.5
-    edges = [low + (high - low) * i / BINS for i in range(BINS + 1)]
-    edges = [math.exp(edge) for edge in edges] if log else edges
-    edges[0], edges[-1] = min(edges[0], min(values)), max(edges[-1], max(values))  # rounding
+    edges = bin_edges([row["value"] for row in rows], figure["x_scale"] == "log")
     for index, name, own in named:
         found = [row["value"] for row in own]
         axis.hist(found, edges, weights=[1 / len(found)] * len(found), histtype="stepfilled", alpha=0.25,
@@ -210,6 +201,32 @@ def draw_histogram(axis, figure, named, rows):
         axis.hist(found, edges, weights=[1 / len(found)] * len(found), histtype="step", label=name,
                   color=f"C{index % 10}", lw=1.4)
     axis.set_xscale(figure["x_scale"])
+
+
+def bin_edges(values, log):
+    """BINS bins of equal width, in logarithms if `log`."""
+    low, high = min(values), max(values)
+    if log:
+        low, high = math.log(low), math.log(high)
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    edges = [low + (high - low) * i / BINS for i in range(BINS + 1)]
+    edges = [math.exp(edge) for edge in edges] if log else edges
+    edges[0], edges[-1] = min(edges[0], min(values)), max(edges[-1], max(values))  # rounding
+    return edges
+
+
+def draw_marginals(axis, figure, named, rows):
+    """Histograms of both axes of a scatter, above it and at its right, in bins that all panels have in common."""
+    for column, scale, box, flat in ((figure["x"], figure["x_scale"], (0, 1.02, 1, 0.2), False),
+                                     ("value", figure["y_scale"], (1.02, 0, 0.2, 1), True)):
+        shared = {"sharey" if flat else "sharex": axis}
+        side = axis.inset_axes(box, **shared)
+        edges = bin_edges([row[column] for row in rows if scale != "log" or row[column] > 0], scale == "log")
+        for index, _, own in named:
+            side.hist([row[column] for row in own], edges, histtype="stepfilled", alpha=0.35, color=f"C{index % 10}",
+                      orientation="horizontal" if flat else "vertical")
+        side.set_axis_off()
 
 
 def chance_of(figure, panel):
@@ -281,8 +298,11 @@ def draw(figure, all_rows, directory):
             axis.set_yscale(figure["y_scale"])
             if (chance := chance_of(figure, panel)) is not None:
                 draw_chance(axis, chance)
+            if figure.get("marginals"):
+                draw_marginals(axis, figure, named, rows)
         if figure["panels"]:
-            axis.set_title(f"{figure['panels']} {label(panel)}", fontsize=9)
+            title = label(panel) if figure["panels"] == "map" else f"{figure['panels']} {label(panel)}"
+            axis.set_title(title, fontsize=9, pad=40 if figure.get("marginals") else None)
         axis.set_xlabel(figure["x_label"] or figure["x"].replace("_", " "))
         heat = figure["kind"] == "heatmap"
         axis.set_ylabel(figure["y_label"] or (figure["y"] if heat else figure["metric"]).replace("_", " "))

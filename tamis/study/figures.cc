@@ -139,6 +139,7 @@ json complete_figure(const json& figure, size_t index) {
                              {"best_over", {""}},
                              {"best", {"highest", {"highest", "lowest"}}},
                              {"smooth", {1}},
+                             {"marginals", {json(), {}, /*optional=*/true}},
                              {"chance", {json(), {}, /*optional=*/true}},
                              {"x_label", {""}},
                              {"y_label", {""}}};
@@ -153,6 +154,11 @@ json complete_figure(const json& figure, size_t index) {
   if (result["x"] == "") fail(ExitCode::kUsage, "expected x = \"...\", a column");
   if (result["kind"] == "heatmap" && result["y"] == "") fail(ExitCode::kUsage, "a heatmap needs y = \"...\", a column");
   check_chance(result, "panels");
+  if (const json marginals = result.value("marginals", json(false)); !marginals.is_boolean()) {
+    fail(ExitCode::kUsage, "marginals must be true or false, but is {}", shown(marginals));
+  } else if (marginals == true && result["kind"] != "scatter") {
+    fail(ExitCode::kUsage, "marginals are of a scatter, but kind is {}", shown(result["kind"]));
+  }
   if (!(result["smooth"] >= 1)) fail(ExitCode::kUsage, "smooth must be at least 1, but is {}", shown(result["smooth"]));
   return result;
 }

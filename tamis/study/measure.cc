@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
-#include <sstream>
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
@@ -21,9 +19,11 @@
 #include "tamis/infer/load.h"
 #include "tamis/infer/score.h"
 #include "tamis/study/checkpoint_choice.h"
+#include "tamis/study/curves.h"
 #include "tamis/study/functions.h"
 #include "tamis/study/needle_trials.h"
 #include "tamis/study/recall.h"
+#include "tamis/study/relevance.h"
 #include "tamis/train/data_set.h"
 #include "tamis/train/plan.h"
 
@@ -32,13 +32,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kCurvePoints = 200;
 constexpr int64_t kMostValues = 1 << 20;  // of kind parameters
 constexpr int64_t kTimedTokens = 16;      // of kind speed
-
-/// A loss above the median of the preceding kSpikeWindow records by kSpike nats is a spike.
-constexpr size_t kSpikeWindow = 20;
-constexpr double kSpike = 0.5;
 
 /// Loss of validation examples by position; ignored targets do not count.
 eval::PositionBins by_position(const infer::LoadedModel& loaded, const train::ValidationSet& validation,
@@ -106,7 +101,7 @@ class Measurement {
     add("training_seconds", seconds);
     add("tokens_per_second", tokens / seconds);
     add("diverged", 0);
-    add_log();
+    add_curves(read_file(job_.directory / "log.jsonl"), train.batch_tokens, adder(json::object()));
     add("validation_loss", losses(/*rows=*/true));
   }
 
@@ -138,6 +133,7 @@ class Measurement {
       if (evaluation.kind == "loss") add_loss(evaluation, loaded, expands, columns);
       if (evaluation.kind == "costs") add_costs(evaluation, loaded, expands, columns);
       if (evaluation.kind == "speed") add_speed(evaluation, loaded, expands, columns);
+      if (evaluation.kind == "relevance" && is_first_seed()) add_relevance_of(evaluation, loaded, expands, columns);
       stop_if_asked(job_.name, signals_);
     }
   }
@@ -209,83 +205,6 @@ class Measurement {
     }
   }
 
-  /// Curves of the training, from its log.
-  void add_log() {
-    std::vector<std::array<double, 3>> records;  // step, loss, gradient norm
-    std::vector<json> heads;
-    std::istringstream lines(read_file(job_.directory / "log.jsonl"));
-    for (std::string line; std::getline(lines, line);) {
-      const json record = try_parse_json(line);
-      if (record.is_object() && text_at(record, "type") == "tiles") heads.push_back(record);
-      if (!record.is_object() || !record.contains("step") || !record.contains("loss") || !record["loss"].is_number()) {
-        continue;
-      }
-      const int64_t step = record["step"];
-      if (text_at(record, "type") == "validation") {
-        add("validation_curve", record["loss"], {{"step", step}, {"source", text_at(record, "source")}});
-      } else if (text_at(record, "type") == "train") {
-        const bool has_norm = record.contains("grad_norm") && record["grad_norm"].is_number();
-        records.push_back(
-            {static_cast<double>(step), record["loss"], has_norm ? record["grad_norm"].get<double>() : std::nan("")});
-      }
-    }
-    add_curves(records);
-    add_head_curves(heads);
-    add("loss_spikes", static_cast<double>(count_spikes(records)));
-  }
-
-  /// At most kCurvePoints points, each the mean of neighbouring records.
-  void add_curves(const std::vector<std::array<double, 3>>& records) {
-    const size_t each = std::max<size_t>(1, (records.size() + kCurvePoints - 1) / kCurvePoints);
-    for (size_t first = 0; first < records.size(); first += each) {
-      const size_t last = std::min(first + each, records.size());
-      double loss = 0, norm = 0;
-      for (size_t i = first; i < last; ++i) {
-        loss += records[i][1];
-        norm += records[i][2];
-      }
-      const auto step = static_cast<int64_t>(records[last - 1][0]);
-      const json columns = {{"step", step}, {"tokens", step * job_.recipe.train.batch_tokens}};
-      add("training_loss", loss / static_cast<double>(last - first), columns);
-      add("gradient_norm", norm / static_cast<double>(last - first), columns);
-    }
-  }
-
-  /// The smallest, median and largest window and acceptance width of all heads at up to kCurvePoints steps. An infinite
-  /// window, null in the log, is the largest and has no value.
-  void add_head_curves(const std::vector<json>& records) {
-    const size_t each = std::max<size_t>(1, (records.size() + kCurvePoints - 1) / kCurvePoints);
-    for (size_t i = records.empty() ? 0 : (records.size() - 1) % each; i < records.size(); i += each) {
-      const json& record = records[i];
-      for (const auto& [metric, key] : {std::pair{"window_curve", "windows"}, {"acceptance_curve", "accepts"}}) {
-        std::vector<double> values;
-        for (const json& layer : record.value(key, json::array())) {
-          for (const json& value : layer) {
-            values.push_back(value.is_number() ? value.get<double>() : std::numeric_limits<double>::infinity());
-          }
-        }
-        if (values.empty()) continue;
-        std::ranges::sort(values);
-        for (const auto& [name, value] : {std::pair{"smallest", values.front()},
-                                          {"median", values[values.size() / 2]},
-                                          {"largest", values.back()}}) {
-          if (std::isfinite(value)) add(metric, value, {{"step", record["step"]}, {"head", name}});
-        }
-      }
-    }
-  }
-
-  static int64_t count_spikes(const std::vector<std::array<double, 3>>& records) {
-    int64_t spikes = 0;
-    for (size_t i = kSpikeWindow; i < records.size(); ++i) {
-      std::vector<double> before;
-      for (size_t j = i - kSpikeWindow; j < i; ++j) before.push_back(records[j][1]);
-      std::ranges::nth_element(before, before.begin() + kSpikeWindow / 2);
-      spikes += records[i][1] > before[kSpikeWindow / 2] + kSpike ? 1 : 0;
-    }
-    return spikes;
-  }
-
   void add_task(const Evaluation& evaluation, const infer::LoadedModel& loaded, bool expand, const json& columns) {
     eval::TaskEvalOptions options = evaluation.task;
     options.expand_windows = expand;
@@ -306,21 +225,35 @@ class Measurement {
         if (cell.contains(key)) add(key, cell[key], at);
       }
     }
-    add_needle_trials(result, [&](const std::string& metric, double value, json at) {
-      at.update(columns);
-      at["task"] = options.task;
-      add(metric, value, at);
-    });
+    json of_task = columns;
+    of_task["task"] = options.task;
+    add_needle_trials(result, adder(of_task));
   }
 
   void add_recall_of(const Evaluation& evaluation, const infer::LoadedModel& loaded, bool expand, const json& columns) {
     eval::TaskEvalOptions options = evaluation.task;
     options.expand_windows = expand;
-    const bool map = job_.seed == study_.seeds.front();
-    add_recall(*loaded.model, options, map, [&](const std::string& metric, double value, json at) {
+    add_recall(*loaded.model, options, /*map=*/is_first_seed(), adder(columns));
+  }
+
+  void add_relevance_of(const Evaluation& evaluation, const infer::LoadedModel& loaded, bool expand, json columns) {
+    const train::DataSet data = train::open_data(job_.recipe, *loaded.tokenizer);
+    for (const int64_t length : evaluation.lengths) {
+      std::vector<int64_t> tokens = data.validation.front().examples.front().tokens;
+      tokens.resize(static_cast<size_t>(length));
+      columns["length"] = length;
+      add_relevance(*loaded.model, tokens, evaluation.heads, expand, adder(columns));
+    }
+  }
+
+  bool is_first_seed() const { return job_.seed == study_.seeds.front(); }
+
+  /// Adds rows with these columns beside their own.
+  AddRow adder(const json& columns) {
+    return [this, columns](const std::string& metric, double value, json at) {
       at.update(columns);
       add(metric, value, at);
-    });
+    };
   }
 
   void add_loss(const Evaluation& evaluation, const infer::LoadedModel& loaded, bool expand, const json& columns) {
@@ -446,6 +379,7 @@ json to_json(const Evaluation& evaluation) {
     const bool grew = evaluation.task.needle_score || evaluation.kind == "recall";
     if (grew) described["metrics"] = metrics_of(evaluation);  // earlier versions had fewer
   }
+  if (evaluation.kind == "relevance") described["heads"] = evaluation.heads;
   if (evaluation.checkpoint_length > 0) described["checkpoint_length"] = evaluation.checkpoint_length;
   if (evaluation.kind == "loss") described["digest"] = evaluation.digest;
   return described;

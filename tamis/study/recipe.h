@@ -64,7 +64,8 @@ struct Evaluation {
   std::string kind;  // one of evaluation_kinds()
   eval::TaskEvalOptions task;
   int64_t checkpoint_length = 0;      // kind task: > 0: also measure the checkpoint that is best at this length
-  std::vector<int64_t> lengths = {};  // kinds costs and speed: of the text; loss: of the windows
+  std::vector<int64_t> lengths = {};  // kinds costs, speed, relevance: of the text; loss: of the windows
+  int64_t heads = 0;                  // kind relevance: how many
   std::string file;                   // kind loss: a text file
   std::string digest;                 // of that file; empty in a plan
   std::string name;                   // kind function: its name; kind parameters: a pattern of tensor names

@@ -24,6 +24,8 @@ namespace {
 using nlohmann::json;
 using train::TableReader;
 
+constexpr int64_t kMostRelevances = 200000;  // of kind relevance: rows of one model
+
 class MeasurementsReader : RecipeReader {
  public:
   using RecipeReader::RecipeReader;
@@ -55,10 +57,11 @@ class MeasurementsReader : RecipeReader {
     if (evaluation.kind == "loss") read_text(reader, path, evaluation);
     if (function || evaluation.kind == "parameters") reader("name", evaluation.name);
     if (const std::string& kind = evaluation.kind;
-        kind == "costs" || kind == "flops" || kind == "speed" || kind == "loss") {
+        kind == "costs" || kind == "flops" || kind == "speed" || kind == "loss" || kind == "relevance") {
       reader("lengths", evaluation.lengths, Allowed{.least = 1, .most = train::kMostTokens});
       if (evaluation.lengths.empty()) refuse(path, path + ".lengths: expected at least one");
     }
+    if (evaluation.kind == "relevance") read_relevance(reader, path, evaluation);
     if (!function && evaluation.kind != "parameters" && evaluation.kind != "heads")
       read_changes(reader, from, path, evaluation);
     reader.refuse_other_keys();
@@ -92,6 +95,27 @@ class MeasurementsReader : RecipeReader {
     reader("file", evaluation.file);
     if (evaluation.file.empty()) refuse(path, path + ".file: expected a text file");
     if (use_ == train::RecipeUse::kRun) evaluation.digest = sha256(MappedFile(evaluation.file).text());
+  }
+
+  /// The text is the beginning of a validation example, so it is not longer.
+  void read_relevance(TableReader& reader, const std::string& path, Evaluation& evaluation) const {
+    if (!recipe_.train) refuse(path, path + ": kind relevance reads validation data, but study.train is false");
+    evaluation.heads = 4;
+    reader("heads", evaluation.heads, Allowed{.least = 1, .most = 64});
+    int64_t rows = 0;
+    for (const int64_t length : evaluation.lengths) rows += evaluation.heads * length * (length + 1) / 2;
+    if (rows > kMostRelevances) {
+      refuse(path,
+             fmt::format("{}: {} heads of these lengths are {} pairs of tokens, more than {}; use shorter texts or "
+                         "fewer heads",
+                         path, evaluation.heads, rows, kMostRelevances));
+    }
+    for (const Point& point : recipe_.points) {
+      const int64_t longest = std::ranges::max(evaluation.lengths), trained = point.recipe().train.length;
+      if (longest <= trained || !matches(point.columns, evaluation.where)) continue;
+      refuse(path, fmt::format("{}: {} tokens are more than train.length = {}, the length of a validation example ({})",
+                               path, longest, trained, point.name));
+    }
   }
 
   void read_task(TableReader& reader, const json& from, const std::string& path, Evaluation& evaluation) const {

@@ -17,21 +17,14 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
+using testing::expect_study_refusals;
 using ::testing::HasSubstr;
 using testing::kFunction;
 using testing::kTwoVariants;
 using ::testing::Not;
 using testing::read;
 using testing::replaced;
-
-/// The text of the ExitCode::kUsage error that reading the recipe throws, without the directory of the file.
-std::string study_error(const std::string& text, const std::vector<std::string>& overrides = {},
-                        const std::string& tier = "cpu") {
-  const auto [code, message] = tamis::testing::error_of([&] { read(text, overrides, tier); });
-  EXPECT_EQ(code, ExitCode::kUsage) << message;
-  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-  return std::regex_replace(message, std::regex("^/[^ ]*/"), "");
-}
+using testing::study_error;
 
 std::vector<std::string> point_names(const StudyRecipe& recipe) {
   std::vector<std::string> names;
@@ -188,19 +181,6 @@ TEST(EqualRule, MatchNeedsALimit) {
               HasSubstr("equal.match needs equal.parameters_without_embedding"));
 }
 
-struct Refusal {
-  std::string text;      // of the recipe
-  std::string expected;  // regular expression in the message
-};
-
-/// kFunction has 7 lines, so what follows "\n" begins in line 8 + 1.
-void expect_study_refusals(const std::vector<Refusal>& refusals) {
-  for (const auto& [text, expected] : refusals) {
-    const std::string message = study_error(text);
-    EXPECT_TRUE(std::regex_search(message, std::regex(expected))) << message << "\nexpected: " << expected;
-  }
-}
-
 TEST(StudyRecipe, RefusesBadTables) {
   expect_study_refusals({
       {"", "small.toml:1: expected \\[model\\] and \\[data\\], or \\[\\[evaluations\\]\\]"},
@@ -288,148 +268,6 @@ TEST(StudyRecipe, RefusesABadChoice) {
       {replaced(kTwoVariants, "seeds = [1, 2]", "train = false"),
        "small.toml:4: \\[choose\\] compares runs, but this study trains none"},
       {kFunction + "[choose]\nvalues = [1]\n", "small.toml:8: \\[choose\\] compares runs"},
-  });
-}
-
-TEST(StudyRecipe, RefusesBadEvaluations) {
-  const std::string evaluation = kTwoVariants + "\n[[evaluations]]\n";
-  expect_study_refusals({
-      {"evaluations = [1]\n" + kTwoVariants, "small.toml:1: evaluations.0: expected a table"},
-      {kFunction + "[[evaluations]]\ntask = \"copy\"\n", "small.toml:8: evaluations.1: kind task needs a \\[model\\]"},
-      {evaluation + "kind = \"tsk\"\n", "small.toml:34: unknown .*\"tsk\"; did you mean \"task\""},
-      {evaluation + "task = \"copi\"\nmultiples = [1]\n", "small.toml:34: unknown .*\"copi\"; did you mean \"copy\""},
-      {evaluation + "multiples = [1]\n", "small.toml:33: .*evaluations.0"},
-      {evaluation + "task = \"copy\"\n", "small.toml:33: evaluations.0: expected lengths or multiples"},
-      {evaluation + "task = \"copy\"\nlengths = [0]\n", "small.toml:35: evaluations.0.lengths"},
-      {evaluation + "task = \"passkey\"\nlengths = [8]\n", "passkey.*8.*too short.*evaluations.0"},
-      {evaluation + "task = \"copy\"\nlengths = [8]\nmodel = {rope_fctor = 4}\n",
-       "\"rope_fctor\"; did you mean \"rope_factor\""},
-      {evaluation + "task = \"copy\"\nlengths = [8]\nexpand_windows = 3\n",
-       "expand_windows must be true, false or a list"},
-      {evaluation + "task = \"copy\"\nlengths = [8]\nsettings = {vocab = \"x\"}\n",
-       "evaluations.0.settings.vocab must be an integer"},
-      {evaluation + "task = \"copy\"\nlengths = [8]\ncheckpoint_length = 8\n",
-       "evaluations.0.checkpoint_length chooses among all checkpoints of a run; rope needs \\[train\\] keep = 0"},
-      {replaced(evaluation, "warmup_steps = 10", "save_every = 20") +
-           "task = \"copy\"\nlengths = [8]\ncheckpoint_length = 8\n",
-       "rope needs \\[train\\] keep = 0 and save_every below its 80 steps"},
-      {replaced(evaluation, "warmup_steps = 10", "save_every = 20\nkeep = 0") +
-           "task = \"copy\"\nlengths = [8]\ncheckpoint_length = 1\n",
-       "copy: a length of 1 tokens is too short"},
-      {evaluation + "task = \"copy\"\nlengths = [8]\nskip_end_of_text = true\n", "copy: asks for single ids"},
-      {evaluation + "kind = \"recall\"\ntask = \"copy\"\nlengths = [8]\n", "unknown .*\"copy\". Known: mqar, mqrar"},
-      {evaluation + "kind = \"recall\"\ntask = \"mqar\"\nlengths = [64]\ndepths = [0.5]\n",
-       "small.toml:37: unknown key of .*\"depths\""},
-      {evaluation + "kind = \"recall\"\ntask = \"mqar\"\nlengths = [64]\ncell_tokens = 64\n",
-       "unknown key of .*\"cell_tokens\""},
-      {evaluation + "kind = \"recall\"\ntask = \"mqar\"\nlengths = [64]\ncheckpoint_length = 64\n",
-       "unknown key of .*\"checkpoint_length\""},
-      {evaluation + "kind = \"costs\"\n", "evaluations.0.lengths: expected at least one"},
-      {evaluation + "kind = \"loss\"\nlengths = [8]\n", "evaluations.0.file: expected a text file"},
-      {evaluation + "kind = \"heads\"\nlengths = [8]\n", "unknown key of .* \"lengths\""},
-      {evaluation + "task = \"copy\"\nlengths = [8]\nwhere = {variant = \"rop\"}\n",
-       "small.toml:36: unknown variant \"rop\"; did you mean \"rope\""},
-      {replaced(kFunction, "tanh_norm", "tanhnorm"), "small.toml:4: unknown function \"tanhnorm\""},
-  });
-}
-
-TEST(StudyRecipe, RefusesBadClaims) {
-  const std::string claim = kFunction + "[[claims]]\ntext = \"t\"\n";
-  expect_study_refusals({
-      {kFunction + "[[claims]]\nmetric = \"tanh_norm\"\nat_most = 1\n",
-       "small.toml:8: claims.0.text: expected the statement"},
-      {claim + "metric = \"tanh_norm\"\n", "small.toml:8: claims.0: expected at_least or at_most, the margin"},
-      {claim + "metric = \"tanhnorm\"\nat_most = 1\n",
-       "small.toml:10: unknown metric \"tanhnorm\"; did you mean \"tanh_norm\""},
-      {claim + "at_most = 1\n", "unknown metric \"\""},
-      {claim + "metric = \"tanh_norm\"\nat_most = \"1\"\n", "small.toml:11: claims.0.at_most must be a number"},
-      {claim + "metric = \"tanh_norm\"\nat_mst = 1\n",
-       "small.toml:11: unknown key of .*\"at_mst\"; did you mean \"at_most\""},
-      {claim + "metric = \"tanh_norm\"\nat_most = 1\nof = 3\n", "small.toml:12: claims.0.of must be a table"},
-      {claim + "metric = \"tanh_norm\"\nat_most = 1\nof = {variant = [\"al\"]}\n",
-       "small.toml:12: unknown variant \"al\"; did you mean \"all\""},
-      {claim + "metric = \"tanh_norm\"\nat_most = 1\nstatistic = \"rato\"\n",
-       "small.toml:12: .*\"rato\"; did you mean \"ratio\""},
-      {claim + "metric = \"tanh_norm\"\nat_most = 1\nstatistic = \"ratio\"\n", "the statistic ratio needs `than`"},
-      {claim + "metric = \"tanh_norm\"\nat_most = 1\nthan = {norm = 1}\n", "the statistic value has no `than`"},
-      {claim + "metric = \"tanh_norm\"\nat_most = 1\nstatistic = \"slope\"\n", "the statistic slope needs `x`"},
-      {claim + "metric = \"tanh_norm\"\nat_most = 1\nx = \"norm\"\n", "the statistic value has no `x`"},
-      {claim + "metric = \"tanh_norm\"\nat_most = 1\npaired = true\n",
-       "small.toml:12: claims.0.paired: pairs are those of a difference, but the statistic is value"},
-      {claim + "metric = \"tanh_norm\"\nat_most = 1\npaired = 1\n", "claims.0.paired must be true or false"},
-      {claim + "metric = \"tanh_norm\"\nat_most = 1\nneeds = [\"a\"]\n", "claims.0.needs: there is no claim before"},
-      {claim + "metric = \"tanh_norm\"\nat_most = 1\n[[claims]]\ntext = \"u\"\nmetric = \"tanh_norm\"\nat_most = "
-               "1\nneeds = [\"claim-2\"]\n",
-       "unknown claim before this one \"claim-2\"; did you mean \"claim-1\""},
-      {kTwoVariants + "[[claims]]\ntext = \"t\"\nmetric = \"validation_loss\"\nat_most = 1\nstatistic = "
-                      "\"difference\"\npaired = true\nof = {variant = \"rope\"}\nthan = {variant = \"window\", seed "
-                      "= 2}\n",
-       "claims.0.paired: `of` has the seeds \\[1,2\\], but `than` has \\[2\\]"},
-      {claim + "id = \"a\"\nmetric = \"tanh_norm\"\nat_most = 1\n[[claims]]\ntext = \"t\"\nid = \"a\"\nmetric = "
-               "\"tanh_norm\"\nat_most = 1\n",
-       "small.toml:13: claims.1.id: \"a\" is used twice|small.toml:15: claims.1.id: \"a\" is used twice"},
-  });
-}
-
-TEST(StudyRecipe, AMeanOfTwoCheckpointsIsRefused) {
-  const std::string study = replaced(kTwoVariants, "warmup_steps = 10", "save_every = 20\nkeep = 0") +
-                            "\n[[evaluations]]\ntask = \"copy\"\nlengths = [8]\ncheckpoint_length = 8\nwhere = "
-                            "{variant = \"rope\"}\n[[evaluations]]\ntask = \"passkey\"\nlengths = [256]\n";
-  const std::string claim = study + "[[claims]]\ntext = \"t\"\nat_most = 1\nmetric = \"score\"\n";
-  const std::string figure = study + "[[figures]]\nx = \"length\"\nmetric = \"score\"\n";
-  const std::string table = study + "[[tables]]\nmetric = \"score\"\n";
-  const std::string expected = ": score is measured of two checkpoints; select one, such as checkpoint = \"chosen\"";
-  const std::string chosen = "{checkpoint = \"chosen\"}";
-  expect_study_refusals({
-      {claim, "claims.0" + expected},
-      {claim + "of = {variant = \"rope\", task = \"copy\"}\n", "claims.0" + expected},
-      {claim + "statistic = \"difference\"\nof = " + chosen + "\nthan = {variant = \"rope\"}\n", "claims.0" + expected},
-      {figure, "figures.0" + expected},
-      {replaced(figure, "\"score\"", "\"exact_match\""), "figures.0: exact_match is measured of two"},
-      {table, "tables.0" + expected},
-  });
-  for (const std::string& good :
-       {claim + "of = " + chosen, claim + "of = {variant = \"window\"}", claim + "of = {task = \"passkey\"}",
-        claim + "best_over = \"checkpoint\"", figure + "where = " + chosen,
-        figure + "series = [\"variant\", \"checkpoint\"]", figure + "panels = \"checkpoint\"",
-        table + "where = " + chosen, table + "rows = [\"variant\", \"checkpoint\"]", table + "columns = \"checkpoint\"",
-        replaced(table, "\"score\"", "\"chosen_step\"")}) {
-    EXPECT_NO_THROW(read(good + "\n")) << good;
-  }
-}
-
-TEST(StudyRecipe, RefusesBadFiguresAndTables) {
-  const std::string figure = kFunction + "[[figures]]\nmetric = \"tanh_norm\"\n", table = kFunction + "[[tables]]\n";
-  expect_study_refusals({
-      {"figures = [3]\n" + kFunction, "small.toml:1: figures.0: \\[\\[figures\\]\\] must be a table"},
-      {figure, "small.toml:8: figures.0: expected x"},
-      {figure + "x = 3\n", "figures.0: x must be a string, but is 3"},
-      {figure + "x = \"norm\"\nkind = \"line\"\n", "unknown kind \"line\"; did you mean \"lines\""},
-      {figure + "x = \"norm\"\nkind = \"heatmap\"\n", "a heatmap needs y"},
-      {figure + "x = \"norm\"\nseries = [1]\n", "series must be a array|series must be an array"},
-      {figure + "x = \"norm\"\nwhere = {variant = \"a\"}\n", "small.toml:11: unknown variant \"a\""},
-      {figure + "x = \"norm\"\nsmooth = 0\n", "smooth must be at least 1, but is 0"},
-      {figure + "x = \"norm\"\nid = \"../a\"\n", "figures.0.id must be letters"},
-      {figure + "x = \"norm\"\nid = \"a\"\n[[figures]]\nmetric = \"tanh_norm\"\nx = \"norm\"\nid = \"a\"\n",
-       "small.toml:15: figures.1.id: \"a\" is used twice"},
-      {figure + "x = \"norm\"\nxscale = \"log\"\n",
-       "unknown key of \\[\\[figures\\]\\] \"xscale\"; did you mean \"x_scale\""},
-      {figure + "x = \"norm\"\nchance = \"half\"\n", "chance must be a number"},
-      {figure + "x = \"norm\"\nchance = {a = 0.5}\n", "with panels a table with a number for each value"},
-      {table + "metric = \"tanh_norm\"\ncolumns = \"norm\"\nchance = {a = \"half\"}\n", "chance must be a number"},
-      {figure + "x = \"norm\"\nkind = \"histogram\"\n", "a histogram has no x but its metric"},
-      {figure + "kind = \"histogram\"\nchance = 0.5\n", "small.toml:8: figures.0: a histogram shows no chance"},
-      {figure + "x = \"norm\"\ny = \"variant\"\npanels = \"variant\"\nkind = \"heatmap\"\nchance = {all = 0.5}\n",
-       "small.toml:8: figures.0: chance of a heatmap must be a number"},
-      {table + "metric = \"tanh_norm\"\nrows = []\nchance = 0.5\n",
-       "small.toml:8: tables.0: rows is empty; expected at least one column"},
-      {kFunction + "[[figures]]\nx = \"norm\"\n", "figures.0: expected metric"},
-      {kFunction + "[[figures]]\nmetric = \"tanhnorm\"\nx = \"norm\"\n", "unknown metric \"tanhnorm\""},
-      {table + "metric = \"tanhnorm\"\n", "small.toml:9: unknown metric \"tanhnorm\""},
-      {table + "metric = \"tanh_norm\"\ndigits = -1\n",
-       "small.toml:8: tables.0: digits must be an integer in 0..17, but is -1"},
-      {table + "metric = \"tanh_norm\"\ndigits = 1.5\n", "digits must be an integer"},
-      {table + "metric = \"tanh_norm\"\nscale = \"x\"\n", "scale must be a number"},
   });
 }
 

@@ -111,6 +111,7 @@ std::vector<std::string> metrics_of(const Evaluation& evaluation) {
   if (kind == "flops") return {"planned_flops_per_token"};
   if (kind == "costs") return {"flops_per_token", "state_bytes"};
   if (kind == "recall") return {"newest_mass", "stale_mass", "stale_share", "recall_map"};
+  if (kind == "relevance") return {"relevance"};
   if (kind == "speed") return {"read_seconds", "token_seconds"};
   if (kind == "parameters") return {"parameter"};
   return function_metrics(evaluation.name);

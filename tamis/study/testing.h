@@ -2,6 +2,9 @@
 
 // Helpers for the tests of this layer. Included by tests only.
 
+#include <gtest/gtest.h>
+
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -68,6 +71,28 @@ inline StudyRecipe read(const std::string& text, const std::vector<std::string>&
                         const std::string& tier = "cpu") {
   const tamis::testing::TemporaryDirectory temporary;
   return load_study(temporary.write("small.toml", text), overrides, tier);
+}
+
+/// The text of the ExitCode::kUsage error that reading the recipe throws, without the directory of the file.
+inline std::string study_error(const std::string& text, const std::vector<std::string>& overrides = {},
+                               const std::string& tier = "cpu") {
+  const auto [code, message] = tamis::testing::error_of([&] { read(text, overrides, tier); });
+  EXPECT_EQ(code, ExitCode::kUsage) << message;
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  return std::regex_replace(message, std::regex("^/[^ ]*/"), "");
+}
+
+struct Refusal {
+  std::string text;      // of the recipe
+  std::string expected;  // regular expression in the message
+};
+
+/// kFunction has 7 lines, so what follows "\n" begins in line 8 + 1.
+inline void expect_study_refusals(const std::vector<Refusal>& refusals) {
+  for (const auto& [text, expected] : refusals) {
+    const std::string message = study_error(text);
+    EXPECT_TRUE(std::regex_search(message, std::regex(expected))) << message << "\nexpected: " << expected;
+  }
 }
 
 }  // namespace tamis::study::testing
