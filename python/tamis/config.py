@@ -29,7 +29,7 @@ _ROTARY = _ATTENTION | {"position", "rope_theta", "rope_factor"}
 _SOFTMAX = _ROTARY | {"ssmax", "ssmax_scale"}
 _SCREENING = {
     "key_dim", "value_dim", "mipe_threshold", "screening_position", "mipe_wrap_boundary", "tanh_norm", "gate",
-    "output_scale", "fixed_r",
+    "output_scale", "fixed_r", "trim_power", "softmask",
 }  # fmt: skip
 _ROPE = {"rope_theta", "rope_factor", "rope_scaling"}
 _LLAMA3 = {"rope_low_freq_factor", "rope_high_freq_factor", "rope_original_length"}
@@ -53,6 +53,7 @@ _CHOICES = {
     "rope_scaling": ("linear", "llama3"),
     "screening_position": ("mipe", "rope", "none"),
     "sieve": ("equations", "algorithm1"),
+    "softmask": ("cosine", "linear", "none"),
     "ssmax": ("none", "learned", "one", "bias", "fixed", "position"),
 }
 
@@ -108,6 +109,8 @@ class ModelConfig:
     gate: bool = True
     output_scale: bool = True
     fixed_r: Optional[float] = None
+    trim_power: int = 2  # of Trim, 1 to 3
+    softmask: str = "cosine"  # or "linear", "none"
 
     @property
     def head_dim(self) -> int:
@@ -150,7 +153,9 @@ class ModelConfig:
             del result["mlstm_heads"]
         for key in self._unused_keys():
             result.pop(key, None)
-        for key, default in (("rope_scaling", "linear"), ("sieve", "equations")):
+        for key, default in (
+            ("rope_scaling", "linear"), ("sieve", "equations"), ("trim_power", 2), ("softmask", "cosine"),
+        ):  # fmt: skip
             if result.get(key) == default:
                 del result[key]
         for key in ("norm", "mlp", "embedding"):
@@ -213,12 +218,16 @@ class _Reader:
     def __init__(self, given: Mapping[str, Any]):
         self.given = given
 
-    def integer(self, key: str, default: Optional[int] = None, least: int = 1) -> int:
+    def integer(
+        self, key: str, default: Optional[int] = None, least: int = 1, most: Optional[int] = None
+    ) -> int:
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError(f'model: "{key}" must be an integer, but is {value!r}')
         if value < least:
             raise ValueError(f'model: "{key}" must be at least {least}, but is {value}')
+        if most is not None and value > most:
+            raise ValueError(f'model: "{key}" must be at most {most}, but is {value}')
         return value
 
     def number(self, key: str, default: Optional[float] = None, most: float = math.inf) -> float:
@@ -327,6 +336,8 @@ def _read(cls: type[ModelConfig], given: Mapping[str, Any]) -> ModelConfig:
         gate=reader.boolean("gate", True),
         output_scale=reader.boolean("output_scale", True),
         fixed_r=reader.number("fixed_r", 1.0, 1.0) if given.get("fixed_r") is not None else None,
+        trim_power=reader.integer("trim_power", 2, 1, 3),
+        softmask=reader.choice("softmask", "cosine"),
     )
     _check_sizes(config)
     unused = config._unused_keys()

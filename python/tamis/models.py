@@ -99,7 +99,8 @@ def _screening(c: ModelConfig, **options: Any) -> ScreeningLayer:
     return ScreeningLayer(c.hidden_size, c.num_attention_heads, c.key_dim, c.value_dim,
                           mipe_threshold=c.mipe_threshold, position=c.screening_position,
                           mipe_wrap_boundary=c.mipe_wrap_boundary, tanh_norm=c.tanh_norm,
-                          gate=c.gate, output_scale=c.output_scale, fixed_r=c.fixed_r, **_rotary(c),
+                          gate=c.gate, output_scale=c.output_scale, fixed_r=c.fixed_r,
+                          trim_power=c.trim_power, softmask=c.softmask, **_rotary(c),
                           **options)  # fmt: skip
 
 

@@ -34,6 +34,8 @@ def screening(
     tanh_norm: bool = True,
     position: Literal["mipe", "none"] = "mipe",
     document: Optional[Tensor] = None,
+    trim_power: Literal[1, 2, 3] = 2,
+    softmask: Literal["cosine", "linear", "none"] = "cosine",
 ) -> Tensor:
     """Screening: every key is accepted or rejected on its own; keys do not compete ("Screening Is Enough").
 
@@ -56,6 +58,8 @@ def screening(
         tanh_norm: False leaves TanhNorm out.
         position: "mipe", or "none" for no rotation.
         document: integers [B, T_k]; a query sees only the keys of its own document.
+        trim_power: the exponent of Trim. Other shapes than the paper's run in plain torch.
+        softmask: "cosine", "linear", 1 - (i - j) / w, or "none", 1 inside the window.
 
     Returns:
         [B, T_q, H, V] in the dtype of v (float32, float64 or bfloat16). Differentiable once in q, k, v, gate, s_w, s_r.
@@ -72,6 +76,8 @@ def screening(
         tanh_norm=tanh_norm,
         position=position,
         document=document,
+        trim_power=trim_power,
+        softmask=softmask,
     )
 
 

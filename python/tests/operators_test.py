@@ -54,6 +54,8 @@ SCREENING_OPTIONS = [
     {"expand_beyond": 3.0},
     {"tanh_norm": False, "position": "none"},
     {"document": DOCUMENT},
+    {"trim_power": 3, "softmask": "linear"},
+    {"trim_power": 1, "softmask": "none"},
 ]
 
 

@@ -25,6 +25,7 @@ STACK = 'model_type = "transformer"\nkey_dim = 8\nvalue_dim = 12\nwindow = 9\n' 
 MODELS = {
     "multiscreen": SIZES.replace("heads = 2", "heads = 8"),
     "multiscreen_ablated": SIZES + 'position = "rope"\ntanh_norm = false\ngate = false\nfixed_r = 0.4\n',
+    "multiscreen_shapes": SIZES + 'trim_power = 3\nsoftmask = "linear"\n',
     "multiscreen_mixed": SIZES + 'pattern = "sa"\nnorm = "rms"\nmlp = "gelu"\noutput_scale = false\nssmax = "one"\n',
     "letters": STACK.replace("layers = 2", "layers = 7") + 'pattern = "awebvms"\nqk_norm = true\n',
     "ssmax": STACK + 'pattern = "aw"\nssmax = "bias"\nrope_factor = 2.0\ntie_word_embeddings = false\n',

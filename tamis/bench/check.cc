@@ -44,7 +44,8 @@ models::ModelConfig plain_config(const models::Model& model) {
   if (!multiscreen || config.value("position", "mipe") != "mipe" || !config.value("tanh_norm", true) ||
       !config.value("gate", true) || config.contains("fixed_r") || config.contains("pattern") ||
       config.contains("norm") || config.contains("mlp") || config.contains("embedding") ||
-      config.contains("output_scale") || config.contains("logit_soft_cap") || config.contains("mipe_wrap_boundary")) {
+      config.contains("output_scale") || config.contains("trim_power") || config.contains("softmask") ||
+      config.contains("logit_soft_cap") || config.contains("mipe_wrap_boundary")) {
     fail(ExitCode::kUsage,
          "bench: expected a Multiscreen without variants (position, tanh_norm, gate, fixed_r, other layers), got {}",
          multiscreen ? config.dump() : config.value("model_type", ""));

@@ -171,6 +171,8 @@ void erase_defaults(const ModelConfig& config, json& to) {
   erase_if(is_multiscreen(config) && config.output_scale, "output_scale");
   erase_if(config.rope_scaling == defaults.rope_scaling, "rope_scaling");
   erase_if(config.sieve == defaults.sieve, "sieve");
+  erase_if(config.trim_power == defaults.trim_power, "trim_power");
+  erase_if(config.softmask == defaults.softmask, "softmask");
   erase_if(config.mlstm_heads == config.num_attention_heads, "mlstm_heads");
 }
 

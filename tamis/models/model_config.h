@@ -61,10 +61,12 @@ struct ModelConfig {
   std::string screening_position = "mipe";  // or "rope": all of q and k, by the position alone; or "none"
   /// Positions from this on count modulo the window in MiPE, as multiscreen-pytorch has it; unset: none do.
   std::optional<int64_t> mipe_wrap_boundary;
-  bool tanh_norm = true;          // false: u = h
-  bool gate = true;               // false: no gate projection
-  bool output_scale = true;       // each head's output is scaled by exp(s_O), learned
-  std::optional<double> fixed_r;  // acceptance width in (0, 1]; unset: learned
+  bool tanh_norm = true;            // false: u = h
+  bool gate = true;                 // false: no gate projection
+  bool output_scale = true;         // each head's output is scaled by exp(s_O), learned
+  std::optional<double> fixed_r;    // acceptance width in (0, 1]; unset: learned
+  int64_t trim_power = 2;           // of Trim, 1 to 3; only the paper's 2 is fast
+  std::string softmask = "cosine";  // or "linear", "none": 1 inside the window
 
   /// Scalable-Softmax's s and b are trained.
   bool learns_scale() const { return learns_bias() || ssmax == "learned"; }

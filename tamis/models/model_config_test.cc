@@ -67,7 +67,7 @@ TEST(CompleteConfig, FillsInWhatPsiStandsFor) {
   EXPECT_EQ(config["key_dim"], 16);
   EXPECT_EQ(config["value_dim"], 64);
   EXPECT_EQ(config["mipe_threshold"], 256.0);
-  EXPECT_FALSE(config.contains("fixed_r"));
+  for (const char* key : {"fixed_r", "trim_power", "softmask"}) EXPECT_FALSE(config.contains(key)) << key;
   EXPECT_EQ(complete_config(config), config) << "a complete configuration stays as it is";
 }
 
@@ -116,6 +116,8 @@ TEST(CompleteConfig, NamesWhatIsWrong) {
   EXPECT_THAT(with({{"logit_soft_cap", 0}}), ::testing::HasSubstr("\"logit_soft_cap\" must be a number above 0"));
   EXPECT_THAT(with({{"mipe_wrap_boundary", 9}, {"position", "none"}}),
               ::testing::HasSubstr("needs screening with the position \"mipe\", but it is \"none\""));
+  EXPECT_THAT(with({{"trim_power", 4}}), ::testing::HasSubstr("\"trim_power\" must be"));
+  EXPECT_THAT(with({{"softmask", "sine"}}), ::testing::HasSubstr("unknown softmask \"sine\""));
   EXPECT_THAT(with({{"fixed_r", 0}}), ::testing::HasSubstr("\"fixed_r\" must be a number above 0 and at most 1"));
   EXPECT_THAT(with({{"tanh_norm", 1}}), ::testing::HasSubstr("\"tanh_norm\" must be true or false, but is 1"));
   EXPECT_EQ(refusal({{"vocab_size", 300}}), "model: \"hidden_size\" is missing");

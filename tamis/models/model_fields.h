@@ -94,6 +94,8 @@ void visit_fields(ModelConfig& config, Visitor&& visit) {
   visit("gate", config.gate, Allowed{});
   visit("output_scale", config.output_scale, Allowed{});
   visit("fixed_r", config.fixed_r, above_zero(1.0));
+  visit("trim_power", config.trim_power, up_to(3));
+  visit("softmask", config.softmask, Allowed{.choices = {"cosine", "linear", "none"}});
 }
 
 }  // namespace tamis::models

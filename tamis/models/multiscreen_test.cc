@@ -86,8 +86,11 @@ Tensor multiscreen_logits(const ModelConfig& c, const Named& w, const Tensor& to
         for (int64_t j = 0; j <= i; ++j) {
           if (static_cast<double>(i - j) >= width) continue;
           const double s = q[i].dot(k[j]).item<double>();
-          const double a = std::pow(std::max(1 - (1 - s) / accept, 0.0), 2);
-          const double m = (std::cos(pi * static_cast<double>(j - i) / width) + 1) / 2;
+          const double a = std::pow(std::max(1 - (1 - s) / accept, 0.0), static_cast<double>(c.trim_power));
+          const double distance = static_cast<double>(i - j);
+          double m = (std::cos(pi * distance / width) + 1) / 2;
+          if (c.softmask == "linear") m = 1 - distance / width;
+          if (c.softmask == "none") m = 1;
           u[i] += a * m * v[j];
         }
         const double norm = u[i].norm().item<double>();
@@ -165,7 +168,9 @@ INSTANTIATE_TEST_SUITE_P(Multiscreen, Ablation,
                          ::testing::Values(json::object(), json{{"position", "none"}}, json{{"tanh_norm", false}},
                                            json{{"gate", false}}, json{{"fixed_r", 0.5}}, json{{"fixed_r", 1.0}},
                                            json{{"position", "rope"}},
-                                           json{{"position", "rope"}, {"rope_factor", 4}, {"rope_theta", 100}}));
+                                           json{{"position", "rope"}, {"rope_factor", 4}, {"rope_theta", 100}},
+                                           json{{"trim_power", 1}}, json{{"trim_power", 3}, {"softmask", "linear"}},
+                                           json{{"softmask", "none"}}));
 
 TEST(Multiscreen, StartsAsInThePaper) {
   const auto model = make_model(complete_config({{"psi", 8}, {"vocab_size", 500}}), 7);

@@ -71,7 +71,8 @@ TEST_P(Decoding, FullIsChunkedIsTokenByToken) {
 
 INSTANTIATE_TEST_SUITE_P(Multiscreen, Decoding,
                          ::testing::Values(json::object(), json{{"position", "none"}}, json{{"tanh_norm", false}},
-                                           json{{"gate", false}}, json{{"fixed_r", 1.0}}, json{{"position", "rope"}}));
+                                           json{{"gate", false}}, json{{"fixed_r", 1.0}}, json{{"position", "rope"}},
+                                           json{{"trim_power", 3}, {"softmask", "linear"}}));
 
 TEST(Decoding, Bfloat16IsNearItsForwardPass) {
   const auto model = small_model();

@@ -111,6 +111,14 @@ TEST(EncodeMap, ScalesWeightsByAPowerOfTwoToKeepPrecision) {
   EXPECT_DOUBLE_EQ(tile["nonzero"], 0.5);
 }
 
+TEST(EncodeMap, OfOtherShapesOfTrimHoldsWeightsAndNotRootsOfTrim) {
+  models::RelevanceMap map = small_map();
+  map.trim = at::Tensor();
+  const json tile = encode_map(map, 0, kSoftmax);
+  EXPECT_FALSE(tile["accept"].is_null());
+  EXPECT_TRUE(tile["scale"].is_number());
+}
+
 TEST(EncodeMap, CountsTheEffectiveKeys) {
   models::RelevanceMap map;
   map.relevance = at::full({1, 8, 8}, 0.125).tril();

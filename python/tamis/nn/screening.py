@@ -27,6 +27,7 @@ class Screening(Mixer):
         mipe_wrap_boundary: positions from this on count modulo the window in MiPE, as in multiscreen-pytorch.
         tanh_norm, gate, output_scale: False leaves TanhNorm, W_G or s_O out.
         fixed_r: acceptance width in (0, 1]; learned where None.
+        trim_power, softmask: shapes of Trim and Softmask, as in `tamis.operators.screening`.
         rope_theta, rope_factor, rope_llama3: theta, factor and llama3 of `tamis.nn.rotated`.
         num_layers: of the model, for the initial output scale 1 / sqrt(num_layers H).
     """
@@ -36,12 +37,14 @@ class Screening(Mixer):
                  tanh_norm: bool = True, gate: bool = True, output_scale: bool = True,
                  fixed_r: Optional[float] = None, rope_theta: float = 10_000.0, rope_factor: float = 1.0,
                  rope_llama3: Optional[Llama3Scaling] = None, mipe_wrap_boundary: Optional[int] = None,
+                 trim_power: Literal[1, 2, 3] = 2, softmask: Literal["cosine", "linear", "none"] = "cosine",
                  num_layers: int = 1, device: Optional[torch.device] = None):  # fmt: skip
         super().__init__()
         self.hidden_size, self.num_heads, self.key_dim, self.value_dim = hidden_size, num_heads, key_dim, value_dim
         self.mipe_threshold, self.position, self.tanh_norm, self.fixed_r = mipe_threshold, position, tanh_norm, fixed_r
         self.rope_theta, self.rope_factor, self.rope_llama3 = rope_theta, rope_factor, rope_llama3
         self.mipe_wrap_boundary = mipe_wrap_boundary
+        self.trim_power, self.softmask = trim_power, softmask
         keys, values = num_heads * key_dim, num_heads * value_dim
         self.q_proj = Linear(hidden_size, keys, bias=False, device=device)
         self.k_proj = Linear(hidden_size, keys, bias=False, device=device)
@@ -101,6 +104,8 @@ class Screening(Mixer):
             "expand_beyond": expand_beyond,
             "tanh_norm": self.tanh_norm,
             "position": "none" if self.position == "rope" else self.position,
+            "trim_power": self.trim_power,
+            "softmask": self.softmask,
         }
         weight = self.o_proj.weight
         if state is None:

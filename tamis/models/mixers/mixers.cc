@@ -23,9 +23,17 @@ std::vector<std::string> joined(std::vector<std::string> settings, std::initiali
 const std::vector<std::string> kAttention = {"qk_norm", "norm_eps", "strict"};
 const std::vector<std::string> kRotary = joined(kAttention, {"position", "rope_theta", "rope_factor"});
 const std::vector<std::string> kSoftmax = joined(kRotary, {"ssmax", "ssmax_scale"});
-const std::vector<std::string> kScreening = {
-    "key_dim", "value_dim",    "mipe_threshold", "screening_position", "mipe_wrap_boundary", "tanh_norm",
-    "gate",    "output_scale", "fixed_r"};
+const std::vector<std::string> kScreening = {"key_dim",
+                                             "value_dim",
+                                             "mipe_threshold",
+                                             "screening_position",
+                                             "mipe_wrap_boundary",
+                                             "tanh_norm",
+                                             "gate",
+                                             "output_scale",
+                                             "fixed_r",
+                                             "trim_power",
+                                             "softmask"};
 const std::vector<std::string> kSliding = joined(kSoftmax, {"window"});
 
 const std::array kMixers = {

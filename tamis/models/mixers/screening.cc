@@ -30,7 +30,8 @@ namespace {
 
 using at::Tensor;
 
-/// What a layer keeps of a sequence: ops::ScreeningState on the CPU, ops::ScreeningBlockedState on other devices.
+/// What a layer keeps of a sequence: ops::ScreeningState on the CPU, ops::ScreeningBlockedState on other devices and
+/// for other shapes of Trim and Softmask.
 template <typename State>
 struct ScreeningMixerState final : MixerState {
   ScreeningMixerState(State state, std::optional<double> expand_beyond)
@@ -155,19 +156,19 @@ class ScreeningMixer final : public Mixer {
     const ops::ScreeningHeadOptions own = options({.expand_beyond = expand_beyond});
     const Tensor s_w = s_w_.detach(), s_r = s_r_.detach();
     const int64_t K = layout_.key_dim, V = layout_.value_dim;
-    if (s_w.is_cpu()) {
+    if (has_kernel_state()) {
       return std::make_unique<KernelState>(ops::ScreeningState(s_w, s_r, K, V, own), expand_beyond);
     }
     return std::make_unique<BlockedState>(ops::ScreeningBlockedState(s_w, s_r, K, V, own, s_w.device()), expand_beyond);
   }
 
   Tensor decode(const Tensor& projected_BCHR, const MixerCall&, std::span<MixerState* const> states) const override {
-    return s_w_.is_cpu() ? decode_with<KernelState>(projected_BCHR, states)
-                         : decode_with<BlockedState>(projected_BCHR, states);
+    return has_kernel_state() ? decode_with<KernelState>(projected_BCHR, states)
+                              : decode_with<BlockedState>(projected_BCHR, states);
   }
 
   std::optional<HeadStep> head_step(const MixerCall&) const override {
-    if (rotates_itself()) return std::nullopt;
+    if (rotates_itself() || !has_kernel_state()) return std::nullopt;
     return [K = layout_.key_dim, V = layout_.value_dim, gated = layout_.gate](int64_t head, MixerState& state,
                                                                               float* projected, float* out) {
       float *q = projected, *k = q + K, *v = k + K;
@@ -178,6 +179,7 @@ class ScreeningMixer final : public Mixer {
 
   double step_cost(int64_t head, const MixerState& state) const override {
     constexpr double kStep = 250, kKey = 0.5;
+    if (!has_kernel_state()) return 0;
     const auto& own = static_cast<const KernelState&>(state).state;
     return kStep + kKey * static_cast<double>(own.visible_keys(head));
   }
@@ -213,10 +215,12 @@ class ScreeningMixer final : public Mixer {
     const ops::ScreeningProjections p = project(x_1TD, weights, call.expand_beyond);
     const auto seen = ops::reference::screening_relevance(p.q_BTHK, p.k_BTHK, weights.s_w, weights.s_r, options(call));
     RelevanceMap map;
-    map.similarity = seen.similarity.squeeze(0);
-    map.trim = seen.trim.squeeze(0);
-    map.softmask = seen.softmask.squeeze(0);
-    map.relevance = map.trim * map.softmask;
+    map.relevance = (seen.trim * seen.softmask).squeeze(0);
+    if (options(call).has_paper_shapes()) {  // of others the page shows the relevance alone
+      map.similarity = seen.similarity.squeeze(0);
+      map.trim = seen.trim.squeeze(0);
+      map.softmask = seen.softmask.squeeze(0);
+    }
     for (const double window : windows()) map.window.push_back(ops::expanded_window(window, call.expand_beyond));
     map.accept = acceptance_widths();
     return map;
@@ -244,10 +248,14 @@ class ScreeningMixer final : public Mixer {
     result.expand_beyond = call.expand_beyond;
     result.document = call.document;
     result.tanh_norm = config_.tanh_norm;
+    result.trim_power = config_.trim_power;
+    result.softmask = config_.softmask;
     // The mixer applies rotary embedding itself, before screening scales to unit length, which does not change it.
     result.position = config_.screening_position == "rope" ? "none" : config_.screening_position;
     return result;
   }
+
+  bool has_kernel_state() const { return s_w_.is_cpu() && options({}).has_paper_shapes(); }
 
   /// Queries and keys are rotated here, before the operator.
   bool rotates_itself() const { return config_.screening_position == "rope" || config_.mipe_wrap_boundary; }

@@ -14,6 +14,7 @@
 #include "tamis/ops/checks.h"
 #include "tamis/ops/registration.h"
 #include "tamis/ops/screening/screening_blocked.h"
+#include "tamis/ops/screening/screening_blocked_parts.h"
 #include "tamis/ops/screening/screening_cpu.h"
 
 namespace tamis::ops {
@@ -22,7 +23,8 @@ template <>
 struct SchemaOptions<ScreeningOptions> {
   static constexpr std::tuple kFields{&ScreeningOptions::gate,          &ScreeningOptions::mipe_threshold,
                                       &ScreeningOptions::expand_beyond, &ScreeningOptions::tanh_norm,
-                                      &ScreeningOptions::position,      &ScreeningOptions::document};
+                                      &ScreeningOptions::position,      &ScreeningOptions::document,
+                                      &ScreeningOptions::trim_power,    &ScreeningOptions::softmask};
 };
 
 namespace {
@@ -51,6 +53,12 @@ void check(const ScreeningOptions& options, const Tensor& q, const Tensor& k, co
                     options.mipe_threshold);
   TORCH_CHECK_VALUE(options.position == "mipe" || options.position == "none", kName,
                     ": position must be \"mipe\" or \"none\", but is \"", options.position, "\"");
+  check_shapes(kName, options);
+}
+
+/// Whether the CPU's fused kernels can do it.
+bool is_fused(const ScreeningOptions& options, const Tensor& q) {
+  return screening_has_fused(q.scalar_type()) && options.has_paper_shapes();
 }
 
 /// The gradient of an absent input.
@@ -93,14 +101,14 @@ Gradients screening_backward_anywhere(const ScreeningOptions& options, const Ten
 
 Tensor screening_on_cpu(const ScreeningOptions& options, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& s_w, const Tensor& s_r) {
-  if (!screening_has_fused(q.scalar_type())) return screening_anywhere(options, q, k, v, s_w, s_r);
+  if (!is_fused(options, q)) return screening_anywhere(options, q, k, v, s_w, s_r);
   check(options, q, k, v, s_w, s_r);
   return screening_cpu(q, k, v, s_w, s_r, options);
 }
 
 Gradients screening_backward_on_cpu(const ScreeningOptions& options, const Tensor& grad, const Tensor& q,
                                     const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r) {
-  if (!screening_has_fused(q.scalar_type())) return screening_backward_anywhere(options, grad, q, k, v, s_w, s_r);
+  if (!is_fused(options, q)) return screening_backward_anywhere(options, grad, q, k, v, s_w, s_r);
   check(options, q, k, v, s_w, s_r);
   const auto [dq, dk, dv, dgate] = empty_gradients(q, k, v, options.gate);
   const auto [ds_w, ds_r] = screening_backward_cpu(grad, q, k, v, s_w, s_r, options, {dq, dk, dv, dgate});
@@ -167,7 +175,7 @@ std::pair<Tensor, Tensor> screening_backward_into(const Tensor& grad, const Scre
   const auto& [q, k, v, gate] = in;
   const ScreeningOptions with_gate = gated(options, gate);
   TORCH_INTERNAL_ASSERT(!result.defined() || (result.sizes() == grad.sizes() && result.dtype() == v.dtype()));
-  if (q.device().is_cpu() && screening_has_fused(q.scalar_type())) {
+  if (q.device().is_cpu() && is_fused(with_gate, q)) {
     check(with_gate, q, k, v, s_w, s_r);
     return screening_backward_cpu(grad, q, k, v, s_w, s_r, with_gate, gradients, result);
   }
@@ -183,7 +191,7 @@ std::pair<Tensor, Tensor> screening_backward_into(const Tensor& grad, const Scre
 TORCH_LIBRARY_FRAGMENT(tamis, m) {
   const std::string options =
       "*, Tensor? gate=None, float mipe_threshold=256.0, float? expand_beyond=None, bool tanh_norm=True, "
-      "str position=\"mipe\", Tensor? document=None";
+      "str position=\"mipe\", Tensor? document=None, int trim_power=2, str softmask=\"cosine\"";
   m.def(("screening(Tensor q, Tensor k, Tensor v, Tensor s_w, Tensor s_r, " + options + ") -> Tensor").c_str());
   m.def(("screening_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor s_w, Tensor s_r, " + options +
          ") -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)")

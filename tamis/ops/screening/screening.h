@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +15,14 @@ struct ScreeningHeadOptions {
   std::optional<double> expand_beyond;  // SWE: every window w > expand_beyond becomes infinite
   bool tanh_norm = true;                // false: u = h (ablation)
   std::string position = "mipe";        // "mipe" or "none" (ablation)
+  /// Other shapes of Trim and Softmask (ablations that the paper leaves open, appendix Q): a_ij is this power of
+  /// max(1 - (1 - s_ij) / r, 0), 1, 2 or 3; m_ij inside the window is "cosine", "linear", 1 - (i - j) / w, or
+  /// "none", 1.
+  int64_t trim_power = 2;
+  std::string softmask = "cosine";
+
+  /// The shapes of the paper, which alone have fused kernels; others run in plain torch.
+  bool has_paper_shapes() const { return trim_power == 2 && softmask == "cosine"; }
 };
 
 struct ScreeningOptions : ScreeningHeadOptions {

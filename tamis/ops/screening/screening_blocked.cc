@@ -67,6 +67,7 @@ class GroupedHeads {
   GroupedHeads(const Tensor& q, const Tensor& k, const Tensor& v, const HeadGroup& group,
                const std::vector<HeadNumbers>& numbers, const ScreeningOptions& options)
       : flat_(group.flat),
+        shapes_(options),
         options_(q.options().dtype(computing_dtype(q.scalar_type()))),
         wide_(options_.dtype(widest_dtype(q.device()))),
         blocks_(AttentionSizes(q, k), group.span, {.document = options.document}, options_),
@@ -125,12 +126,12 @@ class GroupedHeads {
       const Tensor inside = of_distance.masked_fill(outside, 0).to(options_);
       return inside.index_select(1, index).view({range.count, 1, block, distances.size(1)});
     };
-    MaskTables tables{.softmask = table(softmask_inside(x)), .slope = {}};
-    if (derivative) tables.slope = table(softmask_slope_inside(x, inverse_w));
+    MaskTables tables{.softmask = table(softmask_of(x, shapes_)), .slope = {}};
+    if (derivative) tables.slope = table(softmask_slope_of(x, inverse_w, shapes_));
     return tables;
   }
 
-  /// t = 1 - (1 - s)/r of pairs, at least 0 and at most 1; Trim is its square.     (8), (9)
+  /// t = 1 - (1 - s)/r of pairs, at least 0 and at most 1; Trim is its power p.    (8), (9)
   Tensor trim_root(const BlockStep& step, const Tensor& q, const Tensor& k) const {
     const Tensor t = at::bmm(q, k.transpose(1, 2)).sub_(1);
     Tensor by_row = step.by_row(t);
@@ -147,7 +148,7 @@ class GroupedHeads {
 
   /// a m for the root t of a.                                                     (9), (10)
   Tensor weight(const BlockStep& step, const MaskTables& tables, const Tensor& t) const {
-    const Tensor trim = at::mul(t, t);
+    const Tensor trim = trim_of(t, shapes_);
     mask(step, tables, trim);
     return trim;
   }
@@ -161,6 +162,7 @@ class GroupedHeads {
   }
 
   bool flat_;
+  ScreeningHeadOptions shapes_;
   at::TensorOptions options_, wide_;
   QueryBlocks blocks_;
   UnitRows q_, k_, v_;
@@ -175,6 +177,7 @@ GroupedHeads::Gradients GroupedHeads::gradients(const Tensor& grad_u, bool tanh_
   const Tensor du = blocks_.query_rows(grad_u), h = blocks_.zero_query_rows(V), dq = blocks_.zero_query_rows(K);
   const Tensor dk = blocks_.zero_key_rows(K), dv = blocks_.zero_key_rows(V);
   const Tensor by_trim = at::zeros({N}, wide_), by_mask = at::zeros({N}, wide_), by_angle = at::zeros({N}, wide_);
+  const auto power = static_cast<double>(shapes_.trim_power);
   for (const auto& range : blocks_.row_ranges()) {
     const MaskTables tables = mask_tables(range, /*derivative=*/true);
     for (const BlockStep& step : blocks_.steps(range)) {
@@ -187,8 +190,9 @@ GroupedHeads::Gradients GroupedHeads::gradients(const Tensor& grad_u, bool tanh_
       const Tensor dh = tanh_norm ? TanhNorm(h_step).gradient(h_step, du_step) : du_step;
       step.set_queries(h, h_step);
       step.add_products_to_keys(dv, am, dh);
-      const Tensor dam = at::bmm(dh, v.transpose(1, 2)), dt = dam.mul_(t);  // dt = 2 t da, da = dam m: half of it
-      if (!flat_) {                                                         // dm slope = dam a slope
+      const Tensor dam = at::bmm(dh, v.transpose(1, 2));
+      const Tensor dt = dam.mul_(trim_slope_of(t, shapes_));  // dt = p t^(p - 1) da, da = dam m: a p-th of it
+      if (!flat_) {                                           // dm slope = dam a slope
         const Tensor by_slope = at::mul(dt, t);
         step.by_row(by_slope).mul_(step.of_table(tables.slope));
         step.hide_documents(by_slope, 0);
@@ -196,7 +200,8 @@ GroupedHeads::Gradients GroupedHeads::gradients(const Tensor& grad_u, bool tanh_
       }
       mask(step, tables, dt);
       add(by_trim, t.sub_(1).mul_(dt));  // of t - 1
-      const Tensor scale = (2 * step.per_row(inverse_r_)).expand({step.rows, step.blocks, 1, 1}).reshape({-1, 1, 1});
+      const Tensor scale =
+          (power * step.per_row(inverse_r_)).expand({step.rows, step.blocks, 1, 1}).reshape({-1, 1, 1});
       const Tensor dq_step = at::bmm(dt, k).mul_(scale), scaled_q = q * scale;  // ds = dt / r
       step.set_queries(dq, dq_step);
       if (rotates()) {
@@ -220,7 +225,7 @@ GroupedHeads::Gradients GroupedHeads::gradients(const Tensor& grad_u, bool tanh_
           .k = blocks_.from_key_rows(dk_raw),
           .v = blocks_.from_key_rows(v_.gradient(dv)),
           .s_w = of_heads(by_mask + by_angle * per_row(&HeadNumbers::angle_step_slope).to(wide_)),
-          .s_r = of_heads(by_trim * per_row(&HeadNumbers::one_minus_r).to(wide_) * -2)};
+          .s_r = of_heads(by_trim * per_row(&HeadNumbers::one_minus_r).to(wide_) * -power)};
 }
 
 /// The heads of a group in tensors of all heads. Neighbours are a view.

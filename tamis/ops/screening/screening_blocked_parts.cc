@@ -45,6 +45,34 @@ Tensor numbers_of(const std::vector<HeadNumbers>& heads, double HeadNumbers::*nu
   return at::tensor(values, at::kDouble);
 }
 
+void check_shapes(const char* name, const ScreeningHeadOptions& options) {
+  TORCH_CHECK_VALUE(options.trim_power >= 1 && options.trim_power <= 3, name, ": trim_power must be 1, 2 or 3, but is ",
+                    options.trim_power);
+  TORCH_CHECK_VALUE(options.softmask == "cosine" || options.softmask == "linear" || options.softmask == "none", name,
+                    ": softmask must be \"cosine\", \"linear\" or \"none\", but is \"", options.softmask, "\"");
+}
+
+Tensor trim_of(const Tensor& root, const ScreeningHeadOptions& options) {
+  if (options.trim_power == 1) return root.clone();
+  const Tensor square = at::mul(root, root);
+  return options.trim_power == 2 ? square : square.mul_(root);
+}
+
+Tensor trim_slope_of(const Tensor& root, const ScreeningHeadOptions& options) {
+  if (options.trim_power == 1) return (root > 0).to(root.scalar_type());
+  return options.trim_power == 2 ? root : at::mul(root, root);
+}
+
+Tensor softmask_of(const Tensor& x, const ScreeningHeadOptions& options) {
+  if (options.softmask == "linear") return 1 - x / std::numbers::pi;
+  return options.softmask == "none" ? at::ones_like(x) : softmask_inside(x);
+}
+
+Tensor softmask_slope_of(const Tensor& x, const Tensor& inverse_w, const ScreeningHeadOptions& options) {
+  if (options.softmask == "linear") return x / std::numbers::pi * (1 - inverse_w);  // dw/ds_w = w - 1
+  return options.softmask == "none" ? at::zeros_like(x) : softmask_slope_inside(x, inverse_w);
+}
+
 UnitRows::UnitRows(const Tensor& x, at::ScalarType dtype) : dtype_(dtype) {
   squared_ = x.to(dtype).square().sum({-1}, /*keepdim=*/true, widest_dtype(x.device()));
   unit = (x / norm()).to(x.scalar_type());

@@ -35,6 +35,17 @@ std::vector<HeadNumbers> head_numbers(const at::Tensor& s_w, const at::Tensor& s
 /// One number of every head, float64 [N] on the CPU.
 at::Tensor numbers_of(const std::vector<HeadNumbers>& heads, double HeadNumbers::*number);
 
+/// Throws c10::ValueError for shapes of Trim and Softmask that do not exist.
+void check_shapes(const char* name, const ScreeningHeadOptions& options);
+
+/// Trim of its root t in [0, 1], and a p-th of its derivative by t, for the power p of the options.    (9)
+at::Tensor trim_of(const at::Tensor& root, const ScreeningHeadOptions& options);
+at::Tensor trim_slope_of(const at::Tensor& root, const ScreeningHeadOptions& options);
+
+/// Softmask inside the window for x = pi (i - j) / w, and its derivative by s_w.                       (10)
+at::Tensor softmask_of(const at::Tensor& x, const ScreeningHeadOptions& options);
+at::Tensor softmask_slope_of(const at::Tensor& x, const at::Tensor& inverse_w, const ScreeningHeadOptions& options);
+
 /// Rows scaled to unit length; a zero row stays zero and gets no gradient.     (5)
 class UnitRows {
  public:

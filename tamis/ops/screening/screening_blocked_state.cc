@@ -52,9 +52,10 @@ void set_ring_rows(const Tensor& ring, int64_t first, const Tensor& x) {
 
 /// [heads, 1, 2 W - 1] for a ring of W rows. Entry W - 1 - r + c, for c < W, is the softmask of the key in row c for a
 /// query in row r: a query uses W adjacent entries.                              (10)
-Tensor softmask_table(int64_t W, const Tensor& window_H1, const Tensor& inverse_w_H1) {
+Tensor softmask_table(int64_t W, const Tensor& window_H1, const Tensor& inverse_w_H1,
+                      const ScreeningHeadOptions& options) {
   const Tensor distance = at::arange(W - 1, -W, -1, window_H1.options()).remainder(W);
-  const Tensor softmask = softmask_inside(std::numbers::pi * distance * inverse_w_H1);
+  const Tensor softmask = softmask_of(std::numbers::pi * distance * inverse_w_H1, options);
   return softmask.masked_fill(distance >= window_H1, 0).to(at::kFloat).unsqueeze(1);
 }
 
@@ -126,7 +127,13 @@ struct ScreeningBlockedState::Heads {
     heads = at::tensor(order, at::kLong).argsort().to(device);
   }
 
-  ScreeningState kernel_state() const { return ScreeningState(s_w, s_r, K, V, options); }
+  /// For its bytes, on which the shapes of Trim and Softmask have no effect.
+  ScreeningState kernel_state() const {
+    ScreeningHeadOptions own = options;
+    own.trim_power = ScreeningHeadOptions().trim_power;
+    own.softmask = ScreeningHeadOptions().softmask;
+    return ScreeningState(s_w, s_r, K, V, own);
+  }
 
   int64_t bytes(const Group& group, int64_t capacity) const {
     const int64_t softmask = group.flat() || capacity == 0 ? 0 : 2 * capacity - 1;
@@ -163,7 +170,8 @@ void ScreeningBlockedState::grow(int64_t last) {
     };
     const Tensor k = longer(store.k), v = longer(store.v);
     if (!group.flat()) {
-      store.softmask = softmask_table(capacity, group.of(heads_->window_H1), group.of(heads_->inverse_w_H1));
+      store.softmask =
+          softmask_table(capacity, group.of(heads_->window_H1), group.of(heads_->inverse_w_H1), heads_->options);
     }
     store.k = k;
     store.v = v;
@@ -220,7 +228,7 @@ void ScreeningBlockedState::answer_token(const Tensor& q, const Tensor& k, const
     store.v.narrow(1, row, 1).copy_(group.of(v));
     const Tensor similarity = at::bmm(group.of(q), store.k.narrow(1, 0, keys).transpose(1, 2));
     const Tensor root = at::addcmul(heads_->one, similarity.sub_(1), group.of(heads_->inverse_r_H11)).clamp_(0, 1);
-    const Tensor weight = at::mul(root, root);  // (9)
+    const Tensor weight = trim_of(root, heads_->options);  // (9)
     if (!group.flat()) weight.mul_(store.softmask.narrow(2, store.capacity() - 1 - row, keys));
     Tensor sums = group.of(h);
     at::bmm_out(sums, weight, store.v.narrow(1, 0, keys));
@@ -229,8 +237,9 @@ void ScreeningBlockedState::answer_token(const Tensor& q, const Tensor& k, const
 
 void ScreeningBlockedState::answer_chunk(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& h) {
   // Keys and queries are rotated already; TanhNorm and the gate follow for all groups together.
-  const ScreeningOptions options = {
-      {.expand_beyond = heads_->options.expand_beyond, .tanh_norm = false, .position = "none"}};
+  ScreeningOptions options = {heads_->options};
+  options.tanh_norm = false;
+  options.position = "none";
   const auto as_operator = [](const Tensor& x_HTD) { return x_HTD.transpose(0, 1).unsqueeze(0); };
   for (size_t g = 0; g < stores_.size(); ++g) {
     const Group& group = heads_->groups[g];

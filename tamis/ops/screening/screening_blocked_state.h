@@ -14,7 +14,8 @@
 
 namespace tamis::ops {
 
-/// The blocked form of ScreeningState: the same results up to rounding, in plain torch on any device.
+/// The blocked form of ScreeningState: the same results up to rounding, in plain torch on any device. Any shapes of
+/// Trim and Softmask.
 ///
 /// Keys, normalised and rotated, and normalised values are float32 on the device, in a ring for every group of heads
 /// whose windows are within a factor of 4 of each other, or at most 64 tokens. The ring has ceil(w) rows, of the

@@ -68,8 +68,12 @@ Tensor defined(const Projections& x, const ScreeningHeadOptions& options) {
   return reference::screening(x.q, x.k, x.v, kWindowScalars, kAcceptScalars, {options, /*gate=*/x.gate});
 }
 
-const std::vector<ScreeningHeadOptions> kStateOptions = {
-    {}, {.expand_beyond = 50.0}, {.mipe_threshold = 90, .tanh_norm = false}, {.position = "none"}};
+const std::vector<ScreeningHeadOptions> kStateOptions = {{},
+                                                         {.expand_beyond = 50.0},
+                                                         {.mipe_threshold = 90, .tanh_norm = false},
+                                                         {.position = "none"},
+                                                         {.trim_power = 1, .softmask = "linear"},
+                                                         {.trim_power = 3, .softmask = "none"}};
 
 TEST(ScreeningBlockedState, FullIsChunkedIsTokenByToken) {
   const int64_t T = 700;

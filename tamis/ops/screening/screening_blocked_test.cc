@@ -81,6 +81,9 @@ TEST(ScreeningBlocked, InFloat64IsTheDefinition) {
                                                      {{.expand_beyond = 17.0}},
                                                      {{.tanh_norm = false}},
                                                      {{.position = "none"}},
+                                                     {{.trim_power = 1}},
+                                                     {{.trim_power = 3, .softmask = "linear"}},
+                                                     {{.expand_beyond = 17.0, .softmask = "none"}},
                                                      {.document = two_documents(2, 150)}};
   for (const ScreeningOptions& options : all_options) {
     for (const bool gate : {true, false}) {

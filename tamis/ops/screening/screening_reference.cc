@@ -72,15 +72,18 @@ ScreeningRelevance screening_relevance(const at::Tensor& q_BTHK, const at::Tenso
   const at::Tensor q = rotated(unit(widened(q_BTHK)), position.slice(0, first_query), head.step);
   const at::Tensor k = rotated(unit(widened(k_BTHK)), position, head.step);
 
-  at::Tensor s = at::einsum("bihd,bjhd->bhij", {q, k});                    // (8)
-  s = s - (s - 1).clamp_min(0).detach();                                   // rounding: value at most 1
-  const at::Tensor inverse_r = head.inverse_r.to(dtype).view({-1, 1, 1});  //
-  const at::Tensor a = (1 - (1 - s) * inverse_r).clamp_min(0).square();    // (9)
+  at::Tensor s = at::einsum("bihd,bjhd->bhij", {q, k});                                 // (8)
+  s = s - (s - 1).clamp_min(0).detach();                                                // rounding: value at most 1
+  const at::Tensor inverse_r = head.inverse_r.to(dtype).view({-1, 1, 1});               //
+  const at::Tensor a = (1 - (1 - s) * inverse_r).clamp_min(0).pow(options.trim_power);  // (9)
 
   const at::Tensor distance = position.slice(0, first_query).unsqueeze(1) - position;  // i - j
   const at::Tensor inside = (distance >= 0).logical_and(distance < head.width.view({-1, 1, 1}));
   const at::Tensor x = kPi * distance.to(dtype) * head.inverse.to(dtype).view({-1, 1, 1});
-  at::Tensor m = at::where(inside, (at::cos(x) + 1) / 2, at::zeros({}, x.options()));  // (10)
+  const at::Tensor shape = options.softmask == "cosine"   ? (at::cos(x) + 1) / 2
+                           : options.softmask == "linear" ? 1 - x / kPi
+                                                          : at::ones_like(x);
+  at::Tensor m = at::where(inside, shape, at::zeros({}, x.options()));  // (10)
   m = m.unsqueeze(0);
   at::Tensor visible = inside.unsqueeze(0);
   if (options.document) {

@@ -178,6 +178,8 @@ ScreeningState::ScreeningState(const Tensor& s_w_H, const Tensor& s_r_H, int64_t
                     " and ", s_r_H.sizes());
   TORCH_CHECK_VALUE(key_dim >= 2 && value_dim >= 1, "screening state: K must be at least 2 and V at least 1, but are ",
                     key_dim, " and ", value_dim);
+  TORCH_CHECK_VALUE(options.has_paper_shapes(), "screening state: other shapes of Trim and Softmask need the state in ",
+                    "plain torch, ScreeningBlockedState");
   impl_->key_dim = key_dim;
   impl_->value_dim = value_dim;
   impl_->options = options;

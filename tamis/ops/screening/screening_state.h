@@ -22,7 +22,8 @@ namespace tamis::ops {
 /// step appends the chunk's keys and answers its queries by the pass of ops::screening; step_head, for one token, has a
 /// pass of its own over the same functions. Full, chunked and token-by-token results are equal up to rounding. Memory:
 /// bytes(); it does not grow with the number of tokens if all windows are finite.
-/// CPU only; float32 or bfloat16 projections. Throws c10::ValueError on shapes that do not fit.
+/// CPU only; float32 or bfloat16 projections; the paper's shapes of Trim and Softmask. Throws c10::ValueError on shapes
+/// that do not fit.
 class ScreeningState {
  public:
   using Options = ScreeningHeadOptions;

@@ -68,6 +68,10 @@ TEST(Screening, OptionsAreAsAccurateAsPlainTorch) {
   expect_accurate(kSmall, 9, {{.position = "none"}});
   expect_accurate(kSmall, 10, {{.mipe_threshold = 20}});
   expect_accurate(kSmall, 11, {{.expand_beyond = 17.0}});
+  expect_accurate(kSmall, 13, {{.trim_power = 1}});
+  expect_accurate(kSmall, 14, {{.trim_power = 3, .softmask = "linear"}});
+  expect_accurate(kSmall, 15, {{.softmask = "none"}});
+  expect_accurate(kSmall, 16, {{.trim_power = 3, .softmask = "linear"}}, to_bfloat16);
   expect_accurate(kSmall, 12, {.document = at::arange(70).floor_divide(13).expand({2, 70}).contiguous()});
 }
 
@@ -106,6 +110,7 @@ TEST(Screening, GradientsMatchFiniteDifferences) {
     testing::expect_gradients(operator_with({}), in);
     testing::expect_gradients(operator_with({{.mipe_threshold = 5}}), in);
     testing::expect_gradients(operator_with({{.tanh_norm = false}}), in);
+    testing::expect_gradients(operator_with({{.trim_power = 3, .softmask = "linear"}}), in);
     testing::expect_gradients(operator_with({.document = at::tensor({4, 4, 7, 7, 7}).view({1, 5})}), in);
   }
 }
@@ -341,6 +346,8 @@ TEST(Screening, BadArgumentsAreNamed) {
   };
   expect_option_error({{.mipe_threshold = 0}}, "mipe_threshold must be positive");
   expect_option_error({{.position = "rope"}}, "position must be \"mipe\" or \"none\", but is \"rope\"");
+  expect_option_error({{.trim_power = 4}}, "trim_power must be 1, 2 or 3, but is 4");
+  expect_option_error({{.softmask = "sine"}}, "softmask must be \"cosine\", \"linear\" or \"none\", but is \"sine\"");
   expect_option_error({.document = at::zeros({2, 5}, at::kLong)}, "document must have the shape [2, 6]");
   expect_option_error({.document = at::zeros({2, 6})}, "document must hold integers");
 }
