@@ -294,6 +294,14 @@ def test_relevance_maps(tamis):
     assert "64 tokens are more than train.length = 32, the length of a validation example" in error, error
 
 
+def test_multiple_choice_needs_an_interpreter_with_the_harness(tamis):
+    text = ONE_RUN + '\n[[evaluations]]\nkind = "lm_eval"\ntasks = ["hellaswag"]\n'
+    error = study(tamis, "choice", text, code=1, env=environment(TAMIS_PYTHON="/nowhere/python")).stderr
+    assert "/nowhere/python -m tamis.lm_eval: not found; it needs Python with torch and lm_eval: make python" in error, error
+    missing = text.replace("tasks =", 'include = "nowhere"\ntasks =')
+    assert "nowhere: cannot be read: No such file or directory" in study(tamis, "choice", missing, code=3).stderr
+
+
 def test_an_untrained_model_is_measured(tamis):
     text = ONE_RUN.replace("[study]", "[study]\ntrain = false") + '\n[[evaluations]]\nkind = "costs"\nlengths = [32, 64]\n'
     study(tamis, "untrained", text)

@@ -175,6 +175,55 @@ def test_tasks_on_local_files_run_offline(run, lm, tmp_path):
     assert results["small_perplexity"]["bits_per_byte,none"] == pytest.approx(bits, abs=1e-4)
 
 
+STUDY = """
+[study]
+train = true
+[model]
+model_type = "transformer"
+hidden_size = 32
+num_hidden_layers = 2
+num_attention_heads = 2
+[data.sources.small]
+kind = "text"
+files = ["{text}"]
+validation_fraction = 0.1
+[train]
+steps = 4
+length = 64
+batch_tokens = 256
+validate_tokens = 128
+[[evaluations]]
+kind = "lm_eval"
+tasks = ["{task}"]
+include = "{include}"
+limit = 2
+"""
+
+
+def test_a_study_measures_multiple_choice(run, program, tmp_path):
+    """Its accuracy is that of the harness; a task that does not exist is one line of error."""
+    (tmp_path / "choices.jsonl").write_text("".join(json.dumps(each) + "\n" for each in CHOICES))
+    (tmp_path / "small_choice.yaml").write_text(CHOICE_TASK.format(file=tmp_path / "choices.jsonl"))
+    text = run.parent / "text.txt"
+    environment = {**os.environ, "TAMIS_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "python"),
+                   "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")}  # fmt: skip
+    recipe = tmp_path / "choice.toml"
+    recipe.write_text(STUDY.format(text=text, task="small_choice", include=tmp_path))
+    program("study", recipe, "--threads", 1, cwd=tmp_path, env=environment)
+    rows = json.loads((tmp_path / "runs/choice/results.json").read_text())
+    found = {row["metric"]: row["value"] for row in rows if row.get("task") == "small_choice"}
+    trained = TamisLM(str(tmp_path / "runs/choice/all/seed-1"))
+    right = 0
+    for each in CHOICES[:2]:
+        scored = trained.loglikelihood(requests(*((each["question"], " " + each_one) for each_one in each["choices"])), True)
+        right += max(range(len(scored)), key=lambda i: scored[i][0]) == each["answer"]
+    assert found["acc"] == right / 2 and 0 <= found["acc_norm"] <= 1, found
+    assert not list((tmp_path / "runs/choice/all/seed-1").glob(".lm_eval*")), "nothing is left"
+    recipe.write_text(STUDY.format(text=text, task="no_such_task", include=tmp_path))
+    error = program("study", recipe, "--threads", 1, cwd=tmp_path, env=environment, code=1).splitlines()[-1]
+    assert error.startswith("tamis: runs/choice/all/seed-1: ") and "no_such_task" in error, error
+
+
 def test_bad_arguments_are_refused(run, tmp_path):
     with pytest.raises(ValueError, match="dtype must be one of float32, bfloat16, float64, but is 'int8'"):
         TamisLM(str(run), dtype="int8")

@@ -1,11 +1,9 @@
 #include "tamis/study/figures.h"
 
 #include <fmt/format.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <sstream>
 
 #include "tamis/base/error.h"
@@ -14,6 +12,7 @@
 #include "tamis/base/message.h"
 #include "tamis/base/names.h"
 #include "tamis/report/web_files.h"
+#include "tamis/study/python.h"
 
 namespace tamis::study {
 namespace {
@@ -81,43 +80,6 @@ void check_chance(const json& checked, const std::string& by) {
     fail(ExitCode::kUsage, "chance must be a number, or with {} a table with a number for each value, but is {}", by,
          shown(chance));
   }
-}
-
-std::string python() {
-  if (const char* given = std::getenv("TAMIS_PYTHON"); given != nullptr && *given != '\0') return given;
-  std::error_code ignored;
-  if (std::filesystem::exists(".venv/bin/python", ignored)) return ".venv/bin/python";
-  return "python3";
-}
-
-/// Runs the program `arguments`[0] and returns its exit status and what it wrote to standard output, which is short.
-std::pair<int, std::string> run(const std::vector<std::string>& arguments) {
-  std::vector<char*> argv;
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
-  int ends[2];
-  if (pipe(ends) != 0) return {-1, ""};
-  const pid_t pid = fork();
-  if (pid == 0) {  // only system calls from here on: other threads may have held locks at the fork
-    dup2(ends[1], 1);
-    dup2(ends[1], 2);
-    close(ends[0]);
-    execvp(argv[0], argv.data());
-    _exit(127);
-  }
-  close(ends[1]);
-  std::string output;
-  char buffer[4096];
-  for (ssize_t count; (count = read(ends[0], buffer, sizeof(buffer))) > 0;) output.append(buffer, count);
-  close(ends[0]);
-  int status = -1;
-  if (pid > 0) waitpid(pid, &status, 0);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
-}
-
-std::string last_line(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text.substr(text.rfind('\n') + 1);
 }
 
 }  // namespace
@@ -192,7 +154,8 @@ std::vector<std::string> draw(const json& figures, const Rows& rows, const std::
   const json input = {{"figures", figures}, {"rows", rows}, {"directory", directory.string()}};
   const std::filesystem::path file = directory / fmt::format(".figures-{}.json", getpid());  // others may draw, too
   write_file_atomic(file, input.dump(-1, ' ', false, json::error_handler_t::replace));
-  const auto [status, output] = run({python(), "-c", std::string(report::web_file("draw_figures.py")), file.string()});
+  const auto [status, output] =
+      run_program({python(), "-c", std::string(report::web_file("draw_figures.py")), file.string()});
   std::error_code ignored;
   std::filesystem::remove(file, ignored);
   if (status != 0) {

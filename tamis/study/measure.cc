@@ -110,6 +110,10 @@ class Measurement {
     if (evaluation.kind == "function") return add_function(evaluation);
     if (evaluation.kind == "heads") return add_heads();
     if (evaluation.kind == "parameters") return add_parameters(evaluation);
+    if (evaluation.kind == "lm_eval") {
+      add_lm_eval(job_.directory, evaluation.lm_eval, adder(json::object()));
+      return stop_if_asked(job_.name, signals_);
+    }
     for (const json& change : evaluation.changes) {
       if (evaluation.kind == "flops") {
         add_flops(evaluation, change);
@@ -381,7 +385,11 @@ json to_json(const Evaluation& evaluation) {
   }
   if (evaluation.kind == "relevance") described["heads"] = evaluation.heads;
   if (evaluation.checkpoint_length > 0) described["checkpoint_length"] = evaluation.checkpoint_length;
-  if (evaluation.kind == "loss") described["digest"] = evaluation.digest;
+  if (evaluation.kind == "loss" || evaluation.kind == "lm_eval") described["digest"] = evaluation.digest;
+  if (evaluation.kind == "lm_eval") {
+    described["tasks"] = evaluation.lm_eval.tasks;
+    described["limit"] = evaluation.lm_eval.limit;
+  }
   return described;
 }
 

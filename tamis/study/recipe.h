@@ -11,6 +11,7 @@
 
 #include "tamis/eval/options.h"
 #include "tamis/models/model.h"
+#include "tamis/study/lm_eval.h"
 #include "tamis/study/match.h"
 #include "tamis/train/recipe.h"
 #include "tamis/train/toml.h"
@@ -67,7 +68,8 @@ struct Evaluation {
   std::vector<int64_t> lengths = {};  // kinds costs, speed, relevance: of the text; loss: of the windows
   int64_t heads = 0;                  // kind relevance: how many
   std::string file;                   // kind loss: a text file
-  std::string digest;                 // of that file; empty in a plan
+  std::string digest;                 // of that file, or of the tasks' files of lm_eval; empty in a plan
+  LmEvalOptions lm_eval;              // kind lm_eval
   std::string name;                   // kind function: its name; kind parameters: a pattern of tensor names
   nlohmann::json settings = nlohmann::json::object();  // kind function: lists of values by name
   std::vector<bool> expand_windows = {};               // SWE; each value is measured

@@ -62,8 +62,10 @@ class MeasurementsReader : RecipeReader {
       if (evaluation.lengths.empty()) refuse(path, path + ".lengths: expected at least one");
     }
     if (evaluation.kind == "relevance") read_relevance(reader, path, evaluation);
-    if (!function && evaluation.kind != "parameters" && evaluation.kind != "heads")
-      read_changes(reader, from, path, evaluation);
+    if (evaluation.kind == "lm_eval") read_lm_eval(reader, path, evaluation);
+    const bool as_trained =
+        evaluation.kind == "parameters" || evaluation.kind == "heads" || evaluation.kind == "lm_eval";
+    if (!function && !as_trained) read_changes(reader, from, path, evaluation);
     reader.refuse_other_keys();
     if (function) {
       evaluation.settings = table_at(from, "settings", path);
@@ -116,6 +118,16 @@ class MeasurementsReader : RecipeReader {
       refuse(path, fmt::format("{}: {} tokens are more than train.length = {}, the length of a validation example ({})",
                                path, longest, trained, point.name));
     }
+  }
+
+  void read_lm_eval(TableReader& reader, const std::string& path, Evaluation& evaluation) const {
+    if (!recipe_.train) refuse(path, path + ": kind lm_eval reads the checkpoint of a run, but study.train is false");
+    LmEvalOptions& options = evaluation.lm_eval;
+    reader("tasks", options.tasks);
+    reader("include", options.include);
+    reader("limit", options.limit, Allowed{.least = 0, .most = train::kMostTokens});
+    if (options.tasks.empty()) refuse(path, path + ".tasks: expected at least one task of lm_eval");
+    if (use_ == train::RecipeUse::kRun) evaluation.digest = digest_of_tasks(options);
   }
 
   void read_task(TableReader& reader, const json& from, const std::string& path, Evaluation& evaluation) const {

@@ -112,6 +112,7 @@ std::vector<std::string> metrics_of(const Evaluation& evaluation) {
   if (kind == "costs") return {"flops_per_token", "state_bytes"};
   if (kind == "recall") return {"newest_mass", "stale_mass", "stale_share", "recall_map"};
   if (kind == "relevance") return {"relevance"};
+  if (kind == "lm_eval") return {"acc", "acc_norm"};
   if (kind == "speed") return {"read_seconds", "token_seconds"};
   if (kind == "parameters") return {"parameter"};
   return function_metrics(evaluation.name);
@@ -136,7 +137,7 @@ std::vector<std::string> metrics(const StudyRecipe& recipe) {
 
 std::optional<bool> higher_is_better(const std::string& metric) {
   static const std::set<std::string> kHigher = {"score", "exact_match", "needle_score", "needle_score_best_head",
-                                                "tokens_per_second"};
+                                                "tokens_per_second", "acc", "acc_norm"};
   static const std::set<std::string> kLower = {"validation_loss",  "source_loss",     "loss_at",        "text_loss_at",
                                                "training_loss",    "search_loss",     "nats_per_token", "nats_per_byte",
                                                "perplexity",       "loss_spikes",     "read_seconds",   "token_seconds",
