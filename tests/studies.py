@@ -91,6 +91,7 @@ x = "step"
 id = "sizes"
 title = "Loss & size"
 kind = "scatter"
+marginals = true
 metric = "validation_loss"
 x = "parameters"
 x_scale = "log"

@@ -79,6 +79,18 @@ def test_the_result_of_another_start_is_refused(tamis):
     assert "late/seed-1: belongs to another recipe: rope, from which it starts: train.lr was 0.0625, is 0.02" in error
 
 
+def test_a_stopped_run_does_not_go_on_from_another_start(tamis):
+    study(tamis, "stale", STARTED)
+    (directory(tamis, "stale") / "late/seed-1/result-stale.json").unlink()  # as if it had been stopped before
+    shutil.rmtree(directory(tamis, "stale") / "rope")
+    changed = STARTED.replace('name = "rope"', 'name = "rope"\ntrain = {lr = 0.02}')
+    error = last_line(study(tamis, "stale", changed, code=2).stderr)
+    assert "late/seed-" in error and "rope, from which it starts: train.lr was 0.0625, is 0.02" in error, error
+    shutil.rmtree(directory(tamis, "stale") / "late/seed-2")
+    error = last_line(study(tamis, "stale", changed, code=2).stderr)
+    assert "late/seed-1: belongs to another recipe: rope, from which it starts" in error, error
+
+
 def test_a_checkpoint_that_another_study_has_not_kept(tamis):
     shared = ONE_RUN.replace("[study]", '[study]\nruns = "runs/shared"')
     study(tamis, "first", shared)

@@ -105,7 +105,7 @@ def test_claims_have_verdicts(tamis, whole):
     claims = {claim["id"]: claim for claim in summary(tamis, "whole")["claims"]}
     assert [claims[name]["verdict"] for name in ("size", "solved", "few", "better")] == ["holds", "does not hold", "undecided", "undecided"]
     assert claims["few"]["reason"] == "2 of the 3 seeds that an interval needs", claims
-    assert claims["better"]["reason"] == 'needs the claim "solved", which does not hold', claims
+    assert claims["better"]["reason"] == 'needs "Six steps suffice", which does not hold', claims
     low, high = claims["solved"]["interval_95"]
     assert low < claims["solved"]["value"] < high and claims["solved"]["seeds"] == 3, claims
     assert claims["solved"]["value"] == pytest.approx(

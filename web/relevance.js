@@ -5,7 +5,7 @@
 //     a = t^2                Trim
 //     m = (cos(pi d / w) + 1) / 2   Softmask at distance d = i - j; 1 when w is infinite
 //     relevance = a m
-//   any other mixer          relevance = scale t, the weight that multiplies a value
+//   any other mixer, and other shapes of Trim and Softmask   relevance = scale t, the weight that multiplies a value
 'use strict';
 
 /** The values of all non-negative float16 numbers, indexed by their bits. */

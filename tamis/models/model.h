@@ -57,7 +57,7 @@ struct ForwardOptions {
 /// A mixer's relevance map: [H, T, T] each, of one layer, for one sequence.
 struct RelevanceMap {
   int64_t layer = 0;
-  at::Tensor similarity;       // s_ij; undefined for mixers that have none
+  at::Tensor similarity;       // s_ij; undefined but for screening with the paper's shapes of Trim and Softmask
   at::Tensor trim;             // a_ij, undefined likewise
   at::Tensor softmask;         // m_ij, undefined likewise
   at::Tensor relevance;        // what multiplies the value

@@ -68,6 +68,8 @@ struct ModelConfig {
   int64_t trim_power = 2;           // of Trim, 1 to 3; only the paper's 2 is fast
   std::string softmask = "cosine";  // or "linear", "none": 1 inside the window
 
+  /// Of screening.
+  bool has_paper_shapes() const { return trim_power == 2 && softmask == "cosine"; }
   /// Scalable-Softmax's s and b are trained.
   bool learns_scale() const { return learns_bias() || ssmax == "learned"; }
   bool learns_bias() const { return ssmax == "bias" || ssmax == "position"; }

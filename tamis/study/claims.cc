@@ -62,6 +62,15 @@ struct Selected {
   bool finite = true;
 };
 
+/// The part of `where` that is about columns of the row.
+json columns_in(const json& row, const json& where) {
+  json part = json::object();
+  for (const auto& [column, value] : where.items()) {
+    if (row.contains(column)) part[column] = value;
+  }
+  return part;
+}
+
 Selected select(const Claim& claim, const Rows& rows, const json& where) {
   Selected selected;
   for (const json& row : rows) {
@@ -74,6 +83,10 @@ Selected select(const Claim& claim, const Rows& rows, const json& where) {
     selected.group[row.value("seed", json())].push_back({*x, counted_value(claim, row)});
   }
   if (!claim.seeds_above) return selected;
+  for (const json& row : rows) {  // a seed that diverged has no other results, and is not above anything
+    if (row["metric"] != "diverged" || row["value"] != 1 || !matches(row, columns_in(row, where))) continue;
+    selected.group.try_emplace(row.value("seed", json()), std::vector<Observation>{{0.0, -INFINITY}});
+  }
   for (auto& [seed, observations] : selected.group) {
     observations = {{0.0, mean(observations) > *claim.seeds_above ? 1.0 : 0.0}};
   }
@@ -180,6 +193,32 @@ std::optional<std::pair<double, double>> bootstrap_interval(const Claim& claim, 
   return std::pair{at(0.025), at(0.975)};
 }
 
+/// The probability of at most `hits` of n, each with probability p.
+double binomial_at_most(int64_t hits, int64_t n, double p) {
+  const auto log_factorial = [](int64_t k) { return std::lgamma(static_cast<double>(k) + 1); };
+  double sum = 0;
+  for (int64_t k = 0; k <= hits; ++k) {
+    sum += std::exp(log_factorial(n) - log_factorial(k) - log_factorial(n - k) + static_cast<double>(k) * std::log(p) +
+                    static_cast<double>(n - k) * std::log1p(-p));
+  }
+  return sum;
+}
+
+/// Clopper and Pearson's exact interval of a share of seeds, each of which counts 0 or 1.
+std::pair<double, double> share_interval(const Group& group) {
+  const auto n = static_cast<int64_t>(group.size());
+  const auto hits = static_cast<int64_t>(std::llround(mean_of_seeds(group) * static_cast<double>(n)));
+  const auto solve = [&](int64_t most, double probability) {  // binomial_at_most falls with p
+    double low = 0, high = 1;
+    for (int i = 0; i < 60; ++i) {
+      const double middle = (low + high) / 2;
+      (binomial_at_most(most, n, middle) > probability ? low : high) = middle;
+    }
+    return (low + high) / 2;
+  };
+  return {hits == 0 ? 0 : solve(hits - 1, 0.975), hits == n ? 1 : solve(hits, 0.025)};
+}
+
 /// Of the mean difference between the runs of a seed.
 std::pair<double, double> paired_interval(const Group& of, const Group& than) {
   std::vector<double> differences;
@@ -250,6 +289,8 @@ json judge(const Claim& claim, const Rows& rows) {
       {"verdict", "undecided"}, {"reason", ""},       {"paired", claim.paired}};
   result["at_least"] = claim.at_least ? json(*claim.at_least) : json();
   result["at_most"] = claim.at_most ? json(*claim.at_most) : json();
+  if (claim.above) result["above"] = *claim.above;
+  if (claim.seeds_above) result["seeds_above"] = *claim.seeds_above;
   const auto undecided = [&](const std::string& reason) {
     result["reason"] = reason;
     return result;
@@ -274,8 +315,14 @@ json judge(const Claim& claim, const Rows& rows) {
   result["seeds"] = seeds;
   if (seeds < kLeastSeeds)
     return undecided(fmt::format("{} of the {} seeds that an interval needs", seeds, kLeastSeeds));
-  const auto interval = claim.paired ? std::optional(paired_interval(of.group, than.group))
-                                     : bootstrap_interval(claim, of.group, than.group);
+  std::optional<std::pair<double, double>> interval;
+  if (claim.paired) {
+    interval = paired_interval(of.group, than.group);
+  } else if (claim.seeds_above && claim.statistic == "value") {
+    interval = share_interval(of.group);
+  } else {
+    interval = bootstrap_interval(claim, of.group, than.group);
+  }
   if (!interval) return undecided("the statistic has no interval");
   result["interval_95"] = {interval->first, interval->second};
   result["verdict"] = verdict_of(claim, interval->first, interval->second);
@@ -290,7 +337,7 @@ json judge_all(const std::vector<Claim>& claims, const Rows& rows) {
       const bool needed = std::ranges::find(claim.needs, other["id"].get<std::string>()) != claim.needs.end();
       if (!needed || other["verdict"] == "holds") continue;
       judged["verdict"] = "undecided";
-      judged["reason"] = fmt::format("needs the claim \"{}\", which {}", other["id"].get<std::string>(),
+      judged["reason"] = fmt::format("needs \"{}\", which {}", other["text"].get<std::string>(),
                                      other["verdict"] == "undecided" ? "is undecided" : "does not hold");
       break;
     }

@@ -266,10 +266,16 @@ TEST(Judge, CountsSeedsWhoseMeanIsAbove) {
   }
   const json judged = judge(claim, rows);
   EXPECT_DOUBLE_EQ(judged["value"], 0.75);
-  EXPECT_EQ(judged["interval_95"], json({0.25, 1.0}));
-  EXPECT_EQ(judged["verdict"], "undecided");
+  EXPECT_NEAR(judged["interval_95"][0], 0.1941, 1e-4) << "Clopper and Pearson";
+  EXPECT_NEAR(judged["interval_95"][1], 0.9937, 1e-4);
   claim.seeds_above = 0.3;
+  EXPECT_EQ(judge(claim, rows)["verdict"], "undecided") << "four of four are too few for 70%";
+  claim.at_least = 0.3;
   EXPECT_EQ(judge(claim, rows)["verdict"], "holds");
+  json diverged = claim_row("a", 1, 5);
+  diverged["metric"] = "diverged";
+  rows.push_back(diverged);
+  EXPECT_DOUBLE_EQ(judge(claim, rows)["value"], 0.8) << "a seed that diverged is not above";
 }
 
 TEST(JudgeAll, LeavesAClaimUndecidedWithoutWhatItNeeds) {
@@ -287,9 +293,9 @@ TEST(JudgeAll, LeavesAClaimUndecidedWithoutWhatItNeeds) {
   const json judged = verdicts(1);
   EXPECT_EQ(judged[0]["verdict"], "does not hold");
   EXPECT_EQ(judged[1]["verdict"], "undecided");
-  EXPECT_EQ(judged[1]["reason"], "needs the claim \"solved\", which does not hold");
+  EXPECT_EQ(judged[1]["reason"], "needs \"It solves the task\", which does not hold");
   EXPECT_DOUBLE_EQ(judged[1]["value"], 1);
-  EXPECT_EQ(judge_all({solved, fails}, {})[1]["reason"], "needs the claim \"solved\", which is undecided");
+  EXPECT_EQ(judge_all({solved, fails}, {})[1]["reason"], "needs \"It solves the task\", which is undecided");
 }
 
 }  // namespace

@@ -137,11 +137,27 @@ std::optional<json> trained_before(const StudyRecipe& study, const Job& job) {
   return newest;
 }
 
-/// Throws kUsage when the run to start from has not kept that checkpoint: another study that shares it need not have
-/// asked for it.
-void check_start(const Job& job) {
+std::string belongs_elsewhere(const StudyRecipe& study, const Job& job, const std::string& difference) {
+  return fmt::format("{}: belongs to another recipe: {}; choose another {}", job.directory.string(), difference,
+                     study.runs == study.dir ? "study.dir" : "study.runs");
+}
+
+/// Notes in the run what it starts from. Throws kUsage when it has started from something else, and when the run to
+/// start from has not kept that checkpoint: another study that shares it need not have asked for it.
+void check_start(const StudyRecipe& study, const Job& job) {
+  if (job.after.empty()) return;
+  const json training = training_of(study, job);
+  const std::filesystem::path note = job.directory / ".start.json";  // train() allows hidden files
+  if (!train::saved_steps(job.directory).empty()) {
+    const auto noted = try_read_object(note);
+    const std::string other = noted ? difference(*noted, training) : "";
+    if (!other.empty()) throw Error(ExitCode::kUsage, belongs_elsewhere(study, job, other));
+    return;
+  }
   const std::filesystem::path checkpoint = job.recipe.train.start_from;
-  if (job.after.empty() || std::filesystem::exists(checkpoint) || !train::saved_steps(job.directory).empty()) {
+  if (std::filesystem::exists(checkpoint)) {
+    make_directories(job.directory);
+    write_file_atomic(note, json_text(training, 1));
     return;
   }
   fail(ExitCode::kUsage,
@@ -156,6 +172,7 @@ std::optional<json> diverged_before(const StudyRecipe& study, const Job& job) {
   if (!stored || text_at(*stored, "status") != "diverged" || text_at(*stored, "version") != kVersion) {
     return std::nullopt;
   }
+  if (!difference(study, job, *stored).empty()) return std::nullopt;
   return json{{"status", "diverged"},
               {"reason", text_at(*stored, "reason")},
               {"rows", diverged_rows(study, job)},
@@ -167,7 +184,7 @@ json train_and_measure(const StudyRecipe& study, const Job& job, at::Device devi
   json result = {{"status", "done"}, {"threads", at::get_num_threads()}};
   if (study.train) {
     const auto before = trained_before(study, job);
-    if (!before) check_start(job);
+    if (!before) check_start(study, job);
     const json trained = before ? *before : train::train(job.recipe, device, messages);
     for (const char* key : {"seconds", "tokens"}) result[key] = trained[key];
     if (before) {
@@ -251,10 +268,7 @@ std::optional<json> finished(const StudyRecipe& recipe, const Job& job) {
   const auto whole = [](const json& row) { return row.contains("metric") && row.contains("value"); };
   if (!rows.is_array() || !std::ranges::all_of(rows, whole)) return std::nullopt;
   const std::string other = difference(recipe, job, *result);
-  if (!other.empty()) {
-    fail(ExitCode::kUsage, "{}: belongs to another recipe: {}; choose another {}", job.directory.string(), other,
-         recipe.runs == recipe.dir ? "study.dir" : "study.runs");
-  }
+  if (!other.empty()) throw Error(ExitCode::kUsage, belongs_elsewhere(recipe, job, other));
   return result->value("question", json()) == question(recipe, job) ? result : std::nullopt;
 }
 

@@ -154,7 +154,7 @@ TEST(Jobs, RefuseAStartThatCannotBe) {
   EXPECT_THAT(refusal("{step = 60}", ""), HasSubstr("start_from: variant is missing, the name of an earlier one"));
   EXPECT_THAT(refusal("{variant = \"rope\"}", "start_from = \"runs/other\""), HasSubstr("give one"));
   EXPECT_THAT(refusal("{variant = \"rope\", step = 60}", "start_state = \"all\", batch_tokens = 64"),
-              HasSubstr("train.batch_size must be 4, as of rope, but is 2"));
+              HasSubstr("a step must have 4 sequences of 32 tokens, as of rope, but has 2 of 32"));
   EXPECT_THAT(
       error(testing::replaced(started("{variant = \"rope\", step = 60}", ""), "steps = 80", "epochs = 2")).second,
       HasSubstr("the runs of a study are compared by their steps; give train.steps"));

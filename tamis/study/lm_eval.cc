@@ -9,10 +9,10 @@
 #include <cstdlib>
 #include <optional>
 
+#include "tamis/base/digest.h"
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
 #include "tamis/base/json.h"
-#include "tamis/base/digest.h"
 #include "tamis/base/names.h"
 #include "tamis/study/python.h"
 

@@ -242,6 +242,9 @@ class Measurement {
 
   void add_relevance_of(const Evaluation& evaluation, const infer::LoadedModel& loaded, bool expand, json columns) {
     const train::DataSet data = train::open_data(job_.recipe, *loaded.tokenizer);
+    if (data.validation.empty()) {
+      fail(ExitCode::kUsage, "{}: kind relevance reads validation data, but no source has any", job_.name);
+    }
     for (const int64_t length : evaluation.lengths) {
       std::vector<int64_t> tokens = data.validation.front().examples.front().tokens;
       tokens.resize(static_cast<size_t>(length));
@@ -370,7 +373,7 @@ class Measurement {
   Rows rows_;
 };
 
-json to_json(const Evaluation& evaluation) {
+json to_json(const Evaluation& evaluation, bool first_seed) {
   json described = {{"kind", evaluation.kind},   {"lengths", evaluation.lengths},
                     {"name", evaluation.name},   {"settings", evaluation.settings},
                     {"file", evaluation.file},   {"expand_windows", evaluation.expand_windows},
@@ -384,6 +387,7 @@ json to_json(const Evaluation& evaluation) {
     if (grew) described["metrics"] = metrics_of(evaluation);  // earlier versions had fewer
   }
   if (evaluation.kind == "relevance") described["heads"] = evaluation.heads;
+  if (evaluation.kind == "relevance" || evaluation.kind == "recall") described["map"] = first_seed;
   if (evaluation.checkpoint_length > 0) described["checkpoint_length"] = evaluation.checkpoint_length;
   if (evaluation.kind == "loss" || evaluation.kind == "lm_eval") described["digest"] = evaluation.digest;
   if (evaluation.kind == "lm_eval") {
@@ -398,7 +402,8 @@ json to_json(const Evaluation& evaluation) {
 json describe(const StudyRecipe& study, const Job& job) {
   json list = json::array();
   for (const Evaluation& evaluation : study.evaluations) {
-    if (matches(study.points[job.point].columns, evaluation.where)) list.push_back(to_json(evaluation));
+    if (matches(study.points[job.point].columns, evaluation.where))
+      list.push_back(to_json(evaluation, job.seed == study.seeds.front()));
   }
   return list;
 }

@@ -136,7 +136,13 @@ std::string margin(const json& claim) {
   if (claim["at_least"].is_number()) parts.push_back("at least " + number_text(claim["at_least"]));
   if (claim["at_most"].is_number()) parts.push_back("at most " + number_text(claim["at_most"]));
   if (claim.value("paired", false)) parts.emplace_back("paired by seed");
-  return fmt::format("{} {}", claim["statistic"].get<std::string>(), fmt::join(parts, ", "));
+  std::string counted;
+  for (const auto& [key, what] : {std::pair{"above", "values"}, {"seeds_above", "seeds"}}) {
+    if (claim.contains(key)) counted = fmt::format("share of {} above {}", what, number_text(claim[key]));
+  }
+  std::string statistic = claim["statistic"];
+  if (!counted.empty()) statistic = statistic == "value" ? counted : fmt::format("{} of the {}", statistic, counted);
+  return fmt::format("{} {}", statistic, fmt::join(parts, ", "));
 }
 
 std::string measured(const json& claim) {

@@ -125,7 +125,8 @@ int64_t tokens_read(const StudyRecipe& study, const Point& point) {
 }
 
 std::vector<std::string> evaluation_kinds() {
-  return {"task", "loss", "heads", "flops", "costs", "speed", "recall", "relevance", "lm_eval", "parameters", "function"};
+  return {"task",   "loss",      "heads",   "flops",      "costs",   "speed",
+          "recall", "relevance", "lm_eval", "parameters", "function"};
 }
 
 eval::TaskEvalOptions choice_of_checkpoint(const Evaluation& evaluation) {

@@ -61,11 +61,11 @@ class MeasurementsReader : RecipeReader {
       reader("lengths", evaluation.lengths, Allowed{.least = 1, .most = train::kMostTokens});
       if (evaluation.lengths.empty()) refuse(path, path + ".lengths: expected at least one");
     }
-    if (evaluation.kind == "relevance") read_relevance(reader, path, evaluation);
     if (evaluation.kind == "lm_eval") read_lm_eval(reader, path, evaluation);
     const bool as_trained =
         evaluation.kind == "parameters" || evaluation.kind == "heads" || evaluation.kind == "lm_eval";
     if (!function && !as_trained) read_changes(reader, from, path, evaluation);
+    if (evaluation.kind == "relevance") read_relevance(reader, path, evaluation);
     reader.refuse_other_keys();
     if (function) {
       evaluation.settings = table_at(from, "settings", path);
@@ -102,10 +102,14 @@ class MeasurementsReader : RecipeReader {
   /// The text is the beginning of a validation example, so it is not longer.
   void read_relevance(TableReader& reader, const std::string& path, Evaluation& evaluation) const {
     if (!recipe_.train) refuse(path, path + ": kind relevance reads validation data, but study.train is false");
+    if (recipe_.points.front().recipe().train.validate_tokens == 0) {
+      refuse(path, path + ": kind relevance reads validation data, but train.validate_tokens is 0");
+    }
     evaluation.heads = 4;
     reader("heads", evaluation.heads, Allowed{.least = 1, .most = 64});
     int64_t rows = 0;
     for (const int64_t length : evaluation.lengths) rows += evaluation.heads * length * (length + 1) / 2;
+    rows *= static_cast<int64_t>(evaluation.changes.size() * evaluation.expand_windows.size());
     if (rows > kMostRelevances) {
       refuse(path,
              fmt::format("{}: {} heads of these lengths are {} pairs of tokens, more than {}; use shorter texts or "

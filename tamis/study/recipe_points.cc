@@ -328,9 +328,11 @@ class PointsReader : RecipeReader {
       refuse(path,
              fmt::format("{}: with train.start_state = \"all\" train.steps = {} must be larger", step, own.steps));
     }
-    if (own.batch_size != train.batch_size) {
-      refuse(path, fmt::format("{}: with train.start_state = \"all\" train.batch_size must be {}, as of {}, but is {}",
-                               path, train.batch_size, before.name, own.batch_size));
+    if (own.batch_size != train.batch_size || own.length != train.length) {
+      refuse(path,
+             fmt::format("{}: with train.start_state = \"all\" a step must have {} sequences of {} tokens, as of {}, "
+                         "but has {} of {}",
+                         path, train.batch_size, train.length, before.name, own.batch_size, own.length));
     }
   }
 

@@ -26,7 +26,9 @@ struct Head {
 std::string name_of(const models::RelevanceMap& map, int64_t head) {
   const auto at = static_cast<size_t>(head);
   std::string name = fmt::format("layer {}, head {}", map.layer, head);
-  if (std::isfinite(map.window[at])) name += fmt::format(", w {:.3g}", map.window[at]);
+  const double window = map.window[at];
+  if (std::isfinite(window))
+    name += window < 100 ? fmt::format(", w {:.3g}", window) : fmt::format(", w {:.0f}", window);
   if (!map.accept.empty()) name += fmt::format(", r {:.2f}", map.accept[at]);
   return name;
 }

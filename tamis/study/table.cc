@@ -136,8 +136,8 @@ std::vector<std::string> metrics(const StudyRecipe& recipe) {
 }
 
 std::optional<bool> higher_is_better(const std::string& metric) {
-  static const std::set<std::string> kHigher = {"score", "exact_match", "needle_score", "needle_score_best_head",
-                                                "tokens_per_second", "acc", "acc_norm"};
+  static const std::set<std::string> kHigher = {
+      "score", "exact_match", "needle_score", "needle_score_best_head", "tokens_per_second", "acc", "acc_norm"};
   static const std::set<std::string> kLower = {"validation_loss",  "source_loss",     "loss_at",        "text_loss_at",
                                                "training_loss",    "search_loss",     "nats_per_token", "nats_per_byte",
                                                "perplexity",       "loss_spikes",     "read_seconds",   "token_seconds",

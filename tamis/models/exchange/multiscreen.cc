@@ -162,7 +162,7 @@ class MultiscreenFormat final : public Format {
            fmt::format("its position is \"{}\", not \"mipe\"", config.screening_position));
     expect(config.tanh_norm && config.gate && config.output_scale, "it lacks TanhNorm, the gate or s_O");
     expect(!config.fixed_r, "its acceptance width is fixed");
-    expect(config.trim_power == 2 && config.softmask == "cosine", "its Trim or Softmask has another shape");
+    expect(config.has_paper_shapes(), "its Trim or Softmask has another shape");
     expect(!config.logit_soft_cap, "its logits have a soft cap");
   }
 

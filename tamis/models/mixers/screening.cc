@@ -255,7 +255,7 @@ class ScreeningMixer final : public Mixer {
     return result;
   }
 
-  bool has_kernel_state() const { return s_w_.is_cpu() && options({}).has_paper_shapes(); }
+  bool has_kernel_state() const { return s_w_.is_cpu() && config_.has_paper_shapes(); }
 
   /// Queries and keys are rotated here, before the operator.
   bool rotates_itself() const { return config_.screening_position == "rope" || config_.mipe_wrap_boundary; }

@@ -111,6 +111,7 @@ TEST(Screening, GradientsMatchFiniteDifferences) {
     testing::expect_gradients(operator_with({{.mipe_threshold = 5}}), in);
     testing::expect_gradients(operator_with({{.tanh_norm = false}}), in);
     testing::expect_gradients(operator_with({{.trim_power = 3, .softmask = "linear"}}), in);
+    testing::expect_gradients(operator_with({{.trim_power = 1, .softmask = "none"}}), in);
     testing::expect_gradients(operator_with({.document = at::tensor({4, 4, 7, 7, 7}).view({1, 5})}), in);
   }
 }
