@@ -47,7 +47,8 @@ models::ModelConfig plain_config(const models::Model& model) {
       config.contains("output_scale") || config.contains("trim_power") || config.contains("softmask") ||
       config.contains("logit_soft_cap") || config.contains("mipe_wrap_boundary")) {
     fail(ExitCode::kUsage,
-         "bench: expected a Multiscreen without variants (position, tanh_norm, gate, fixed_r, trim_power, softmask, other layers), got {}",
+         "bench: expected a Multiscreen without variants (position, tanh_norm, gate, fixed_r, trim_power, softmask, "
+         "other layers), got {}",
          multiscreen ? config.dump() : config.value("model_type", ""));
   }
   return models::read_model_config(config);
