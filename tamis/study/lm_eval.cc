@@ -14,6 +14,7 @@
 #include "tamis/base/files.h"
 #include "tamis/base/json.h"
 #include "tamis/base/names.h"
+#include "tamis/study/book.h"
 #include "tamis/study/python.h"
 
 namespace tamis::study {
@@ -32,6 +33,17 @@ std::vector<std::string> environment() {
   return variables;
 }
 
+/// The folder `include`; empty without one.
+std::filesystem::path folder_of(const LmEvalOptions& options) {
+  if (options.include.empty() || std::filesystem::exists(options.include)) return options.include;
+  try {
+    const std::filesystem::path installed = studies_directory().parent_path().parent_path() / options.include;
+    if (std::filesystem::exists(installed)) return installed;
+  } catch (const Error&) {  // there are no recipes
+  }
+  return options.include;
+}
+
 /// results_TIME.json, which the harness writes into a folder named after the model.
 json results_in(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
@@ -48,7 +60,7 @@ std::string digest_of_tasks(const LmEvalOptions& options) {
   if (options.include.empty()) return "";
   std::vector<std::filesystem::path> files;
   std::error_code error;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(options.include, error)) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_of(options), error)) {
     if (entry.is_regular_file() && entry.path().extension() != ".pyc") files.push_back(entry.path());
   }
   if (error) fail(ExitCode::kInput, "{}: cannot be read: {}", options.include, error.message());
@@ -74,7 +86,7 @@ void add_lm_eval(const std::filesystem::path& run, const LmEvalOptions& options,
   const auto more = [&](const std::string& name, const std::string& value) {
     arguments.insert(arguments.end(), {name, value});
   };
-  if (!options.include.empty()) more("--include_path", options.include);
+  if (!options.include.empty()) more("--include_path", folder_of(options).string());
   if (options.limit > 0) more("--limit", std::to_string(options.limit));
   const auto [status, text] = run_program(arguments, environment());
   std::error_code ignored;

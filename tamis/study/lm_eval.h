@@ -12,7 +12,8 @@ namespace tamis::study {
 /// Tasks of the LM Evaluation Harness for a run, by `python -m tamis.lm_eval` (docs/python.md).
 struct LmEvalOptions {
   std::vector<std::string> tasks;  // names in the harness or in `include`
-  std::string include;             // a folder of further tasks; empty: none
+  std::string include;             // a folder of further tasks, of the working directory or next to the recipes that
+                                   // come with Tamis (recipes/lm_eval); empty: none
   int64_t limit = 0;               // documents of each task; 0: all
 };
 
