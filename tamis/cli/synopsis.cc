@@ -42,7 +42,8 @@ OptionSynopsis synopsis_of(const CLI::Option& option) {
 
 std::vector<std::pair<std::string, std::string>> environment_variables() {
   return {{"TAMIS_MAX_ISA", "avx2, avx512 or, on 64-bit Arm, neon: use no newer instructions"},
-          {"TAMIS_PYTHON", "Python with matplotlib, which draws the figures of studies"},
+          {"TAMIS_PYTHON", "Python with matplotlib, which draws the figures of studies, and lm_eval"},
+          {"PYTHONPATH", "Where it finds packages, after the folder python of a clone"},
           {"TAMIS_STUDIES", "Directory with the recipes of `tamis repro`"},
           {"OMP_*, GOMP_*", "Any of them but OMP_NUM_THREADS selects libgomp instead of Tamis's own threads"},
           {"RANK, WORLD_SIZE, ...", "Set by torchrun, srun or mpirun: this process is one of several"},
