@@ -24,6 +24,11 @@ def logged(tamis, name):
     return {log.parent.name: log.read_text() for log in directory(tamis, name).rglob("log.jsonl")}
 
 
+def written(run):
+    """The files of a run but for its results, with their times."""
+    return [(path, path.stat().st_mtime_ns) for path in sorted(run.rglob("*")) if not path.name.startswith("result-")]
+
+
 def test_a_run_starts_from_the_checkpoint_that_its_recipe_names(tamis):
     """As with `tamis train`, whatever the number of processes."""
     one = study(tamis, "started", STARTED)
@@ -115,8 +120,7 @@ def test_a_run_whose_start_diverged_counts_as_diverged(tamis, jobs):
 def test_new_labels_do_not_train_a_diverged_run_again(tamis):
     study(tamis, "labels", DIVERGES)
     run = directory(tamis, "labels") / "rope/seed-1"
-    before = [(path, path.stat().st_mtime_ns) for path in sorted(run.rglob("*")) if not path.name.startswith("result-")]
+    before = written(run)
     study(tamis, "labels", DIVERGES.replace('name = "rope"', 'name = "rope"\nlabels = {positions = "rotary"}'))
-    after = [(path, path.stat().st_mtime_ns) for path in sorted(run.rglob("*")) if not path.name.startswith("result-")]
-    assert before == after
+    assert written(run) == before
     assert all(row["positions"] == "rotary" for row in rows(tamis, "labels", metric="diverged", variant="rope"))

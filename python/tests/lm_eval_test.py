@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import tokenizers
 import torch
-from conftest import ROOT
+from conftest import RECIPE, ROOT
 
 pytest.importorskip("lm_eval", reason="lm_eval is not installed (scripts/setup.sh python)")
 
@@ -60,6 +60,21 @@ def lm(run):
 
 def requests(*arguments) -> list:
     return [SimpleNamespace(args=each) for each in arguments]
+
+
+def right_choices(lm) -> int:
+    """Of the first two questions, by the model itself; the harness puts a space before each choice."""
+    right = 0
+    for each in CHOICES[:2]:
+        scored = lm.loglikelihood(requests(*((each["question"], " " + choice) for choice in each["choices"])), True)
+        right += max(range(len(scored)), key=lambda i: scored[i][0]) == each["answer"]
+    return right
+
+
+def offline(directory) -> dict[str, str]:
+    """The environment in which the harness finds the package and reads nothing from the network."""
+    return {**os.environ, "PYTHONPATH": str(ROOT / "python"), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1",
+            "HF_HOME": str(directory / "cache")}  # fmt: skip
 
 
 def ids_of(lm, text: str) -> list[int]:
@@ -158,68 +173,42 @@ def test_tasks_on_local_files_run_offline(run, lm, tmp_path):
     command = [sys.executable, "-m", "tamis.lm_eval", "--model", "tamis", "--model_args", f"path={run}", "--tasks",
                "small_choice,small_perplexity", "--include_path", str(tmp_path), "--batch_size", "4",
                "--output_path", str(tmp_path / "results")]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1",
-                   "HF_HOME": str(tmp_path / "cache")}  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
+    done = subprocess.run(command, capture_output=True, text=True, env=offline(tmp_path), timeout=900)
     assert done.returncode == 0, done.stderr
     (file,) = tmp_path.glob("results/**/results_*.json")
     results = json.loads(file.read_text())["results"]
-    right = 0
-    for each in CHOICES[:2]:  # the harness puts a space before each choice
-        scored = lm.loglikelihood(requests(*((each["question"], " " + choice) for choice in each["choices"])), True)
-        right += max(range(len(scored)), key=lambda i: scored[i][0]) == each["answer"]
-    assert results["small_choice"]["acc,none"] == right / 2
+    assert results["small_choice"]["acc,none"] == right_choices(lm) / 2
     logprob = sum(lm.loglikelihood_rolling(requests(*((text,) for text in TEXTS)), disable_tqdm=True))
     count = sum(len(text.encode()) for text in TEXTS)
     bits = -logprob / count / torch.log(torch.tensor(2.0)).item()
     assert results["small_perplexity"]["bits_per_byte,none"] == pytest.approx(bits, abs=1e-4)
 
 
-STUDY = """
-[study]
-train = true
-[model]
-model_type = "transformer"
-hidden_size = 32
-num_hidden_layers = 2
-num_attention_heads = 2
-[data.sources.small]
-kind = "text"
-files = ["{text}"]
-validation_fraction = 0.1
-[train]
-steps = 4
-length = 64
-batch_tokens = 256
-validate_tokens = 128
+STUDY = "[study]\n" + RECIPE + """
 [[evaluations]]
 kind = "lm_eval"
 tasks = ["{task}"]
 include = "{include}"
 limit = 2
 """
+MODEL = 'model_type = "transformer"\nhidden_size = 32\nnum_hidden_layers = 2\nnum_attention_heads = 2'
 
 
 def test_a_study_measures_multiple_choice(run, program, tmp_path):
     """Its accuracy is that of the harness; a task that does not exist is one line of error."""
     (tmp_path / "choices.jsonl").write_text("".join(json.dumps(each) + "\n" for each in CHOICES))
     (tmp_path / "small_choice.yaml").write_text(CHOICE_TASK.format(file=tmp_path / "choices.jsonl"))
-    text = run.parent / "text.txt"
-    environment = {**os.environ, "TAMIS_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "python"),
-                   "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")}  # fmt: skip
+    environment = {**offline(tmp_path), "TAMIS_PYTHON": sys.executable}
+    filled = {"model": MODEL, "text": run.parent / "text.txt", "include": tmp_path}
     recipe = tmp_path / "choice.toml"
-    recipe.write_text(STUDY.format(text=text, task="small_choice", include=tmp_path))
+    recipe.write_text(STUDY.format(task="small_choice", **filled))
     program("study", recipe, "--threads", 1, cwd=tmp_path, env=environment)
     rows = json.loads((tmp_path / "runs/choice/results.json").read_text())
     found = {row["metric"]: row["value"] for row in rows if row.get("task") == "small_choice"}
     trained = TamisLM(str(tmp_path / "runs/choice/all/seed-1"))
-    right = 0
-    for each in CHOICES[:2]:
-        scored = trained.loglikelihood(requests(*((each["question"], " " + each_one) for each_one in each["choices"])), True)
-        right += max(range(len(scored)), key=lambda i: scored[i][0]) == each["answer"]
-    assert found["acc"] == right / 2 and 0 <= found["acc_norm"] <= 1, found
+    assert found["acc"] == right_choices(trained) / 2 and 0 <= found["acc_norm"] <= 1, found
     assert not list((tmp_path / "runs/choice/all/seed-1").glob(".lm_eval*")), "nothing is left"
-    recipe.write_text(STUDY.format(text=text, task="no_such_task", include=tmp_path))
+    recipe.write_text(STUDY.format(task="no_such_task", **filled))
     error = program("study", recipe, "--threads", 1, cwd=tmp_path, env=environment, code=1).splitlines()[-1]
     assert error.startswith("tamis: runs/choice/all/seed-1: ") and "no_such_task" in error, error
 

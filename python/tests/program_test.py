@@ -177,6 +177,8 @@ def test_configurations_that_do_not_fit_are_refused(copy):
     assert 'unknown key "hidden_sizes"; did you mean "hidden_size"?' in with_keys(hidden_sizes=3)
     assert '"model_type" must be one of' in with_keys(model_type="gpt2")
     assert '"key_dim" must be at least 2' in with_keys(key_dim=1)
+    assert '"trim_power" must be at most 3' in with_keys(trim_power=4)
+    assert '"softmask" must be one of cosine, linear, none' in with_keys(softmask="sine")
     assert '"gate" must be true or false' in with_keys(gate="yes")
     assert '"position" must be one of mipe, rope, none' in with_keys(position="alibi")
     assert '"vocab_size" must be an integer' in with_keys(vocab_size=3.5)

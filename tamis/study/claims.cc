@@ -62,15 +62,6 @@ struct Selected {
   bool finite = true;
 };
 
-/// The part of `where` that is about columns of the row.
-json columns_in(const json& row, const json& where) {
-  json part = json::object();
-  for (const auto& [column, value] : where.items()) {
-    if (row.contains(column)) part[column] = value;
-  }
-  return part;
-}
-
 Selected select(const Claim& claim, const Rows& rows, const json& where) {
   Selected selected;
   for (const json& row : rows) {
@@ -84,7 +75,7 @@ Selected select(const Claim& claim, const Rows& rows, const json& where) {
   }
   if (!claim.seeds_above) return selected;
   for (const json& row : rows) {  // a seed that diverged has no other results, and is not above anything
-    if (row["metric"] != "diverged" || row["value"] != 1 || !matches(row, columns_in(row, where))) continue;
+    if (row["metric"] != "diverged" || row["value"] != 1 || !agrees(row, where)) continue;
     selected.group.try_emplace(row.value("seed", json()), std::vector<Observation>{{0.0, -INFINITY}});
   }
   for (auto& [seed, observations] : selected.group) {

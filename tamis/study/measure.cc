@@ -95,9 +95,8 @@ class Measurement {
 
   void add_training(const json& trained) {
     const train::TrainRecipe& train = job_.recipe.train;
-    const int64_t taken_over = point_.recipe().train.steps - own_steps(point_);  // from the run that it starts from
-    const double seconds = trained["seconds"];
-    const double tokens = trained["tokens"].get<double>() - static_cast<double>(taken_over * train.batch_tokens);
+    const auto taken_over = static_cast<double>(steps_taken_over(point_) * train.batch_tokens);
+    const double seconds = trained["seconds"], tokens = trained["tokens"].get<double>() - taken_over;
     add("training_seconds", seconds);
     add("tokens_per_second", tokens / seconds);
     add("diverged", 0);

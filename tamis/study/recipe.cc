@@ -112,8 +112,11 @@ class StudyReader : RecipeReader {
 }  // namespace
 
 int64_t own_steps(const Point& point) {
-  const train::TrainRecipe& train = point.recipe().train;
-  return train.steps - (point.start && train.start_state == "all" ? point.start->step : 0);
+  return point.recipe().train.steps - steps_taken_over(point);
+}
+
+int64_t steps_taken_over(const Point& point) {
+  return point.start && point.recipe().train.start_state == "all" ? point.start->step : 0;
 }
 
 int64_t tokens_read(const StudyRecipe& study, const Point& point) {

@@ -131,6 +131,9 @@ struct StudyRecipe {
 /// Steps that the runs of a point make, without those that they take over with train.start_state = "all".
 int64_t own_steps(const Point& point);
 
+/// The steps before the start of such runs; 0 for others.
+int64_t steps_taken_over(const Point& point);
+
 /// Tokens that the models of a point have read in the end, those before `start_from` included.
 int64_t tokens_read(const StudyRecipe& study, const Point& point);
 

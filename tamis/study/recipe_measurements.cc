@@ -344,12 +344,9 @@ class MeasurementsReader : RecipeReader {
   /// Whether rows of the evaluation may have these columns.
   bool selects(const json& where, const Evaluation& evaluation) const {
     return std::ranges::any_of(recipe_.points, [&](const Point& point) {
-      json known = point.columns, common = json::object();
+      json known = point.columns;
       known["task"] = evaluation.task.task;
-      for (const auto& [column, value] : where.items()) {
-        if (known.contains(column)) common[column] = value;
-      }
-      return matches(point.columns, evaluation.where) && matches(known, common);
+      return matches(point.columns, evaluation.where) && agrees(known, where);
     });
   }
 

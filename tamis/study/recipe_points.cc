@@ -305,7 +305,7 @@ class PointsReader : RecipeReader {
     const std::string path = variant.from + ".start_from", step = fmt::format("{}.step = {}", path, point.start->step);
     const Point& before = recipe_.points[point.start->point];
     const train::TrainRecipe &train = before.recipe().train, &own = point.recipe().train;
-    const int64_t at = point.start->step, taken_over = train.steps - own_steps(before);
+    const int64_t at = point.start->step, taken_over = steps_taken_over(before);
     if (at > train.steps) refuse(path, fmt::format("{}: {} has only {} steps", step, before.name, train.steps));
     if (at <= taken_over) {
       refuse(path, fmt::format("{}: {} itself begins after step {}", step, before.name, taken_over));

@@ -253,8 +253,8 @@ class Study {
       for (const Job& job : all_jobs(p)) {
         jobs.push_back(job.name);
         if (!recipe_.train) continue;
-        const int64_t taken_over = point.recipe().train.steps - own_steps(point);
-        tokens += static_cast<double>((job.recipe.train.steps - taken_over) * job.recipe.train.batch_tokens);
+        const int64_t steps = job.recipe.train.steps - steps_taken_over(point);
+        tokens += static_cast<double>(steps * job.recipe.train.batch_tokens);
       }
       json entry = describe_point(point);
       entry["jobs"] = std::move(jobs);

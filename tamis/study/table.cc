@@ -57,9 +57,14 @@ std::vector<Field> csv_line(const std::string& csv, size_t& at) {
 }  // namespace
 
 bool matches(const json& row, const json& where) {
+  return agrees(row, where) &&
+         std::ranges::all_of(where.items(), [&](const auto& item) { return row.contains(item.key()); });
+}
+
+bool agrees(const json& row, const json& where) {
   return std::ranges::all_of(where.items(), [&](const auto& item) {
     const auto found = row.find(item.key());
-    if (found == row.end()) return false;
+    if (found == row.end()) return true;
     if (!item.value().is_array()) return *found == item.value();
     return std::ranges::find(item.value(), *found) != item.value().end();
   });

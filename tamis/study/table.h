@@ -17,6 +17,9 @@ using Rows = std::vector<nlohmann::json>;
 /// True when the row has each of these columns with this value, or with one of a list of values.
 bool matches(const nlohmann::json& row, const nlohmann::json& where);
 
+/// True when those of these columns that the row has do not say otherwise.
+bool agrees(const nlohmann::json& row, const nlohmann::json& where);
+
 /// Rows that belong together, such as those of a cell.
 using RowList = std::vector<const nlohmann::json*>;
 

@@ -243,6 +243,8 @@ TEST_F(Exchange, RefusesModelsThatTheTargetCannotHold) {
   EXPECT_THAT(refusal(save(small_stack(), "stack"), {.to = "multiscreen-hf"}), HasSubstr("its pattern is \"a\""));
   EXPECT_THAT(refusal(save(small_config({{"gate", false}}), "open"), {.to = "multiscreen-pytorch"}),
               HasSubstr("the gate"));
+  EXPECT_THAT(refusal(save(small_config({{"trim_power", 1}}), "shape"), {.to = "multiscreen-hf"}),
+              HasSubstr("its Trim or Softmask has another shape"));
   const fs::path capped = save(small_llama({{"logit_soft_cap", 30}}), "capped");
   EXPECT_THAT(refusal(capped, {.to = "llama"}), HasSubstr("its logits have a soft cap"));
   const fs::path strict = save(small_llama({{"strict", true}}), "strict");

@@ -196,6 +196,9 @@ TEST(ScreeningState, BadShapesAreNamed) {
   testing::expect_throws<c10::ValueError>([&] { state.step(x.q, x.k, x.v.to(at::kDouble), x.gate); },
                                           "v must be float32 or bfloat16");
   EXPECT_EQ(state.position(), 0);
+  const at::Tensor scalars = at::zeros({2});
+  testing::expect_throws<c10::ValueError>([&] { ScreeningState(scalars, scalars, 4, 3, {.trim_power = 1}); },
+                                          "other shapes of Trim and Softmask need the state in plain torch");
 }
 
 }  // namespace
