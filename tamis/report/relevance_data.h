@@ -40,9 +40,9 @@ Mechanism mechanism_of(const nlohmann::json& config, int64_t layer);
 /// layer, head, window (null: infinite), accept (null: the mixer has none), mechanism, selects
 /// nonzero  fraction of the pairs inside the window whose relevance is not zero (fig. 14 of "Screening Is Enough")
 /// keys     effective number of keys: the mean over queries of exp(entropy); null when all weights are zero
-/// scale    null for screening with the paper's shapes of Trim and Softmask, where a number is sqrt(Trim), from which the page derives similarity, Trim and
-/// Softmask;
-///          else a power of two: weight = scale * number, with 11 bits. A relevance above zero has a number above zero
+/// scale    null for screening with the paper's shapes of Trim and Softmask, where a number is sqrt(Trim), from which
+///          the page derives similarity, Trim and Softmask; else a power of two: weight = scale * number, with 11 bits.
+///          A relevance above zero has a number above zero
 /// numbers  base64 of the little-endian float16 of all pairs inside the window, query by query, oldest key first; a run
 ///          of zeros is encoded as 0 followed by its length (1..65535)
 nlohmann::json encode_map(const models::RelevanceMap& map, int64_t head, const Mechanism& mechanism);

@@ -22,6 +22,7 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 KEPT_DATES = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 MARKERS = "osD^vP*X"
 BINS = 24  # of a histogram
+MOST_TICKS = 6  # of a logarithmic axis of lines: more points have the axis's own ticks
 MOST_LABELS = 12  # of a heatmap: with more rows or columns its cells have no numbers
 
 
@@ -121,6 +122,13 @@ def draw_fit(axis, figure, xs, ys, colour):
     axis.plot(steps, [math.exp(a + b * math.log(x)) if power else a + b * math.log(x) for x in steps],
               color=colour, lw=1, ls="--")
     return f" (x^{b:.3g})" if power else f" ({a:.3g} + {b:.3g} ln x)"
+
+
+def tick_at_points(axis, points):
+    """Few points of a logarithmic axis are its ticks: its own would overlap between two powers of ten."""
+    if len(points) <= MOST_TICKS:
+        axis.set_xticks(points, [label(point) for point in points])
+        axis.set_xticks([], minor=True)
 
 
 def draw_series(axis, figure, rows, index, name):
@@ -294,6 +302,8 @@ def draw(figure, all_rows, directory):
                 for index, name, own in named:
                     draw_series(axis, figure, own, index, name)
                 axis.set_xscale(figure["x_scale"])
+                if figure["kind"] == "lines" and figure["x_scale"] == "log":
+                    tick_at_points(axis, values_of(rows, figure["x"]))
         if figure["kind"] != "heatmap":
             axis.set_yscale(figure["y_scale"])
             if (chance := chance_of(figure, panel)) is not None:
