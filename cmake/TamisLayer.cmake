@@ -3,8 +3,8 @@
 
 # Compiles the sources of a target in batches (unity build), because parsing LibTorch's headers takes seconds per file
 # and most of the build time. Compiled separately are an operator's main file, test and benchmark
-# (tamis/ops/<name>/<name>*.cc) and the sources of tamis/data, which use the same names in anonymous namespaces, and
-# kernels and their tests, which include themselves once per instruction set.
+# (tamis/ops/<name>/<name>*.cc), which use the same names in anonymous namespaces, and kernels and their tests, which
+# include themselves once per instruction set.
 function(tamis_in_batches)
   if(NOT TAMIS_BATCHES)
     return()
@@ -19,8 +19,7 @@ function(tamis_in_batches)
       foreach(file ${sources})
         get_filename_component(folder ${file} DIRECTORY)
         get_filename_component(folder ${folder} NAME)
-        if(file MATCHES "/ops/${folder}/${folder}(_test|_bench)?\\.cc$" OR file MATCHES "/tamis/kernels/|_kernel(_test)?\\.cc$" OR
-           (file MATCHES "/tamis/data/" AND NOT file MATCHES "_test\\.cc$"))
+        if(file MATCHES "/ops/${folder}/${folder}(_test|_bench)?\\.cc$" OR file MATCHES "/tamis/kernels/|_kernel(_test)?\\.cc$")
           set_source_files_properties(${file} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
         endif()
       endforeach()
@@ -118,7 +117,7 @@ function(tamis_layer layer)
   endif()
   tamis_add_tests(${layer})
   if(arg_TORCH AND TARGET tamis_${layer}_test)
-    tamis_uses_torch(tamis_${layer}_test)
+    tamis_test_uses_torch(tamis_${layer}_test)
   endif()
 endfunction()
 
@@ -137,11 +136,11 @@ function(tamis_threads_layer layer)
   endif()
 endfunction()
 
-# All code without torch: tamis/kernels and each operator's *_kernel.cc. GCC cannot compile kernels for SVE with torch's
-# precompiled header, so tests that include them are *_kernel_test.cc and here, too.
+# All code without torch: tamis/kernels and each operator's *_kernel.cc. Its commands have nothing of tamis_base's
+# libraries, so that ccache finds the program's kernels for the wheel, where those differ. GCC cannot compile kernels for
+# SVE with torch's precompiled header, so tests that include them are *_kernel_test.cc and here, too.
 function(tamis_kernel_layer layer)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;LINK")
-  list(TRANSFORM arg_USES PREPEND tamis_)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LINK")
   tamis_find_sources(ops)
   set(operator_kernels ${layer_kernels})
   set(operator_tests ${layer_kernel_tests})
@@ -151,8 +150,8 @@ function(tamis_kernel_layer layer)
   if(TAMIS_FUZZ)  # readers do not call kernels
     set(layer_sources "")
   endif()
-  tamis_static_layer(${layer} ${arg_USES} ${arg_LINK})
-  tamis_add_tests(${layer})
+  tamis_static_layer(${layer} ${arg_LINK} $<LINK_ONLY:tamis_base>)
+  tamis_add_tests(${layer} tamis_base)
 endfunction()
 
 # The operators, as the one shared library that PyTorch loads too.
@@ -171,11 +170,12 @@ function(tamis_operator_layer layer)
   target_link_options(tamis_${layer} PRIVATE -Wl,--exclude-libs,libtamis_base.a)
   tamis_uses_torch(tamis_${layer})
   tamis_add_tests(${layer} ${arg_USES})
-  foreach(target tamis_${layer}_test tamis_${layer}_bench)
-    if(TARGET ${target})
-      tamis_uses_torch(${target})
-    endif()
-  endforeach()
+  if(TARGET tamis_${layer}_test)
+    tamis_test_uses_torch(tamis_${layer}_test)
+  endif()
+  if(TARGET tamis_${layer}_bench)
+    tamis_uses_torch(tamis_${layer}_bench)
+  endif()
 endfunction()
 
 # The program: main.cc and one file per command. Its tests are tests/*_test.py, which run it.
@@ -205,7 +205,7 @@ function(tamis_tests_across_layers)
     get_filename_component(name ${file} NAME_WE)
     add_executable(${name} ${file})
     target_link_libraries(${name} PRIVATE tamis_threads ${arg_USES} GTest::gtest GTest::gmock GTest::gtest_main)
-    tamis_uses_torch(${name})
+    tamis_test_uses_torch(${name})
     if(TARGET tamis)
       add_dependencies(${name} tamis)
       target_compile_definitions(${name} PRIVATE TAMIS_PROGRAM="$<TARGET_FILE:tamis>")

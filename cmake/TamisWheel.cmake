@@ -12,10 +12,6 @@ if(NOT TAMIS_TORCH)
 endif()
 set(TAMIS_TESTS OFF)
 set(TAMIS_BENCH OFF)
-# Assertions in torch's headers have the names of these files: no paths of this machine in the wheel.
-file(REAL_PATH ${TAMIS_TORCH} torch_directory)
-add_compile_options(-ffile-prefix-map=${TAMIS_TORCH}=torch -ffile-prefix-map=${torch_directory}=torch
-                    -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)
 
 # Operators use no digests: compiled by itself, this file stays out of the library, and OpenSSL with it.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/tamis/base/digest.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

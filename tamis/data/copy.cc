@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kSeparator = 0;
 
-int64_t min_length(const Settings&) {
+int64_t copy_min_length(const Settings&) {
   return 2;
 }
 
@@ -15,7 +15,7 @@ int64_t choices(const Settings& settings) {
   return settings.at("vocab") - 1;
 }
 
-TokenInstance instance(const TaskRequest& request, uint64_t index) {
+TokenInstance copy_instance(const TaskRequest& request, uint64_t index) {
   Random random = instance_random(kCopy, request, index);
   const int64_t said = request.length / 2;
   TokenInstance instance;
@@ -29,7 +29,7 @@ TokenInstance instance(const TaskRequest& request, uint64_t index) {
   return instance;
 }
 
-std::optional<int64_t> solve(std::span<const int64_t> read, const Settings&) {
+std::optional<int64_t> solve_copy(std::span<const int64_t> read, const Settings&) {
   const auto separator = std::find(read.begin(), read.end(), kSeparator);
   if (separator == read.end()) return std::nullopt;
   const auto said = read.end() - separator - 1;
@@ -43,8 +43,8 @@ std::vector<Task> copy_tasks() {
            .summary = "a sequence of token ids to repeat",
            .default_length = 64,
            .settings = {{"vocab", 32, 2, int64_t{1} << 31, "Ids, of which 0 is the separator"}},
-           .min_length = min_length,
-           .kind = TokenTask{instance, solve, choices}}};
+           .min_length = copy_min_length,
+           .kind = TokenTask{copy_instance, solve_copy, choices}}};
 }
 
 }  // namespace tamis::data

@@ -12,14 +12,14 @@ namespace {
 
 constexpr double kPower = 0.01;  // a
 
-void check_settings(const Settings& settings) {
+void check_mqar_settings(const Settings& settings) {
   const int64_t pairs = settings.at("pairs");
   if (pairs + 1 < first_value(settings)) return;
   fail(ExitCode::kUsage, "mqar: {} pairs and one unused key need a vocab of at least {}, but it is {}", pairs,
        2 * (pairs + 2), settings.at("vocab"));
 }
 
-int64_t min_length(const Settings& settings) {
+int64_t mqar_min_length(const Settings& settings) {
   return 4 * settings.at("pairs");
 }
 
@@ -37,7 +37,7 @@ std::vector<int64_t> draw_slots(Random& random, int64_t slots, int64_t count) {
   return drawn;
 }
 
-TokenInstance instance(const TaskRequest& request, uint64_t index) {
+TokenInstance mqar_instance(const TaskRequest& request, uint64_t index) {
   Random random = instance_random(kMqar, request, index);
   const int64_t pairs = request.settings.at("pairs");
   const auto keys = draw_keys(random, request.settings, first_value(request.settings) - 1);  // those in pairs first
@@ -68,9 +68,9 @@ std::vector<Task> mqar_tasks() {
            .default_length = 64,
            .settings = {{"pairs", 8, 1, kMost, "Number of key-value pairs, and of queries"},
                         {"vocab", 8192, 6, kMost, "Ids, half of them keys and half values"}},
-           .check_settings = check_settings,
-           .min_length = min_length,
-           .kind = TokenTask{instance, solve_recall, count_values}}};
+           .check_settings = check_mqar_settings,
+           .min_length = mqar_min_length,
+           .kind = TokenTask{mqar_instance, solve_recall, count_values}}};
 }
 
 }  // namespace tamis::data

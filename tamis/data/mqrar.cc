@@ -11,14 +11,14 @@ namespace {
 constexpr int64_t kSeparator = 0;
 constexpr int64_t kPairsOfEach = 2;  // minimum number of pairs of each key
 
-void check_settings(const Settings& settings) {
+void check_mqrar_settings(const Settings& settings) {
   const int64_t keys = settings.at("keys");
   if (keys < first_value(settings)) return;
   fail(ExitCode::kUsage, "mqrar: {} keys need a vocab of at least {}, but it is {}", keys, 2 * (keys + 1),
        settings.at("vocab"));
 }
 
-int64_t min_length(const Settings& settings) {
+int64_t mqrar_min_length(const Settings& settings) {
   return 2 * kPairsOfEach * settings.at("keys") + 1 + settings.at("queries");
 }
 
@@ -31,7 +31,7 @@ std::vector<int64_t> draw_order(Random& random, int64_t keys, int64_t pairs) {
   return order;
 }
 
-TokenInstance instance(const TaskRequest& request, uint64_t index) {
+TokenInstance mqrar_instance(const TaskRequest& request, uint64_t index) {
   Random random = instance_random(kMqrar, request, index);
   const int64_t queries = request.settings.at("queries");
   const int64_t values = count_values(request.settings);
@@ -55,7 +55,7 @@ TokenInstance instance(const TaskRequest& request, uint64_t index) {
   return instance;
 }
 
-std::optional<int64_t> solve(std::span<const int64_t> read, const Settings& settings) {
+std::optional<int64_t> solve_mqrar(std::span<const int64_t> read, const Settings& settings) {
   if (std::find(read.begin(), read.end(), kSeparator) == read.end()) return std::nullopt;
   return solve_recall(read, settings);
 }
@@ -70,9 +70,9 @@ std::vector<Task> mqrar_tasks() {
            .settings = {{"keys", 8, 1, kMost, "Number of different keys"},
                         {"queries", 15, 1, kMost, "Number of queries"},
                         {"vocab", 256, 4, kMost, "Ids, half of them keys and half values"}},
-           .check_settings = check_settings,
-           .min_length = min_length,
-           .kind = TokenTask{instance, solve, count_values}}};
+           .check_settings = check_mqrar_settings,
+           .min_length = mqrar_min_length,
+           .kind = TokenTask{mqrar_instance, solve_mqrar, count_values}}};
 }
 
 }  // namespace tamis::data

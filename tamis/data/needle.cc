@@ -21,7 +21,7 @@ constexpr std::array kCities = std::to_array<std::string_view>({
     "Tokyo",    "Toronto",   "Tunis",     "Vancouver", "Vienna",    "Vilnius",   "Warsaw",    "Yerevan",  "Zurich",
 });
 constexpr int64_t kNeedleDigits = 7;
-constexpr int64_t kSaidTokens = 10;  // a space, seven digits, and enough to see where the number ends
+constexpr int64_t kNeedleSaidTokens = 10;  // a space, seven digits, and enough to see where the number ends
 
 Piece needle_of(std::string_view city, std::string_view number) {
   const std::string opening = fmt::format("The special magic {} number is:", city);
@@ -38,13 +38,13 @@ int64_t bytes_without_filler(std::string_view city) {
   return static_cast<int64_t>(needle_of(city, number).text.size() + question_about(city).size());
 }
 
-int64_t min_length(const Settings&) {
+int64_t needle_min_length(const Settings&) {
   int64_t least = 0;
   for (const std::string_view city : kCities) least = std::max(least, bytes_without_filler(city));
   return least;
 }
 
-TextInstance instance(const TaskRequest& request, uint64_t index) {
+TextInstance needle_instance(const TaskRequest& request, uint64_t index) {
   static const Haystack noise;
   Random random = instance_random(kNeedle, request, index);
   const std::string_view city = kCities[random.below(kCities.size())];
@@ -63,7 +63,7 @@ TextInstance instance(const TaskRequest& request, uint64_t index) {
 }
 
 /// Every number that the prompt assigns to the city of its question.
-std::vector<std::string> solve(std::string_view prompt) {
+std::vector<std::string> solve_needle(std::string_view prompt) {
   const auto cities = all_between(prompt, "\nWhat is the special magic ", " number?");
   if (cities.empty()) return {};
   return distinct(all_between(prompt, fmt::format("The special magic {} number is: ", cities.back()), "."));
@@ -77,8 +77,8 @@ std::vector<Task> needle_tasks() {
            .default_length = 1024,
            .takes_depth = true,
            .haystack = HaystackUse::kOptional,
-           .min_length = min_length,
-           .kind = TextTask{instance, solve, first_number_matches, kSaidTokens}}};
+           .min_length = needle_min_length,
+           .kind = TextTask{needle_instance, solve_needle, first_number_matches, kNeedleSaidTokens}}};
 }
 
 }  // namespace tamis::data

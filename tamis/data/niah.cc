@@ -46,7 +46,7 @@ constexpr auto kForms = std::to_array<Form>({
 
 constexpr int64_t kNumberDigits = 7;
 constexpr int64_t kDepths = 40;  // equally spaced, rounded to whole percent
-constexpr int64_t kSaidTokens = 128;
+constexpr int64_t kNiahSaidTokens = 128;
 
 std::string draw_uuid(Random& random) {
   const uint64_t high = (random.next() & ~uint64_t{0xf000}) | 0x4000;               // version 4
@@ -200,7 +200,7 @@ Context context_of(Random& random, const Form& form, const Haystack* haystack, c
   return among_lines(random, std::vector<Piece>(lines, plain_piece(kNoise)), needles.pieces);
 }
 
-TextInstance instance(const Form& form, Stream stream, const TaskRequest& request, uint64_t index) {
+TextInstance niah_instance(const Form& form, Stream stream, const TaskRequest& request, uint64_t index) {
   Random random = instance_random(stream, request, index);
   Needles needles = draw_needles(random, form);
   const std::string question = question_of(form, needles.asked);
@@ -216,7 +216,7 @@ TextInstance instance(const Form& form, Stream stream, const TaskRequest& reques
 }
 
 /// Requires space for at least one line of noise or one other needle besides the needles, but for no haystack sentence.
-int64_t min_length(const Form& form) {
+int64_t niah_min_length(const Form& form) {
   const std::string key = longest(form.key);
   const Piece needle = needle_of(form, key, longest(form.value), -1);
   std::vector<Piece> pieces(form.needles(), needle);
@@ -228,7 +228,7 @@ int64_t min_length(const Form& form) {
 }
 
 /// Every value that the prompt states for the keys of its question.
-std::vector<std::string> solve(std::string_view prompt) {
+std::vector<std::string> solve_niah(std::string_view prompt) {
   const size_t question = prompt.rfind("\nWhat ");
   if (question == prompt.npos) return {};
   const auto queries = all_between(prompt.substr(question), " for ", " mentioned in the provided text?");
@@ -256,11 +256,11 @@ std::vector<Task> niah_tasks() {
                      .summary = std::string(form.summary),
                      .default_length = 4096,
                      .haystack = form.hidden == Hidden::kInHaystack ? HaystackUse::kRequired : HaystackUse::kNone,
-                     .min_length = [&form](const Settings&) { return min_length(form); },
+                     .min_length = [&form](const Settings&) { return niah_min_length(form); },
                      .kind = TextTask{[&form, stream](const TaskRequest& request, uint64_t index) {
-                                        return instance(form, stream, request, index);
+                                        return niah_instance(form, stream, request, index);
                                       },
-                                      solve, contained_share, kSaidTokens}});
+                                      solve_niah, contained_share, kNiahSaidTokens}});
   }
   return tasks;
 }

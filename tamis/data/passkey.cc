@@ -13,7 +13,7 @@ constexpr std::string_view kOpening =
 constexpr std::string_view kTold = "The pass key is ";
 constexpr std::string_view kQuestion = "What is the pass key? The pass key is";
 constexpr int64_t kKeyDigits = 5;
-constexpr int64_t kSaidTokens = 8;  // a space, five digits, and enough to see where the number ends
+constexpr int64_t kPasskeySaidTokens = 8;  // a space, five digits, and enough to see where the number ends
 
 std::string join(std::span<const std::string_view> sentences) {
   std::string text;
@@ -36,15 +36,15 @@ std::vector<Piece> parts(std::string_view before, const std::string& key, std::s
   return {plain_piece(kOpening), plain_piece(before), line_of(key), plain_piece(after), plain_piece(kQuestion)};
 }
 
-int64_t min_length(const Settings&) {
+int64_t passkey_min_length(const Settings&) {
   return joined_bytes(parts("", std::string(kKeyDigits, '0'), ""), "\n");
 }
 
-TextInstance instance(const TaskRequest& request, uint64_t index) {
+TextInstance passkey_instance(const TaskRequest& request, uint64_t index) {
   Random random = instance_random(kPasskey, request, index);
   const std::string key = draw_number(random, kKeyDigits);
   const Haystack noise;
-  const auto sentences = noise.take(request.length - min_length(request.settings));
+  const auto sentences = noise.take(request.length - passkey_min_length(request.settings));
   const std::span<const std::string_view> filler = sentences;
   const size_t before = sentences_before(filler, *request.depth);
   TextInstance instance{
@@ -55,7 +55,7 @@ TextInstance instance(const TaskRequest& request, uint64_t index) {
 }
 
 /// Every number that the prompt states as the pass key, in either of its two sentences.
-std::vector<std::string> solve(std::string_view prompt) {
+std::vector<std::string> solve_passkey(std::string_view prompt) {
   std::vector<std::string_view> keys = all_between(prompt, kTold, ".");
   for (const std::string_view key : all_between(prompt, "Remember it. ", " is the pass key.")) keys.push_back(key);
   return distinct(keys);
@@ -68,8 +68,8 @@ std::vector<Task> passkey_tasks() {
            .summary = "a five-digit number between lines of filler",
            .default_length = 1024,
            .takes_depth = true,
-           .min_length = min_length,
-           .kind = TextTask{instance, solve, first_number_matches, kSaidTokens}}};
+           .min_length = passkey_min_length,
+           .kind = TextTask{passkey_instance, solve_passkey, first_number_matches, kPasskeySaidTokens}}};
 }
 
 }  // namespace tamis::data

@@ -20,7 +20,7 @@ constexpr std::string_view kAnswer =  // with the spelling of the benchmark
     "{}, they are:";
 constexpr int64_t kLetters = 5;
 constexpr int64_t kValueDigits = 5;
-constexpr int64_t kSaidTokens = 30;
+constexpr int64_t kVariableTrackingSaidTokens = 30;
 
 struct Form {
   int64_t chains;
@@ -137,20 +137,20 @@ TextInstance make(Random random, const Form& form, int64_t noises) {
 }
 
 /// All instances of the same form and number of noise lines have the same length.
-int64_t min_length(const Settings& settings) {
+int64_t variable_tracking_min_length(const Settings& settings) {
   const Form form = form_of(settings);
   return static_cast<int64_t>(make(Random({0}), form, least_noises(form)).prompt.size());
 }
 
-TextInstance instance(const TaskRequest& request, uint64_t index) {
+TextInstance variable_tracking_instance(const TaskRequest& request, uint64_t index) {
   const Form form = form_of(request.settings);
   const auto noise_bytes = static_cast<int64_t>(kNoise.size()) + 2;  // with its newline and the space after it
-  const int64_t more = (request.length - min_length(request.settings)) / noise_bytes;
+  const int64_t more = (request.length - variable_tracking_min_length(request.settings)) / noise_bytes;
   return make(instance_random(kVariableTracking, request, index), form, least_noises(form) + more);
 }
 
 /// Every variable of the last problem that has the value of its question, directly or through other variables.
-std::vector<std::string> solve(std::string_view prompt) {
+std::vector<std::string> solve_variable_tracking(std::string_view prompt) {
   const size_t begin = prompt.rfind(kOpening);
   if (begin == prompt.npos) return {};
   const std::string_view problem = prompt.substr(begin);
@@ -184,8 +184,9 @@ std::vector<Task> variable_tracking_tasks() {
            .default_length = 4096,
            .settings = {{"chains", 1, 1, 100, "Number of chains; the question is about the first one"},
                         {"hops", 4, 1, 100, "Assignments per chain from variable to variable"}},
-           .min_length = min_length,
-           .kind = TextTask{instance, solve, contained_share, kSaidTokens, /*before_answers=*/" ",
+           .min_length = variable_tracking_min_length,
+           .kind = TextTask{variable_tracking_instance, solve_variable_tracking, contained_share,
+                            kVariableTrackingSaidTokens, /*before_answers=*/" ",
                             /*between_answers=*/" "}}};
 }
 

@@ -158,8 +158,11 @@ TEST_P(DeviceDecoding, ATokenIsComputedWithoutWaiting) {
       const Tensor x = model.on_device->decode(given, states);
       EXPECT_EQ(x.device(), SimulatedDevice::device());
       EXPECT_THAT(simulated.to_host(), IsEmpty());
-      if (on_device) EXPECT_THAT(simulated.from_host(), IsEmpty());
-      if (!on_device) EXPECT_THAT(simulated.from_host(), ElementsAre("copy [2, 1]"));
+      if (on_device) {
+        EXPECT_THAT(simulated.from_host(), IsEmpty());
+      } else {
+        EXPECT_THAT(simulated.from_host(), ElementsAre("copy [2, 1]"));
+      }
     }
   }
 }

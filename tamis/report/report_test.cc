@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "tamis/base/error.h"
+#include "tamis/base/files.h"
 #include "tamis/models/model.h"
 #include "tamis/report/base64.h"
 #include "tamis/report/inspect.h"
@@ -281,6 +283,19 @@ TEST(Page, IsOneFileWithItsDataEscaped) {
   EXPECT_THAT(page, HasSubstr("\xef\xbf\xbd"));
   EXPECT_THAT(page, HasSubstr(std::string(web_file("report.css"))));
   EXPECT_THAT(page, HasSubstr(std::string(web_file("report.js"))));
+}
+
+TEST(WebFile, HasTheBytesOfTheSourceTreeAfterAnEdit) {
+  int64_t files = 0;
+  for (const char* folder : {"web", "tamis/study"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      const std::string extension = entry.path().extension();
+      if (extension != ".html" && extension != ".css" && extension != ".js" && extension != ".py") continue;
+      EXPECT_TRUE(web_file(entry.path().filename().string()) == read_file(entry.path())) << entry.path();
+      ++files;
+    }
+  }
+  EXPECT_GT(files, 10);
 }
 
 TEST(WebFile, HoldsPlotlyAndIsEmptyForAnyOtherName) {
