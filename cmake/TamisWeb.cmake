@@ -53,8 +53,7 @@ std::string_view web_file(std::string_view name) {
   # A library of its own: a batch of sources would not depend on the files, and ccache does not see what .incbin reads.
   add_library(${target}_web_files OBJECT ${source})
   target_include_directories(${target}_web_files PRIVATE ${PROJECT_SOURCE_DIR})
-  set_target_properties(${target}_web_files PROPERTIES UNITY_BUILD OFF POSITION_INDEPENDENT_CODE ON
-    CXX_COMPILER_LAUNCHER "")
+  set_target_properties(${target}_web_files PROPERTIES UNITY_BUILD OFF CXX_COMPILER_LAUNCHER "")
   set_source_files_properties(${source} PROPERTIES OBJECT_DEPENDS "${files}")
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_web_files>)
 endfunction()
