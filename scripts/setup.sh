@@ -47,7 +47,12 @@ install_wheels() {  # install_wheels FILE [pip options]: installs FILE into $ven
     python3 -m venv "$venv"
   fi
   echo "tamis: installing $file into $venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check "$@" -r "$file"
+  # pip complains that torch, which is installed without its dependencies, lacks them: shown only if pip fails.
+  local messages
+  messages=$("$venv/bin/pip" install --quiet --disable-pip-version-check "$@" -r "$file" 2>&1) || {
+    echo "$messages" >&2
+    return 1
+  }
   cp "$file" "$stamp"
 }
 

@@ -252,6 +252,23 @@ def test_any_two_runs_are_compared(tamis, digits, letters, page):
         page.assert_fits(width)
 
 
+def test_points_of_a_loss_are_its_curve(tamis, letters, page):
+    run = tamis.directory / "points"
+    shutil.copytree(letters, run)
+    texts = [tamis.directory / name for name in ("one.txt", "two.txt")]
+    for text in texts:
+        text.write_text(f"Dear {text.stem}, this is a letter of more than a hundred characters. " * 2)
+    options = ("--window", 100, "--middle", "--points", 10, "--smooth", 0.1)
+    found = json.loads(tamis.out("eval", "loss", run, *texts, *options, "--json"))
+    assert found["texts"] == 2 and found["tokens"] == 200 and found["files"] == [str(text) for text in texts], found
+    assert [(point["first"], point["last"], point["tokens"]) for point in found["points"]][:2] == [(0, 10, 22), (10, 20, 22)]
+    tamis.out("report", run)
+    page.open(run / "report.html")
+    page.assert_clean()
+    assert page.js('[...document.getElementById("chart-eval-0").data[0].x]') == list(range(6, 106, 10))
+    assert "one.txt and 1 more" in page.text("#evaluation")
+
+
 @pytest.mark.parametrize("option", ["--compare", "--beside"])  # --beside: the name in version 0.1
 def test_compare_is_another_name_for_one_more_run(tamis, digits, letters, page, option):
     tamis.out("report", digits, option, letters, "--output", tamis.directory / "compared.html")

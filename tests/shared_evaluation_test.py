@@ -55,9 +55,9 @@ def test_fewer_instances_than_processes(tamis, digits):
     assert evaluated(tamis, 4, digits, "abc_digits", *few) == alone
 
 
-@pytest.mark.parametrize("window", [0, 37, 5000])
-def test_a_loss_has_the_result_of_one_process(tamis, digits, text, window):
-    settings = ("--window", window, "--threads", "1")
+@pytest.mark.parametrize(("window", "more"), [(0, ()), (37, ("--points", 5, "--smooth", 0.2)), (5000, ("--points", 9))])
+def test_a_loss_has_the_result_of_one_process(tamis, digits, text, window, more):
+    settings = ("--window", window, *more, "--threads", "1")
     tamis.out("eval", "loss", digits, text, *settings, env=same_bits())
     alone = stored(digits, "loss")
     assert evaluated(tamis, 3, digits, "loss", text, *settings) == alone

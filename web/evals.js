@@ -114,12 +114,13 @@ function drawDepths(name, task, title, id) {
 
 /** `tamis eval loss`: the loss of a text, in total and by position. */
 function drawLosses(name, runs, at, several) {
-  const files = new Set(runs.map(({found}) => found.file)), differ = files.size > 1;
+  const nameOf = ({file, files}) => file || (files ? `${files[0]} and ${files.length - 1} more` : '');
+  const files = new Set(runs.map(({found}) => nameOf(found))), differ = files.size > 1;
   const totals = table(['Run', 'nats per token', 'nats per byte', 'perplexity', 'tokens', 'window', ...(differ ? ['text'] : [])],
     runs.map(({title, found}) => [title, formatLoss(found.nats_per_token), formatLoss(found.nats_per_byte),
       formatNumber(found.perplexity, 4), formatNumber(found.tokens), formatNumber(found.window_tokens),
-      ...(differ ? [found.file || '–'] : [])]));
-  const text = !differ && runs[0].found.file ? `of ${runs[0].found.file}` : 'of a text';
+      ...(differ ? [nameOf(found) || '–'] : [])]));
+  const text = !differ && nameOf(runs[0].found) ? `of ${nameOf(runs[0].found)}` : 'of a text';
   const binned = runs.filter(({found}) => found.by_position?.length > 1);
   const id = binned.length ? `chart-eval-${at}` : '';
   const label = ({first, last}) => (first === last ? String(first) : `${first}–${last}`);
@@ -138,14 +139,17 @@ function drawLosses(name, runs, at, several) {
   if (!id) return;
   // Positions are counted from 1, because 0 has no logarithm; a bin is drawn at its middle.
   const middle = ({first, last}) => Math.sqrt((first + 1) * (last + 1));
-  const losses = binned.flatMap(({found}) => found.by_position.map(({loss}) => loss));
+  const curveOf = ({points, by_position: byPosition}) =>
+    (points ? points.map((point) => ({...point, x: 1 + (point.first + point.last) / 2}))
+      : byPosition.map((bin) => ({...bin, x: middle(bin)})));
+  const losses = binned.flatMap(({found}) => curveOf(found).map(({loss}) => loss));
   const axis = tickedLengths(bins.map(middle));
   axis.ticktext = axis.tickvals.map((tick) => bins.find((bin) => middle(bin) === tick).first.toLocaleString('en'));
   addChart(id, 'Loss by position; the tables below have the numbers', () => ({
     traces: binned.map(({title, index, found}) => ({
-      x: found.by_position.map(middle), y: found.by_position.map(({loss}) => loss), name: plotlyText(title),
-      mode: 'lines+markers', line: {color: runColour(index), width: 2}, marker: {size: 6},
-      text: found.by_position.map((bin) => `positions ${label(bin)}<br>loss ${formatLoss(bin.loss)}`),
+      x: curveOf(found).map(({x}) => x), y: curveOf(found).map(({loss}) => loss), name: plotlyText(title),
+      mode: found.points ? 'lines' : 'lines+markers', line: {color: runColour(index), width: 2}, marker: {size: 6},
+      text: curveOf(found).map((bin) => `positions ${label(bin)}<br>loss ${formatLoss(bin.loss)}`),
       hovertemplate: `${several ? `<b>${plotlyText(title)}</b><br>` : ''}%{text}<extra></extra>`})),
     layout: {xaxis: {...axis, title: {text: 'position, from'}}, yaxis: spans(losses, 10) ? logAxis(losses) : {}},
   }));

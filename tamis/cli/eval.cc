@@ -34,8 +34,8 @@ struct TaskEvalCommand {
 };
 
 struct LossCommand {
-  std::filesystem::path directory;  // checkpoint or run directory
-  std::filesystem::path file;       // "-" reads standard input
+  std::filesystem::path directory;           // checkpoint or run directory
+  std::vector<std::filesystem::path> files;  // "-" reads standard input
   eval::LossEvalOptions options;
   ProcessOptions processes;
   RunOptions run;
@@ -126,17 +126,29 @@ void run(const LossCommand& command) {
   eval::check_options(command.options);
   const at::Device device = start(command.run);
   const Processes processes(command.processes, command.run);
-  processes.refuse_standard_input("loss", command.file);
-  const std::string text = read_input(command.file);
-  if (text.empty()) fail(ExitCode::kInput, "{}: is empty; expected text", input_name(command.file));
+  std::vector<std::string> texts, names;
+  for (const std::filesystem::path& file : command.files) {
+    processes.refuse_standard_input("loss", file);
+    texts.push_back(read_input(file));
+    if (texts.back().empty()) fail(ExitCode::kInput, "{}: is empty; expected text", input_name(file));
+    names.push_back(file.string());
+  }
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
   const infer::LoadedModel loaded = infer::load(command.directory, device, model_changes(command.run));
-  processes.expect_same(loaded, {{"text", sha256(text)},
-                                 {"window", command.options.window_tokens},
-                                 {"expand_windows", command.options.expand_windows}});
-  const auto result = eval::evaluate_loss(loaded, text, command.options, processes.progress("loss"), processes.group());
+  const eval::LossEvalOptions& options = command.options;
+  nlohmann::json settings = {{"window", options.window_tokens}, {"expand_windows", options.expand_windows},
+                             {"middle", options.middle},        {"points", options.points},
+                             {"smooth", options.smooth},        {"texts", nlohmann::json::array()}};
+  for (const std::string& text : texts) settings["texts"].push_back(sha256(text));
+  processes.expect_same(loaded, settings);
+  const auto result = eval::evaluate_loss(loaded, views, options, processes.progress("loss"), processes.group());
   if (!processes.first()) return;
   nlohmann::json json = eval::to_json(result);
-  json["file"] = command.file.string();
+  if (names.size() == 1) {
+    json["file"] = names.front();
+  } else {
+    json["files"] = names;
+  }
   keep(command, loaded, std::move(json));
   if (!command.json) fmt::print("{}", eval::to_table(result));
 }
@@ -188,15 +200,25 @@ void add_evaluated_task(CLI::App& eval, const data::Task& task) {
 
 void add_loss(CLI::App& eval) {
   auto command = std::make_shared<LossCommand>();
-  auto* task = eval.add_subcommand("loss", "Mean loss of a text, per token, per byte and by position.");
+  auto* task = eval.add_subcommand("loss", "Mean loss of texts, per token, per byte and by position.");
   task->add_option("dir", command->directory, "Checkpoint or run directory")->type_name("DIR")->required();
-  task->add_option("file", command->file, "Text file; - reads standard input")->type_name("FILE")->required();
+  task->add_option("file", command->files, "Text files, each read by itself; - reads standard input")
+      ->type_name("FILE")
+      ->required();
   add_number(*task, "--window", command->options.window_tokens,
              "Tokens of an evaluation window, which has a context of its own; 0: the training length");
+  task->add_flag("--middle", command->options.middle,
+                 "Of each text read only one window, in its middle; leaves out shorter texts");
+  add_number(*task, "--points", command->options.points,
+             "Add the loss at this many evenly spaced positions of the window to the JSON, for curves");
+  add_number(*task, "--smooth", command->options.smooth,
+             "Share of the window that is averaged for a point, centred on it");
   task->add_flag("--expand-windows,!--no-expand-windows", command->options.expand_windows,
                  "Make windows beyond the training length infinite (SWE)");
   add_eval_options(*task, *command);
-  task->footer("tamis eval loss runs/shakespeare book.txt --window 4096");
+  task->footer(
+      "tamis eval loss runs/shakespeare book.txt --window 4096\n"
+      "tamis eval loss runs/shakespeare books/*.txt --window 4096 --middle --points 100 --smooth 0.05 --json");
   task->callback([command] { run(*command); });
 }
 

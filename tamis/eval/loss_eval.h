@@ -22,15 +22,23 @@ struct LossResult {
   double nats_per_token = 0;
   double nats_per_byte = 0;
   double perplexity = 0;                      // per token
+  int64_t texts = 0;                          // that were read
   std::vector<PositionBin> by_position = {};  // positions 0, 1, 2-3, 4-7, 8-15, ...
+  std::vector<PositionBin> points = {};       // those of LossEvalOptions::points, each the middle of first and last
   double seconds = 0;
 };
 
-/// Mean loss of a text in windows of W tokens: window k reads tokens [k W, (k + 1) W) and predicts the token after
-/// each, so that every token except the first is predicted once. The last window may be shorter. Logits and sums are
+/// Mean loss of texts in windows of W tokens: window k of a text reads its tokens [k W, (k + 1) W) and predicts the
+/// token after each, so that every token except a text's first is predicted once. The last window may be shorter. With
+/// LossEvalOptions::middle each text of at least W + 1 tokens has one window, in its middle. Logits and sums are
 /// float64, and sums have a fixed order. The processes of `group` divide the windows: all return the result that a
-/// single one has. Throws ExitCode::kInput when the text has fewer than two tokens,
-/// ExitCode::kUsage for bad options.
+/// single one has. Memory: 8 bytes a token of all texts, and with points 16 more. Throws ExitCode::kInput when a text
+/// has fewer than two tokens or none has a window in its middle, ExitCode::kUsage for bad options.
+LossResult evaluate_loss(const infer::LoadedModel& loaded, std::span<const std::string_view> texts,
+                         const LossEvalOptions& options, const Progress& progress = {},
+                         distributed::ProcessGroup* group = nullptr);
+
+/// Of one text.
 LossResult evaluate_loss(const infer::LoadedModel& loaded, std::string_view text, const LossEvalOptions& options,
                          const Progress& progress = {}, distributed::ProcessGroup* group = nullptr);
 

@@ -79,6 +79,75 @@ TEST_F(LossEval, RefusesTooLittleText) {
   EXPECT_EQ(error_of([&] { evaluate_loss(loaded_, text(9), {.window_tokens = -1}); }).first, ExitCode::kUsage);
 }
 
+TEST_F(LossEval, PointsAreMeansAroundTheirPositions) {
+  const std::string bytes = text(121);  // 6 windows of 20
+  const auto every = evaluate_loss(loaded_, bytes, {.window_tokens = 20, .points = 50});
+  ASSERT_EQ(every.points.size(), 20u);  // not more than positions
+  const auto ids = loaded_.tokenizer->encode(bytes);
+  std::vector<double> losses(20);
+  for (size_t start = 0; start < 120; start += 20) {
+    const auto scores = infer::score(*loaded_.model, {ids.data() + start, 21});
+    for (size_t t = 0; t < 20; ++t) losses[t] -= scores[t + 1] / 6;
+  }
+  for (size_t t = 0; t < 20; ++t) {
+    EXPECT_EQ(every.points[t].first, t);
+    EXPECT_EQ(every.points[t].last, t);
+    EXPECT_EQ(every.points[t].tokens, 6);
+    EXPECT_NEAR(every.points[t].loss, losses[t], 1e-5);
+  }
+  const auto few = evaluate_loss(loaded_, bytes, {.window_tokens = 20, .points = 4, .smooth = 0.3});
+  ASSERT_EQ(few.points.size(), 4u);
+  const std::vector<std::pair<int64_t, int64_t>> expected = {{0, 4}, {4, 10}, {9, 15}, {15, 19}};  // 2, 7, 12, 17
+  for (size_t i = 0; i < 4; ++i) {
+    const auto [first, last] = expected[i];
+    EXPECT_EQ(few.points[i].first, first);
+    EXPECT_EQ(few.points[i].last, last);
+    EXPECT_EQ(few.points[i].tokens, 6 * (last - first + 1));
+    double sum = 0;
+    for (int64_t t = first; t <= last; ++t) sum += losses[static_cast<size_t>(t)];
+    EXPECT_NEAR(few.points[i].loss, sum / static_cast<double>(last - first + 1), 1e-5);
+  }
+  EXPECT_EQ(every.nats_per_token, few.nats_per_token);
+}
+
+TEST_F(LossEval, ReadsTheMiddleOfEachTextThatIsLongEnough) {
+  const std::string all = text(200);
+  const std::string_view a(all.data(), 100), b(all.data() + 100, 20), c(all.data() + 120, 21);
+  const std::vector<std::string_view> texts = {a, b, c};
+  const auto middle = evaluate_loss(loaded_, texts, {.window_tokens = 20, .middle = true});
+  // 100 tokens: 99 are predicted, 39 before the window.
+  const auto of_a = evaluate_loss(loaded_, a.substr(39, 21), {.window_tokens = 20});
+  const auto of_c = evaluate_loss(loaded_, c, {.window_tokens = 20});
+  EXPECT_EQ(middle.texts, 2);
+  EXPECT_EQ(middle.tokens, 40);
+  EXPECT_EQ(middle.bytes, 40);
+  EXPECT_NEAR(middle.nats_per_token, (of_a.nats_per_token + of_c.nats_per_token) / 2, 1e-6);
+  const auto [code, message] = error_of([&] { evaluate_loss(loaded_, texts, {.window_tokens = 100, .middle = true}); });
+  EXPECT_EQ(code, ExitCode::kInput);
+  EXPECT_THAT(message, HasSubstr("no text has the 101 tokens"));
+  EXPECT_THAT(message, HasSubstr("the longest has 100"));
+}
+
+TEST_F(LossEval, WindowsDoNotReachFromOneTextIntoTheNext) {
+  const std::string all = text(90);
+  const std::vector<std::string_view> texts = {std::string_view(all).substr(0, 50), std::string_view(all).substr(50)};
+  const LossEvalOptions options{.window_tokens = 16};
+  const auto both = evaluate_loss(loaded_, texts, options);
+  const auto first = evaluate_loss(loaded_, texts[0], options), second = evaluate_loss(loaded_, texts[1], options);
+  EXPECT_EQ(both.texts, 2);
+  EXPECT_EQ(both.tokens, 49 + 39);
+  EXPECT_EQ(both.bytes, first.bytes + second.bytes);
+  EXPECT_NEAR(both.nats_per_token, (49 * first.nats_per_token + 39 * second.nats_per_token) / 88, 1e-6);
+}
+
+TEST_F(LossEval, RefusesPointsAndSharesOutOfRange) {
+  for (const LossEvalOptions& options :
+       {LossEvalOptions{.points = -1}, LossEvalOptions{.points = 2000000}, LossEvalOptions{.points = 4, .smooth = 1.5},
+        LossEvalOptions{.points = 4, .smooth = -0.1}, LossEvalOptions{.smooth = 0.1}}) {
+    EXPECT_EQ(error_of([&] { evaluate_loss(loaded_, text(9), options); }).first, ExitCode::kUsage);
+  }
+}
+
 TEST_F(LossEval, JsonAndTableAgree) {
   const auto result = evaluate_loss(loaded_, text(100), {});
   const nlohmann::json json = to_json(result);

@@ -58,9 +58,20 @@ void check_options(const TaskEvalOptions& options) {
   data::check_haystack(task, !options.haystack.empty());
 }
 
+constexpr int64_t kMostPositions = 1000000;
+
 void check_options(const LossEvalOptions& options) {
   if (options.window_tokens < 0) {
     fail(ExitCode::kUsage, "loss: the window must be at least 1 token, but is {}", options.window_tokens);
+  }
+  if (options.points < 0 || options.points > kMostPositions) {
+    fail(ExitCode::kUsage, "loss: the number of points must be from 0 to {}, but is {}", kMostPositions, options.points);
+  }
+  if (!(options.smooth >= 0 && options.smooth <= 1)) {
+    fail(ExitCode::kUsage, "loss: smooth is a share of the window, from 0 to 1, but is {}", options.smooth);
+  }
+  if (options.smooth > 0 && options.points == 0) {
+    fail(ExitCode::kUsage, "loss: smooth applies to points; ask for some, such as 100");
   }
 }
 

@@ -39,6 +39,9 @@ void check_options(const TaskEvalOptions& options);
 
 struct LossEvalOptions {
   int64_t window_tokens = 0;    // tokens after which the context restarts; 0: the model's training length
+  bool middle = false;          // of each text only the window in its middle; texts that are shorter are left out
+  int64_t points = 0;           // also report the loss at this many evenly spaced positions of the window
+  double smooth = 0;            // each point is a mean over this share of the window, centred on it
   bool expand_windows = false;  // SWE
   int64_t chunk_tokens = 8192;  // tokens per forward pass, over all windows
 };

@@ -77,6 +77,56 @@ class PositionBins {
   std::vector<PositionBin> bins_;
 };
 
+/// Losses at every position of a window.
+class PositionLosses {
+ public:
+  explicit PositionLosses(int64_t window) : tokens_(static_cast<size_t>(window)), losses_(tokens_.size()) {}
+
+  void add(int64_t position, double loss) {
+    ++tokens_[static_cast<size_t>(position)];
+    losses_[static_cast<size_t>(position)] += loss;
+  }
+
+  /// As those of PositionBins.
+  std::vector<double> numbers() const {
+    std::vector<double> numbers(tokens_.begin(), tokens_.end());
+    numbers.insert(numbers.end(), losses_.begin(), losses_.end());
+    return numbers;
+  }
+  void add_numbers(std::span<const double> numbers) {
+    for (size_t p = 0; p < tokens_.size(); ++p) {
+      tokens_[p] += static_cast<int64_t>(numbers[p]);
+      losses_[p] += numbers[tokens_.size() + p];
+    }
+  }
+
+  /// Means over the positions around `points` evenly spaced ones, every position if there are as many as positions.
+  /// Half of `width` positions on either side count, and fewer near the ends of the window, so that the point is the
+  /// middle of first and last.
+  std::vector<PositionBin> means(int64_t points, double width) const {
+    const auto window = static_cast<int64_t>(tokens_.size());
+    points = std::min(points, window);
+    std::vector<PositionBin> means;
+    for (int64_t i = 0; i < points; ++i) {
+      const int64_t point = (2 * i + 1) * window / (2 * points);
+      const int64_t half = std::min({static_cast<int64_t>(width / 2), point, window - 1 - point});
+      PositionBin bin{.first = point - half, .last = point + half};
+      for (int64_t p = bin.first; p <= bin.last; ++p) {
+        bin.tokens += tokens_[static_cast<size_t>(p)];
+        bin.loss += losses_[static_cast<size_t>(p)];
+      }
+      if (bin.tokens == 0) continue;
+      bin.loss /= static_cast<double>(bin.tokens);
+      means.push_back(bin);
+    }
+    return means;
+  }
+
+ private:
+  std::vector<int64_t> tokens_;
+  std::vector<double> losses_;
+};
+
 /// [{"first", "last", "tokens", "loss"}]
 inline nlohmann::json to_json(const std::vector<PositionBin>& bins) {
   nlohmann::json list = nlohmann::json::array();

@@ -31,6 +31,8 @@ def matches(row, where):
 
 
 def label(value):
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:g}"
     return "all" if value is None else str(value)
@@ -311,7 +313,7 @@ def draw(figure, all_rows, directory):
             if figure.get("marginals"):
                 draw_marginals(axis, figure, named, rows)
         if figure["panels"]:
-            title = label(panel) if figure["panels"] == "map" else f"{figure['panels']} {label(panel)}"
+            title = label(panel) if figure["panels"] == "map" else f"{figure['panels'].replace('_', ' ')}: {label(panel)}"
             axis.set_title(title, fontsize=9, pad=40 if figure.get("marginals") else None)
         axis.set_xlabel(figure["x_label"] or figure["x"].replace("_", " "))
         heat = figure["kind"] == "heatmap"

@@ -263,17 +263,25 @@ class Measurement {
   }
 
   void add_loss(const Evaluation& evaluation, const infer::LoadedModel& loaded, bool expand, const json& columns) {
-    const std::string text = read_file(evaluation.file);
+    std::vector<std::string> texts;
+    for (const std::string& file : evaluation.files) texts.push_back(read_file(file));
+    const std::vector<std::string_view> views(texts.begin(), texts.end());
+    eval::LossEvalOptions options = evaluation.loss;
+    options.expand_windows = expand;
     for (const int64_t window : evaluation.lengths) {
-      const eval::LossEvalOptions options{.window_tokens = window, .expand_windows = expand};
+      options.window_tokens = window;
       const eval::LossResult result =
-          eval::evaluate_loss(loaded, text, options, [&](double, double) { stop_if_asked(job_.name, signals_); });
+          eval::evaluate_loss(loaded, views, options, [&](double, double) { stop_if_asked(job_.name, signals_); });
       json at = columns;
       at["length"] = window;
       add("nats_per_token", result.nats_per_token, at);
       add("nats_per_byte", result.nats_per_byte, at);
       add("perplexity", result.perplexity, at);
       add_positions("text_loss_at", result.by_position, at);
+      for (const eval::PositionBin& point : result.points) {
+        at["position"] = (point.first + point.last) / 2;
+        add("text_loss_curve", point.loss, at);
+      }
     }
   }
 
@@ -373,9 +381,10 @@ class Measurement {
 };
 
 json to_json(const Evaluation& evaluation, bool first_seed) {
+  const std::string of_one_file = evaluation.files.size() == 1 ? evaluation.files.front() : "";
   json described = {{"kind", evaluation.kind},   {"lengths", evaluation.lengths},
                     {"name", evaluation.name},   {"settings", evaluation.settings},
-                    {"file", evaluation.file},   {"expand_windows", evaluation.expand_windows},
+                    {"file", of_one_file},       {"expand_windows", evaluation.expand_windows},
                     {"where", evaluation.where}, {"changes", evaluation.changes}};
   if (evaluation.kind == "task" || evaluation.kind == "recall") {
     json task = eval::to_json(eval::TaskResult{.options = evaluation.task});
@@ -389,6 +398,10 @@ json to_json(const Evaluation& evaluation, bool first_seed) {
   if (evaluation.kind == "relevance" || evaluation.kind == "recall") described["map"] = first_seed;
   if (evaluation.checkpoint_length > 0) described["checkpoint_length"] = evaluation.checkpoint_length;
   if (evaluation.kind == "loss" || evaluation.kind == "lm_eval") described["digest"] = evaluation.digest;
+  if (evaluation.files.size() > 1) described["files"] = evaluation.files;
+  if (const eval::LossEvalOptions& loss = evaluation.loss; loss.middle || loss.points > 0) {
+    described["loss"] = {{"middle", loss.middle}, {"points", loss.points}, {"smooth", loss.smooth}};
+  }
   if (evaluation.kind == "lm_eval") {
     described["tasks"] = evaluation.lm_eval.tasks;
     described["limit"] = evaluation.lm_eval.limit;

@@ -67,8 +67,9 @@ struct Evaluation {
   int64_t checkpoint_length = 0;      // kind task: > 0: also measure the checkpoint that is best at this length
   std::vector<int64_t> lengths = {};  // kinds costs, speed, relevance: of the text; loss: of the windows
   int64_t heads = 0;                  // kind relevance: how many
-  std::string file;                   // kind loss: a text file
-  std::string digest;                 // of that file, or of the tasks' files of lm_eval; empty in a plan
+  std::vector<std::string> files;     // kind loss: text files
+  eval::LossEvalOptions loss;         // kind loss: of each length
+  std::string digest;                 // of those files, or of the tasks' files of lm_eval; empty in a plan
   LmEvalOptions lm_eval;              // kind lm_eval
   std::string name;                   // kind function: its name; kind parameters: a pattern of tensor names
   nlohmann::json settings = nlohmann::json::object();  // kind function: lists of values by name

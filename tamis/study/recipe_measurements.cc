@@ -24,6 +24,7 @@ namespace {
 using nlohmann::json;
 using train::TableReader;
 
+constexpr int64_t kMostPositions = 1000;        // of kind loss: rows of one model and length
 constexpr int64_t kMostRelevances = 200000;  // of kind relevance: rows of one model
 
 class MeasurementsReader : RecipeReader {
@@ -94,9 +95,25 @@ class MeasurementsReader : RecipeReader {
 
   /// The text is opened here, so that a missing file is noticed before anything is trained.
   void read_text(TableReader& reader, const std::string& path, Evaluation& evaluation) const {
-    reader("file", evaluation.file);
-    if (evaluation.file.empty()) refuse(path, path + ".file: expected a text file");
-    if (use_ == train::RecipeUse::kRun) evaluation.digest = sha256(MappedFile(evaluation.file).text());
+    std::string file;
+    reader("file", file);
+    reader("files", evaluation.files);
+    if (file.empty() == evaluation.files.empty()) {
+      refuse(path, path + (file.empty() ? ".file: expected a text file" : ": expected file or files, not both"));
+    }
+    if (!file.empty()) evaluation.files = {file};
+    reader("middle", evaluation.loss.middle);
+    reader("points", evaluation.loss.points, Allowed{.least = 0, .most = kMostPositions});
+    reader("smooth", evaluation.loss.smooth, Allowed{.least = 0, .most = 1});
+    try {
+      eval::check_options(evaluation.loss);
+    } catch (const Error& error) {
+      refuse(path, error.what());
+    }
+    if (use_ != train::RecipeUse::kRun) return;
+    std::string digests;
+    for (const std::string& name : evaluation.files) digests += sha256(MappedFile(name).text());
+    evaluation.digest = evaluation.files.size() == 1 ? digests : sha256(digests);
   }
 
   /// The text is the beginning of a validation example, so it is not longer.

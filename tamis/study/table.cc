@@ -111,7 +111,11 @@ std::vector<std::string> metrics_of(const Evaluation& evaluation) {
     if (evaluation.checkpoint_length > 0) metrics.emplace_back("chosen_step");
     return metrics;
   }
-  if (kind == "loss") return {"nats_per_token", "nats_per_byte", "perplexity", "text_loss_at"};
+  if (kind == "loss") {
+    std::vector<std::string> metrics = {"nats_per_token", "nats_per_byte", "perplexity", "text_loss_at"};
+    if (evaluation.loss.points > 0) metrics.emplace_back("text_loss_curve");
+    return metrics;
+  }
   if (kind == "heads") return {"window", "acceptance_width"};
   if (kind == "flops") return {"planned_flops_per_token"};
   if (kind == "costs") return {"flops_per_token", "state_bytes"};
@@ -143,10 +147,10 @@ std::vector<std::string> metrics(const StudyRecipe& recipe) {
 std::optional<bool> higher_is_better(const std::string& metric) {
   static const std::set<std::string> kHigher = {
       "score", "exact_match", "needle_score", "needle_score_best_head", "tokens_per_second", "acc", "acc_norm"};
-  static const std::set<std::string> kLower = {"validation_loss",  "source_loss",     "loss_at",        "text_loss_at",
-                                               "training_loss",    "search_loss",     "nats_per_token", "nats_per_byte",
-                                               "perplexity",       "loss_spikes",     "read_seconds",   "token_seconds",
-                                               "training_seconds", "validation_curve"};
+  static const std::set<std::string> kLower = {
+      "validation_loss", "source_loss",  "loss_at",        "text_loss_at",     "text_loss_curve",
+      "training_loss",   "search_loss",  "nats_per_token", "nats_per_byte",    "perplexity",
+      "loss_spikes",     "read_seconds", "token_seconds",  "training_seconds", "validation_curve"};
   if (kHigher.contains(metric)) return true;
   if (kLower.contains(metric)) return false;
   return std::nullopt;

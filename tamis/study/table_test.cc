@@ -84,6 +84,9 @@ TEST(Metrics, AreThoseOfTheTrainingAndOfEveryEvaluation) {
   EXPECT_THAT(names, Not(Contains("needle_score")));
   recipe.choose = Choose{.key = "train.lr", .values = {0.1}};
   recipe.evaluations[0].task.needle_score = true;
+  EXPECT_THAT(names, Not(Contains("text_loss_curve")));
+  recipe.evaluations[2].loss.points = 8;
+  EXPECT_THAT(metrics(recipe), Contains("text_loss_curve"));
   EXPECT_THAT(metrics(recipe), Contains("search_loss"));
   EXPECT_THAT(metrics(recipe), Contains("needle_score"));
 }
