@@ -6,6 +6,9 @@ target_compile_options(tamis_flags INTERFACE -Wall -Wextra -Wno-unknown-pragmas
                                              -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(tamis_flags INTERFACE -Wno-restrict)  # false positives of GCC 12 in std::string (PR 105651)
+  # Garbage collection scans the precompiled torch header, 0.5 GB, each time. Beginning at 2 GB saves a tenth of the
+  # compile time and costs 0.2 to 0.3 GB per process.
+  target_compile_options(tamis_flags INTERFACE --param=ggc-min-heapsize=2000000)
 endif()
 if(TAMIS_WERROR)
   target_compile_options(tamis_flags INTERFACE -Werror)

@@ -219,6 +219,7 @@ def test_bad_standard_input_is_refused_with_one_line(tamis):
     cases = [
         (("score", "runs/tiny", "-"), "", 3, "standard input: is empty; expected text"),
         (("eval", "loss", "runs/tiny", "-"), "", 3, "standard input: is empty; expected text"),
+        (("eval", "loss", "runs/tiny", "-", "-"), "", 2, "standard input, -, is named twice; name it once"),
         (("score", "runs/tiny", "--ids", "-"), "{}", 3, "standard input: expected a list, but it is an object"),
         (("generate", "runs/tiny", "--prompt", "-"), "", 2, "the prompt is empty"),
         (("data", "generate", "needle", "--haystack", "-"), "  \n", 3, "standard input: holds no words"),

@@ -63,6 +63,16 @@ def test_a_loss_has_the_result_of_one_process(tamis, digits, text, window, more)
     assert evaluated(tamis, 3, digits, "loss", text, *settings) == alone
 
 
+def test_windows_in_the_middle_have_the_result_of_one_process(tamis, digits, text):
+    short = tamis.directory / "short.txt"
+    short.write_text("a text of 25 characters.\n")
+    settings = (text, short, text, "--window", "40", "--middle", "--points", "8", "--threads", "1")
+    tamis.out("eval", "loss", digits, *settings, env=same_bits())
+    alone = stored(digits, "loss")
+    assert alone["texts"] == 2 and alone["texts_left_out"] == 1 and alone["tokens"] == 80, alone
+    assert evaluated(tamis, 3, digits, "loss", *settings) == alone
+
+
 def test_other_settings_are_refused(tamis, digits):
     done = together(tamis, 2, "eval", "abc_digits", digits, *TASK, also={1: ("--seed", "7")})
     for each in done:

@@ -112,15 +112,20 @@ function drawDepths(name, task, title, id) {
   }));
 }
 
-/** `tamis eval loss`: the loss of a text, in total and by position. */
+/** `tamis eval loss`: the loss of texts, in total and by position. */
 function drawLosses(name, runs, at, several) {
-  const nameOf = ({file, files}) => file || (files ? `${files[0]} and ${files.length - 1} more` : '');
-  const files = new Set(runs.map(({found}) => nameOf(found))), differ = files.size > 1;
+  const filesOf = ({file, files}) => files || (file ? [file] : []);
+  const differ = new Set(runs.map(({found}) => JSON.stringify([filesOf(found), Boolean(found.middle)]))).size > 1;
+  const nameOf = (found) => {
+    const files = filesOf(found), texts = found.texts || 1;
+    const what = texts === 1 ? files[0] || 'a text' : `${texts} texts`;
+    return (found.middle ? 'the middle of ' : '') + what;
+  };
   const totals = table(['Run', 'nats per token', 'nats per byte', 'perplexity', 'tokens', 'window', ...(differ ? ['text'] : [])],
     runs.map(({title, found}) => [title, formatLoss(found.nats_per_token), formatLoss(found.nats_per_byte),
       formatNumber(found.perplexity, 4), formatNumber(found.tokens), formatNumber(found.window_tokens),
-      ...(differ ? [nameOf(found) || '–'] : [])]));
-  const text = !differ && nameOf(runs[0].found) ? `of ${nameOf(runs[0].found)}` : 'of a text';
+      ...(differ ? [nameOf(found)] : [])]));
+  const text = `of ${differ ? 'texts' : nameOf(runs[0].found)}`;
   const binned = runs.filter(({found}) => found.by_position?.length > 1);
   const id = binned.length ? `chart-eval-${at}` : '';
   const label = ({first, last}) => (first === last ? String(first) : `${first}–${last}`);
@@ -137,21 +142,21 @@ function drawLosses(name, runs, at, several) {
   if (differ) card.append(element('p', {class: 'note'}, 'The texts differ, so these losses are not comparable.'));
   byId('evaluation-grid').append(card);
   if (!id) return;
-  // Positions are counted from 1, because 0 has no logarithm; a bin is drawn at its middle.
-  const middle = ({first, last}) => Math.sqrt((first + 1) * (last + 1));
-  const curveOf = ({points, by_position: byPosition}) =>
-    (points ? points.map((point) => ({...point, x: 1 + (point.first + point.last) / 2}))
-      : byPosition.map((bin) => ({...bin, x: middle(bin)})));
+  // Powers of two are drawn over logarithms, at their middle, counted from 1, because 0 has none; evenly spaced points
+  // over positions.
+  const even = binned.some(({found}) => found.points);
+  const middle = ({first, last}) => (even ? (first + last) / 2 : Math.sqrt((first + 1) * (last + 1)));
+  const curveOf = (found) => found.points || found.by_position;
   const losses = binned.flatMap(({found}) => curveOf(found).map(({loss}) => loss));
-  const axis = tickedLengths(bins.map(middle));
-  axis.ticktext = axis.tickvals.map((tick) => bins.find((bin) => middle(bin) === tick).first.toLocaleString('en'));
-  addChart(id, 'Loss by position; the tables below have the numbers', () => ({
+  const axis = even ? {} : tickedLengths(bins.map(middle));
+  if (!even) axis.ticktext = axis.tickvals.map((tick) => bins.find((bin) => middle(bin) === tick).first.toLocaleString('en'));
+  addChart(id, `Loss by position; the tables below have ${even ? 'it by powers of two' : 'the numbers'}`, () => ({
     traces: binned.map(({title, index, found}) => ({
-      x: curveOf(found).map(({x}) => x), y: curveOf(found).map(({loss}) => loss), name: plotlyText(title),
+      x: curveOf(found).map(middle), y: curveOf(found).map(({loss}) => loss), name: plotlyText(title),
       mode: found.points ? 'lines' : 'lines+markers', line: {color: runColour(index), width: 2}, marker: {size: 6},
       text: curveOf(found).map((bin) => `positions ${label(bin)}<br>loss ${formatLoss(bin.loss)}`),
       hovertemplate: `${several ? `<b>${plotlyText(title)}</b><br>` : ''}%{text}<extra></extra>`})),
-    layout: {xaxis: {...axis, title: {text: 'position, from'}}, yaxis: spans(losses, 10) ? logAxis(losses) : {}},
+    layout: {xaxis: {...axis, title: {text: even ? 'position' : 'position, from'}}, yaxis: spans(losses, 10) ? logAxis(losses) : {}},
   }));
 }
 

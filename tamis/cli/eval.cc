@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -127,10 +128,14 @@ void run(const LossCommand& command) {
   const at::Device device = start(command.run);
   const Processes processes(command.processes, command.run);
   std::vector<std::string> texts, names;
+  if (std::ranges::count(command.files, "-") > 1) {
+    fail(ExitCode::kUsage, "standard input, -, is named twice; name it once");
+  }
+  for (const std::filesystem::path& file : command.files) processes.refuse_standard_input("loss", file);
   for (const std::filesystem::path& file : command.files) {
-    processes.refuse_standard_input("loss", file);
     texts.push_back(read_input(file));
-    if (texts.back().empty()) fail(ExitCode::kInput, "{}: is empty; expected text", input_name(file));
+    if (texts.back().empty() && !command.options.middle)
+      fail(ExitCode::kInput, "{}: is empty; expected text", input_name(file));
     names.push_back(file.string());
   }
   const std::vector<std::string_view> views(texts.begin(), texts.end());
@@ -202,17 +207,17 @@ void add_loss(CLI::App& eval) {
   auto command = std::make_shared<LossCommand>();
   auto* task = eval.add_subcommand("loss", "Mean loss of texts, per token, per byte and by position.");
   task->add_option("dir", command->directory, "Checkpoint or run directory")->type_name("DIR")->required();
-  task->add_option("file", command->files, "Text files, each read by itself; - reads standard input")
+  task->add_option("file", command->files, "Text files, evaluated separately; - reads standard input")
       ->type_name("FILE")
       ->required();
   add_number(*task, "--window", command->options.window_tokens,
              "Tokens of an evaluation window, which has a context of its own; 0: the training length");
   task->add_flag("--middle", command->options.middle,
-                 "Of each text read only one window, in its middle; leaves out shorter texts");
+                 "Evaluate only the window in the middle of each text; shorter texts are left out");
   add_number(*task, "--points", command->options.points,
              "Add the loss at this many evenly spaced positions of the window to the JSON, for curves");
   add_number(*task, "--smooth", command->options.smooth,
-             "Share of the window that is averaged for a point, centred on it");
+             "Average each point over this share of the window; needs --points");
   task->add_flag("--expand-windows,!--no-expand-windows", command->options.expand_windows,
                  "Make windows beyond the training length infinite (SWE)");
   add_eval_options(*task, *command);

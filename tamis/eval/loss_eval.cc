@@ -1,11 +1,14 @@
 #include "tamis/eval/loss_eval.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "tamis/base/error.h"
@@ -19,79 +22,158 @@ namespace tamis::eval {
 
 namespace {
 
-struct Window {
-  size_t text = 0;
-  int64_t first = 0;   // of the tokens that it reads
-  int64_t length = 0;  // it reads and predicts this many
+constexpr size_t kEncodedTogether = 64;  // texts, by several threads
+
+/// What is read of a text.
+struct Passage {
+  at::Tensor ids_T;
+  int64_t bytes = 0;  // of its tokens after the first
+
+  int64_t predicted() const { return ids_T.size(0) - 1; }
 };
 
-using Ids = std::vector<std::vector<int64_t>>;
+/// The length tokens in the middle of a text, and the token before them, if there are as many. A tokenizer may decode
+/// tokens at the start of a text in another way than within it, so bytes are counted from the start.
+std::optional<Passage> middle_of(const text::Tokenizer& tokenizer, std::span<const int64_t> ids, int64_t length) {
+  if (std::ssize(ids) - 1 < length) return std::nullopt;
+  const int64_t first = (std::ssize(ids) - 1 - length) / 2;
+  const auto bytes = [&](int64_t tokens) {
+    return static_cast<int64_t>(tokenizer.decode(ids.first(static_cast<size_t>(tokens))).size());
+  };
+  const auto passage = ids.subspan(static_cast<size_t>(first), static_cast<size_t>(length) + 1);
+  return Passage{infer::to_tensor(passage).squeeze(0), bytes(first + length + 1) - bytes(first + 1)};
+}
 
-std::vector<Window> windows_of(const Ids& ids, int64_t length, bool middle) {
-  std::vector<Window> windows;
-  for (size_t text = 0; text < ids.size(); ++text) {
-    const auto predicted = static_cast<int64_t>(ids[text].size()) - 1;
-    if (middle) {
-      if (predicted >= length) windows.push_back({text, (predicted - length) / 2, length});
-      continue;
+/// What is read of all texts, and the length of the windows, which is at most `wanted`.
+std::pair<std::vector<Passage>, int64_t> passages_of(const text::Tokenizer& tokenizer,
+                                                     std::span<const std::string_view> texts, int64_t wanted,
+                                                     bool middle) {
+  std::vector<Passage> passages;
+  int64_t longest = 0;  // tokens
+  for (size_t done = 0; done < texts.size(); done += kEncodedTogether) {
+    const auto together = texts.subspan(done, std::min(kEncodedTogether, texts.size() - done));
+    const std::vector<std::vector<int64_t>> encoded = tokenizer.encode_batch(together, at::get_num_threads());
+    for (size_t i = 0; i < encoded.size(); ++i) {
+      const std::vector<int64_t>& ids = encoded[i];
+      longest = std::max(longest, std::ssize(ids));
+      if (middle) {
+        if (auto passage = middle_of(tokenizer, ids, wanted)) passages.push_back(std::move(*passage));
+        continue;
+      }
+      if (ids.size() < 2) {
+        fail(ExitCode::kInput, "loss: {} has {} tokens; expected at least 2, one to read and one to predict",
+             texts.size() == 1 ? "the text" : fmt::format("text {} of {}", done + i + 1, texts.size()), ids.size());
+      }
+      const auto first_bytes = tokenizer.decode({ids.data(), 1}).size();
+      passages.push_back({infer::to_tensor(ids).squeeze(0), static_cast<int64_t>(together[i].size() - first_bytes)});
     }
-    for (int64_t first = 0; first < predicted; first += length) {
-      windows.push_back({text, first, std::min(length, predicted - first)});
+  }
+  if (passages.empty()) {
+    fail(ExitCode::kInput,
+         "loss: no text is long enough for a window of {} tokens and the token after it; the longest has {} tokens",
+         wanted, longest);
+  }
+  return {std::move(passages), middle ? wanted : std::min(wanted, longest - 1)};
+}
+
+struct Window {
+  size_t passage = 0;
+  int64_t first = 0;   // index of its first token in the passage
+  int64_t length = 0;  // tokens that it reads; it predicts as many
+};
+
+std::vector<Window> windows_of(std::span<const Passage> passages, int64_t length) {
+  std::vector<Window> windows;
+  for (size_t p = 0; p < passages.size(); ++p) {
+    for (int64_t first = 0; first < passages[p].predicted(); first += length) {
+      windows.push_back({p, first, std::min(length, passages[p].predicted() - first)});
     }
   }
   return windows;
 }
 
-/// How many of the first windows are read together: of one length, and with about `tokens` tokens.
-size_t read_together(std::span<const Window> windows, int64_t tokens) {
+/// The first windows that are read together: of one length, and with about `tokens` tokens.
+std::span<const Window> read_together(std::span<const Window> windows, int64_t tokens) {
   const int64_t length = windows.front().length;
   const auto most = static_cast<size_t>(std::max<int64_t>(1, tokens / length));
   size_t count = 1;
   while (count < std::min(most, windows.size()) && windows[count].length == length) ++count;
-  return count;
+  return windows.first(count);
 }
 
-/// Their tokens, [windows, length], after `shift` tokens.
-at::Tensor rows(std::span<const Window> windows, const std::vector<at::Tensor>& ids_T, int64_t shift) {
+/// The tokens that windows of one length read (shift 0) or predict (shift 1), [windows, length].
+at::Tensor rows(std::span<const Window> windows, std::span<const Passage> passages, int64_t shift) {
   std::vector<at::Tensor> rows;
-  for (const Window& window : windows)
-    rows.push_back(ids_T[window.text].narrow(0, window.first + shift, window.length));
+  for (const Window& window : windows) {
+    rows.push_back(passages[window.passage].ids_T.narrow(0, window.first + shift, window.length));
+  }
   return at::stack(rows);
 }
 
-/// The sums of some windows: by powers of two, and of every position if there are points.
+/// The losses of windows: by powers of two, and at every position if points are asked for.
 struct Sums {
-  Sums(int64_t window, bool points) : bins(window), positions(points ? window : 0), points(points) {}
+  Sums(int64_t window, bool points) : bins(window), positions(points ? window : 0) {}
 
-  void add(int64_t position, double loss) {
-    bins.add(position, loss);
-    if (points) positions.add(position, loss);
+  /// logprobs: of windows of `length` tokens.
+  void add(std::span<const double> logprobs, int64_t length) {
+    for (int64_t i = 0; i < std::ssize(logprobs); ++i) {
+      const double loss = -logprobs[static_cast<size_t>(i)];
+      bins.add(i % length, loss);
+      if (!positions.empty()) positions.add(i % length, loss);
+    }
   }
 
-  /// For another process; returns how many `add_numbers` reads.
-  size_t append_numbers(std::vector<double>& numbers) const {
-    const size_t before = numbers.size();
-    for (const std::vector<double>& more : {bins.numbers(), positions.numbers()}) {
-      numbers.insert(numbers.end(), more.begin(), more.end());
-    }
-    return numbers.size() - before;
+  /// For another process, whose add_numbers() adds them.
+  std::vector<double> numbers() const {
+    std::vector<double> numbers = bins.numbers();
+    const std::vector<double> more = positions.numbers();
+    numbers.insert(numbers.end(), more.begin(), more.end());
+    return numbers;
   }
   void add_numbers(std::span<const double> numbers) {
-    bins.add_numbers(numbers);
-    positions.add_numbers(numbers.subspan(bins.numbers().size()));
+    const size_t of_bins = bins.numbers().size();
+    bins.add_numbers(numbers.first(of_bins));
+    positions.add_numbers(numbers.subspan(of_bins));
   }
 
   PositionBins bins;
   PositionLosses positions;
-  bool points;
 };
 
-/// Of the predicted tokens. A tokenizer may decode a token at the start of a text in another way than within it.
-int64_t bytes_of(const text::Tokenizer& tokenizer, std::span<const int64_t> ids, const Window& window) {
-  const auto bytes = [&](int64_t tokens) {
-    return static_cast<int64_t>(tokenizer.decode(ids.first(static_cast<size_t>(tokens))).size());
-  };
-  return bytes(window.first + window.length + 1) - bytes(window.first + 1);
+/// Reads all windows and adds their losses in a fixed order. With a group each process reads some, and all get all.
+Sums read_windows(const models::Model& model, std::span<const Passage> passages, std::span<const Window> windows,
+                  int64_t longest, const LossEvalOptions& options, const Progress& progress,
+                  distributed::ProcessGroup* group) {
+  const infer::ScoreOptions score_options{.expand_windows = options.expand_windows,
+                                          .chunk_tokens = options.chunk_tokens};
+  const bool points = options.points > 0;
+  int64_t total = 0, reads = 0, done = 0;
+  for (const Window& window : windows) total += window.length;
+  Sums all(longest, points);
+  std::vector<double> numbers;  // of all reads
+  const size_t of_read = all.numbers().size();
+  for (std::span<const Window> left = windows; !left.empty();) {
+    const std::span<const Window> together = read_together(left, options.chunk_tokens);
+    left = left.subspan(together.size());
+    const int64_t length = together.front().length;
+    done += std::ssize(together) * length;
+    Sums sums(longest, points);
+    if (group == nullptr || reads++ % group->size() == group->rank()) {
+      const at::Tensor logprobs_BT =
+          infer::target_logprobs(model, rows(together, passages, 0), rows(together, passages, 1), score_options);
+      sums.add({logprobs_BT.const_data_ptr<double>(), static_cast<size_t>(logprobs_BT.numel())}, length);
+      if (progress) progress(static_cast<double>(done), static_cast<double>(total));
+    }
+    const std::vector<double> more = sums.numbers();
+    if (group == nullptr) {
+      all.add_numbers(more);
+    } else {
+      numbers.insert(numbers.end(), more.begin(), more.end());
+    }
+  }
+  share_numbers(group, numbers);
+  for (size_t at = 0; at < numbers.size(); at += of_read) all.add_numbers(std::span(numbers).subspan(at, of_read));
+  return all;
 }
 
 }  // namespace
@@ -100,69 +182,24 @@ LossResult evaluate_loss(const infer::LoadedModel& loaded, std::span<const std::
                          const LossEvalOptions& options, const Progress& progress, distributed::ProcessGroup* group) {
   check_options(options);
   const double start = now_seconds();
-  Ids ids;
-  std::vector<at::Tensor> ids_T;
-  int64_t longest = 0;  // predicted tokens
-  for (const std::string_view text : texts) {
-    ids.push_back(loaded.tokenizer->encode(text));
-    if (ids.back().size() < 2) {
-      fail(ExitCode::kInput, "loss: the text has {} tokens; expected at least 2, one to read and one to predict",
-           ids.back().size());
-    }
-    ids_T.push_back(infer::to_tensor(ids.back()).squeeze(0));
-    longest = std::max(longest, static_cast<int64_t>(ids.back().size()) - 1);
-  }
   const int64_t wanted = options.window_tokens > 0 ? options.window_tokens : loaded.model->training_length();
-  if (options.middle && longest < wanted) {
-    fail(ExitCode::kInput,
-         "loss: no text has the {} tokens that a window of {} in its middle reads and predicts; the longest has {}",
-         wanted + 1, wanted, longest + 1);
-  }
-  const int64_t length = std::min(wanted, longest);
-  const std::vector<Window> windows = windows_of(ids, length, options.middle);
-  LossResult result{.window_tokens = length};
-  for (const Window& window : windows) result.tokens += window.length;
+  const auto [passages, window] = passages_of(*loaded.tokenizer, texts, wanted, options.middle);
+  const std::vector<Window> windows = windows_of(passages, window);
+  const Sums sums = read_windows(*loaded.model, passages, windows, window, options, progress, group);
 
-  const infer::ScoreOptions score_options{.expand_windows = options.expand_windows,
-                                          .chunk_tokens = options.chunk_tokens};
-  // The sums of windows that are read together, in their order, so that they do not depend on the number of processes.
-  std::vector<double> numbers;
-  int64_t reads = 0, done = 0;
-  size_t of_read = 0;
-  for (std::span<const Window> left = windows; !left.empty();) {
-    const std::span<const Window> together = left.first(read_together(left, options.chunk_tokens));
-    left = left.subspan(together.size());
-    const int64_t tokens = static_cast<int64_t>(together.size()) * together.front().length;
-    done += tokens;
-    Sums sums(length, options.points > 0);
-    if (group == nullptr || reads++ % group->size() == group->rank()) {
-      const at::Tensor logprobs_BT =
-          infer::target_logprobs(*loaded.model, rows(together, ids_T, 0), rows(together, ids_T, 1), score_options);
-      const double* logprobs = logprobs_BT.const_data_ptr<double>();
-      for (int64_t i = 0; i < tokens; ++i) sums.add(i % together.front().length, -logprobs[i]);
-      if (progress) progress(static_cast<double>(done), static_cast<double>(result.tokens));
-    }
-    of_read = sums.append_numbers(numbers);
+  LossResult result{.options = options, .window_tokens = window, .texts = std::ssize(passages)};
+  result.texts_left_out = std::ssize(texts) - result.texts;
+  for (const Passage& passage : passages) {
+    result.tokens += passage.predicted();
+    result.bytes += passage.bytes;
   }
-  share_numbers(group, numbers);
-  Sums all(length, options.points > 0);
-  for (size_t at = 0; at < numbers.size(); at += of_read) all.add_numbers(std::span(numbers).subspan(at, of_read));
-
-  result.texts = static_cast<int64_t>(options.middle ? windows.size() : texts.size());
-  if (options.middle) {
-    for (const Window& window : windows) result.bytes += bytes_of(*loaded.tokenizer, ids[window.text], window);
-  } else {  // all tokens but the first of each
-    for (size_t text = 0; text < texts.size(); ++text) {
-      result.bytes += static_cast<int64_t>(texts[text].size() - loaded.tokenizer->decode({ids[text].data(), 1}).size());
-    }
-  }
-  const double loss = all.bins.sum();
+  const double loss = sums.bins.sum();
   result.nats_per_token = loss / static_cast<double>(result.tokens);
   result.nats_per_byte = loss / static_cast<double>(result.bytes);
   result.perplexity = std::exp(result.nats_per_token);
-  result.by_position = all.bins.means();
+  result.by_position = sums.bins.means();
   if (options.points > 0) {
-    result.points = all.positions.means(options.points, options.smooth * static_cast<double>(length));
+    result.points = sums.positions.means(options.points, options.smooth * static_cast<double>(window));
   }
   result.seconds = now_seconds() - start;
   return result;
@@ -183,18 +220,28 @@ nlohmann::json to_json(const LossResult& result) {
                          {"perplexity", result.perplexity},
                          {"seconds", result.seconds},
                          {"texts", result.texts},
+                         {"texts_left_out", result.texts_left_out},
+                         {"middle", result.options.middle},
                          {"by_position", to_json(result.by_position)}};
-  if (!result.points.empty()) json["points"] = to_json(result.points);
+  if (!result.points.empty()) {
+    json["smooth"] = result.options.smooth;
+    json["points"] = to_json(result.points);
+  }
   return json;
 }
 
 std::string to_table(const LossResult& result) {
+  std::string texts;
+  if (result.options.middle || result.texts > 1) {
+    texts = fmt::format("{} {} text{}", result.options.middle ? " in the middle of" : " of", result.texts,
+                        result.texts == 1 ? "" : "s");
+  }
+  if (result.texts_left_out > 0) texts += fmt::format(" ({} left out, which are shorter)", result.texts_left_out);
   std::string table = fmt::format(
       "loss        {:.4f} nats per token, {:.4f} per byte ({:.4f} bits)\nperplexity  {:.4f}\n"
       "tokens      {} in windows of {}{}, {}\n\nposition           tokens    loss\n",
       result.nats_per_token, result.nats_per_byte, result.nats_per_byte / std::log(2.0), result.perplexity,
-      result.tokens, result.window_tokens, result.texts > 1 ? fmt::format(" of {} texts", result.texts) : "",
-      format_duration(result.seconds));
+      result.tokens, result.window_tokens, texts, format_duration(result.seconds));
   for (const PositionBin& bin : result.by_position) {
     const std::string positions =
         bin.first == bin.last ? fmt::format("{}", bin.first) : fmt::format("{}-{}", bin.first, bin.last);

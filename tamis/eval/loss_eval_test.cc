@@ -119,13 +119,14 @@ TEST_F(LossEval, ReadsTheMiddleOfEachTextThatIsLongEnough) {
   const auto of_a = evaluate_loss(loaded_, a.substr(39, 21), {.window_tokens = 20});
   const auto of_c = evaluate_loss(loaded_, c, {.window_tokens = 20});
   EXPECT_EQ(middle.texts, 2);
+  EXPECT_EQ(middle.texts_left_out, 1);
   EXPECT_EQ(middle.tokens, 40);
   EXPECT_EQ(middle.bytes, 40);
   EXPECT_NEAR(middle.nats_per_token, (of_a.nats_per_token + of_c.nats_per_token) / 2, 1e-6);
   const auto [code, message] = error_of([&] { evaluate_loss(loaded_, texts, {.window_tokens = 100, .middle = true}); });
   EXPECT_EQ(code, ExitCode::kInput);
-  EXPECT_THAT(message, HasSubstr("no text has the 101 tokens"));
-  EXPECT_THAT(message, HasSubstr("the longest has 100"));
+  EXPECT_THAT(message, HasSubstr("no text is long enough for a window of 100 tokens"));
+  EXPECT_THAT(message, HasSubstr("the longest has 100 tokens"));
 }
 
 TEST_F(LossEval, WindowsDoNotReachFromOneTextIntoTheNext) {
@@ -138,6 +139,12 @@ TEST_F(LossEval, WindowsDoNotReachFromOneTextIntoTheNext) {
   EXPECT_EQ(both.tokens, 49 + 39);
   EXPECT_EQ(both.bytes, first.bytes + second.bytes);
   EXPECT_NEAR(both.nats_per_token, (49 * first.nats_per_token + 39 * second.nats_per_token) / 88, 1e-6);
+}
+
+TEST_F(LossEval, NamesATextThatIsTooShort) {
+  const std::vector<std::string_view> texts = {"long enough", "x"};
+  EXPECT_THAT(error_of([&] { evaluate_loss(loaded_, texts, {}); }).second, HasSubstr("text 2 of 2 has 1 tokens"));
+  EXPECT_EQ(evaluate_loss(loaded_, texts, {.window_tokens = 4, .middle = true}).texts, 1);
 }
 
 TEST_F(LossEval, RefusesPointsAndSharesOutOfRange) {

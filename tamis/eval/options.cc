@@ -8,6 +8,8 @@
 namespace tamis::eval {
 namespace {
 
+constexpr int64_t kMostPoints = 1000000;  // of a loss
+
 /// Throws when a value occurs twice: each pair of length and depth is one cell of the result.
 template <typename Number>
 void check_list(const std::string& task, const char* name, const std::vector<Number>& values) {
@@ -58,20 +60,18 @@ void check_options(const TaskEvalOptions& options) {
   data::check_haystack(task, !options.haystack.empty());
 }
 
-constexpr int64_t kMostPositions = 1000000;
-
 void check_options(const LossEvalOptions& options) {
   if (options.window_tokens < 0) {
     fail(ExitCode::kUsage, "loss: the window must be at least 1 token, but is {}", options.window_tokens);
   }
-  if (options.points < 0 || options.points > kMostPositions) {
-    fail(ExitCode::kUsage, "loss: the number of points must be from 0 to {}, but is {}", kMostPositions, options.points);
+  if (options.points < 0 || options.points > kMostPoints) {
+    fail(ExitCode::kUsage, "loss: the number of points must be from 0 to {}, but is {}", kMostPoints, options.points);
   }
   if (!(options.smooth >= 0 && options.smooth <= 1)) {
     fail(ExitCode::kUsage, "loss: smooth is a share of the window, from 0 to 1, but is {}", options.smooth);
   }
   if (options.smooth > 0 && options.points == 0) {
-    fail(ExitCode::kUsage, "loss: smooth applies to points; ask for some, such as 100");
+    fail(ExitCode::kUsage, "loss: smooth needs points, such as 100");
   }
 }
 

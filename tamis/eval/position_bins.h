@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -87,7 +88,9 @@ class PositionLosses {
     losses_[static_cast<size_t>(position)] += loss;
   }
 
-  /// As those of PositionBins.
+  bool empty() const { return tokens_.empty(); }
+
+  /// The tokens, then the losses, of every position, for another process.
   std::vector<double> numbers() const {
     std::vector<double> numbers(tokens_.begin(), tokens_.end());
     numbers.insert(numbers.end(), losses_.begin(), losses_.end());
@@ -109,13 +112,12 @@ class PositionLosses {
     std::vector<PositionBin> means;
     for (int64_t i = 0; i < points; ++i) {
       const int64_t point = (2 * i + 1) * window / (2 * points);
-      const int64_t half = std::min({static_cast<int64_t>(width / 2), point, window - 1 - point});
+      const int64_t half = std::min({static_cast<int64_t>(std::lround(width)) / 2, point, window - 1 - point});
       PositionBin bin{.first = point - half, .last = point + half};
       for (int64_t p = bin.first; p <= bin.last; ++p) {
         bin.tokens += tokens_[static_cast<size_t>(p)];
         bin.loss += losses_[static_cast<size_t>(p)];
       }
-      if (bin.tokens == 0) continue;
       bin.loss /= static_cast<double>(bin.tokens);
       means.push_back(bin);
     }

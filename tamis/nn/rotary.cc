@@ -37,15 +37,20 @@ Number frequency(const Number& d, int64_t half, const RotaryOptions& options) {
 
 }  // namespace
 
+at::Tensor rotated(const at::Tensor& x_BTHD, const at::Tensor& angle_BTHF) {
+  const int64_t half = x_BTHD.size(3) / 2;
+  const auto dtype = x_BTHD.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor cosine = angle_BTHF.cos().to(dtype), sine = angle_BTHF.sin().to(dtype);
+  const at::Tensor x = x_BTHD.to(dtype), a = x.slice(3, 0, half), b = x.slice(3, half);
+  return at::cat({a * cosine - b * sine, b * cosine + a * sine}, 3).to(x_BTHD.scalar_type());
+}
+
 at::Tensor rotated(const at::Tensor& x_BTHD, int64_t first, const RotaryOptions& options) {
   const int64_t T = x_BTHD.size(1), half = x_BTHD.size(3) / 2;
   const auto doubles = at::TensorOptions(x_BTHD.device()).dtype(at::kDouble);
   const at::Tensor position_T1 = at::arange(first, first + T, doubles).unsqueeze(1);
   const at::Tensor angle_T1F = (position_T1 * frequency(at::arange(half, doubles), half, options)).unsqueeze(1);
-  const auto dtype = x_BTHD.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor cosine = angle_T1F.cos().to(dtype), sine = angle_T1F.sin().to(dtype);
-  const at::Tensor x = x_BTHD.to(dtype), a = x.slice(3, 0, half), b = x.slice(3, half);
-  return at::cat({a * cosine - b * sine, b * cosine + a * sine}, 3).to(x_BTHD.scalar_type());
+  return rotated(x_BTHD, angle_T1F);
 }
 
 Rotation::Rotation(int64_t dim, const RotaryOptions& options) {

@@ -26,6 +26,12 @@ struct RotaryOptions {
   std::optional<Llama3Scaling> llama3 = std::nullopt;
 };
 
+/// Dimensions d and d + D/2 of every row rotated by an angle, in float32 (float64 for float64 rows) and differentiably.
+///
+/// x_BTHD        rows; D even
+/// angle_BTHF    float64; F = D/2; B, T and H may be missing or 1
+at::Tensor rotated(const at::Tensor& x_BTHD, const at::Tensor& angle_BTHF);
+
 /// Rotary position embedding (half-split pairs, as in LLaMA checkpoints): dimensions d and d + D/2 of a row at position
 /// i are rotated by i / factor * theta^(-2 d / D). Angles are made in float64.
 ///

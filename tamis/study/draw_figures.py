@@ -41,7 +41,7 @@ def label(value):
 def series_name(figure, key):
     """`multiscreen`, `layers 2`."""
     parts = [label(v) if isinstance(v, str) else f"{column.replace('_', ' ')} {label(v)}"
-             for column, v in zip(figure["series"], key) if v is not None]
+             for column, v in zip(figure["series"], key) if v not in (None, "")]
     return ", ".join(parts)
 
 
@@ -313,7 +313,8 @@ def draw(figure, all_rows, directory):
             if figure.get("marginals"):
                 draw_marginals(axis, figure, named, rows)
         if figure["panels"]:
-            title = label(panel) if figure["panels"] == "map" else f"{figure['panels'].replace('_', ' ')}: {label(panel)}"
+            name = figure["panels"].replace("_", " ")
+            title = label(panel) if name == "map" else f"{name}: {label(panel)}"
             axis.set_title(title, fontsize=9, pad=40 if figure.get("marginals") else None)
         axis.set_xlabel(figure["x_label"] or figure["x"].replace("_", " "))
         heat = figure["kind"] == "heatmap"

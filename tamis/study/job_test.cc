@@ -247,6 +247,27 @@ TEST(Finished, IsNoneWithoutAllRowsOfAnEvaluation) {
   EXPECT_EQ(describe(recall, final_jobs(recall, 0, 0).at(0)).at(0)["metrics"].at(2), "stale_share");
 }
 
+TEST(Finished, IsNoneForAnotherWayToReadTexts) {
+  const tamis::testing::TemporaryDirectory temporary;
+  const std::string a = temporary.write("a.txt", "a text").string(), b = temporary.write("b.txt", "another").string();
+  const auto described = [&](const std::string& files, const std::string& more = "") {
+    const StudyRecipe recipe =
+        read(kTwoVariants + "\n[[evaluations]]\nkind = \"loss\"\nlengths = [8]\n" + files + "\n" + more);
+    return describe(recipe, final_jobs(recipe, 0, 0).at(0)).at(0);
+  };
+  const std::string both = "files = [\"" + a + "\", \"" + b + "\"]";
+  std::vector<json> all = {described("file = \"" + a + "\""),
+                           described(both),
+                           described("files = [\"" + b + "\", \"" + a + "\"]"),
+                           described(both, "middle = true"),
+                           described(both, "points = 4"),
+                           described(both, "points = 4\nsmooth = 0.5")};
+  EXPECT_EQ(described("files = [\"" + a + "\"]"), all[0]);
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(all[i], all[j]) << all[i];
+  }
+}
+
 TEST(Finished, IsNoneForADamagedFile) {
   const FunctionStudy study;
   const json result = study.run();

@@ -381,6 +381,7 @@ class Measurement {
 };
 
 json to_json(const Evaluation& evaluation, bool first_seed) {
+  // Of one file as earlier versions described it.
   const std::string of_one_file = evaluation.files.size() == 1 ? evaluation.files.front() : "";
   json described = {{"kind", evaluation.kind},   {"lengths", evaluation.lengths},
                     {"name", evaluation.name},   {"settings", evaluation.settings},

@@ -139,7 +139,7 @@ class TableBuilder {
       const std::optional<json> best = keep_best(here);
       cells_.push_back({result_.cells.size(), line.size(), group_of(key, value), values_of(here)});
       std::string cell = cell_text(cells_.back().values, table_["scale"], table_["digits"]);
-      if (best) cell += fmt::format(" ({})", number_text(*best));
+      if (best && !best->is_null()) cell += fmt::format(" ({})", number_text(*best));
       line.push_back(cell);
     }
     result_.cells.push_back(line);

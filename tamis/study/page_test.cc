@@ -218,6 +218,15 @@ TEST(StudyPage, LeavesOutTablesWithoutRowsAndMarksMissingValues) {
   EXPECT_THAT(page_with({{"best_over", "rope_factor"}}, {row}), HasSubstr("| a | - |\n"));
 }
 
+TEST(StudyPage, NamesTheBestValueOfRowsThatHaveOne) {
+  json plain = score_row("a", 1, 0.2), rope = score_row("rope", 1, 0.5);
+  plain.erase("rope_factor");
+  rope["rope_factor"] = 4;
+  const std::string text = page_with({{"best_over", "rope_factor"}, {"digits", 1}}, {plain, rope});
+  EXPECT_THAT(text, HasSubstr("| a | 0.2 |\n"));
+  EXPECT_THAT(text, HasSubstr("| rope | 0.5 (4) |\n"));
+}
+
 TEST(OverallVerdict, IsTheWorst) {
   const auto of = [](std::initializer_list<const char*> verdicts) {
     json claims = json::array();

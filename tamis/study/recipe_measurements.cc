@@ -24,7 +24,7 @@ namespace {
 using nlohmann::json;
 using train::TableReader;
 
-constexpr int64_t kMostPositions = 1000;        // of kind loss: rows of one model and length
+constexpr int64_t kMostPointRows = 1000;     // of kind loss: rows of one model and length
 constexpr int64_t kMostRelevances = 200000;  // of kind relevance: rows of one model
 
 class MeasurementsReader : RecipeReader {
@@ -103,7 +103,7 @@ class MeasurementsReader : RecipeReader {
     }
     if (!file.empty()) evaluation.files = {file};
     reader("middle", evaluation.loss.middle);
-    reader("points", evaluation.loss.points, Allowed{.least = 0, .most = kMostPositions});
+    reader("points", evaluation.loss.points, Allowed{.least = 0, .most = kMostPointRows});
     reader("smooth", evaluation.loss.smooth, Allowed{.least = 0, .most = 1});
     try {
       eval::check_options(evaluation.loss);

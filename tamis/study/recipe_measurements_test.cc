@@ -49,7 +49,7 @@ TEST(StudyRecipe, RefusesBadEvaluations) {
       {evaluation + "kind = \"costs\"\n", "evaluations.0.lengths: expected at least one"},
       {evaluation + "kind = \"loss\"\nlengths = [8]\n", "evaluations.0.file: expected a text file"},
       {evaluation + "kind = \"loss\"\nfile = \"a\"\nfiles = [\"b\"]\nlengths = [8]\n", "file or files, not both"},
-      {evaluation + "kind = \"loss\"\nfile = \"a\"\nlengths = [8]\nsmooth = 0.1\n", "smooth applies to points"},
+      {evaluation + "kind = \"loss\"\nfile = \"a\"\nlengths = [8]\nsmooth = 0.1\n", "smooth needs points"},
       {evaluation + "kind = \"loss\"\nfile = \"a\"\nlengths = [8]\npoints = 1001\n", "evaluations.0.points"},
       {evaluation + "kind = \"heads\"\nlengths = [8]\n", "unknown key of .* \"lengths\""},
       {evaluation + "task = \"copy\"\nlengths = [8]\nwhere = {variant = \"rop\"}\n",

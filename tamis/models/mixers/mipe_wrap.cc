@@ -4,6 +4,7 @@
 
 #include <numbers>
 
+#include "tamis/nn/rotary.h"
 #include "tamis/ops/screening/screening_functions.h"
 #include "tamis/ops/window.h"
 
@@ -22,12 +23,7 @@ Tensor mipe_wrapped(const Tensor& x_BTHK, const Tensor& s_w_H, int64_t first, co
   const Tensor i_T1 = at::arange(first, last, doubles).unsqueeze(1);
   const Tensor turns_TH = at::where(i_T1 >= options.boundary, at::floor(i_T1 / w_H.detach()), 0.0);
   const Tensor angle_TH = -std::numbers::pi * phi_H * turns_TH;
-
-  const auto dtype = x_BTHK.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const Tensor cosine = angle_TH.cos().to(dtype), sine = angle_TH.sin().to(dtype);
-  const Tensor x = x_BTHK.to(dtype), a = x.select(3, 0), b = x.select(3, 1);
-  const Tensor turned = at::stack({a * cosine - b * sine, a * sine + b * cosine}, 3);
-  return at::cat({turned, x.slice(3, 2)}, 3).to(x_BTHK.scalar_type());
+  return at::cat({nn::rotated(x_BTHK.slice(3, 0, 2), angle_TH.unsqueeze(2)), x_BTHK.slice(3, 2)}, 3);
 }
 
 }  // namespace tamis::models
