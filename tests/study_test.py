@@ -167,6 +167,27 @@ metric = "tanh_norm"
     assert ">chance 0.25</text>" in (directory(tamis, "chance") / "report.html").read_text()
 
 
+def test_a_legend_names_the_series_of_every_panel(tamis):
+    weights = FUNCTION + """
+[[evaluations]]
+kind = "function"
+name = "largest_weight"
+settings = {n = [10, 100]}
+
+[[figures]]
+id = "weights"
+metric = "largest_weight"
+x = "n"
+series = ["mechanism"]
+panels = "mechanism"
+"""
+    done = study(tamis, "legend", weights)
+    assert summary(tamis, "legend")["drawn"] == ["weights"], done.stderr
+    drawn = (directory(tamis, "legend") / "figures/weights.svg").read_text()
+    for name in ("softmax", "ssmax"):
+        assert f">{name}</text>" in drawn and f">mechanism: {name}</text>" in drawn, name
+
+
 def test_a_figure_that_has_no_rows_any_more_is_removed(tamis):
     figure = FUNCTION + '\n[[figures]]\nmetric = "tanh_norm"\nx = "norm"\n'
     study(tamis, "removed", figure)

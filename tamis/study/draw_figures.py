@@ -259,6 +259,18 @@ def draw_scale(canvas, image, axes, figure):
         bar.ax.axhline(chance, color="0.8", lw=1, ls="--")
 
 
+def draw_legend(canvas, axes):
+    """Of the series of all panels: below several panels, which need not have the same series."""
+    named = {}
+    for axis in axes:
+        for handle, name in zip(*axis.get_legend_handles_labels()):
+            named.setdefault(name, handle)
+    if len(axes) == 1:
+        axes[0].legend(fontsize=8)
+    else:
+        canvas.legend(named.values(), named.keys(), fontsize=8, loc="outside lower center", ncols=3)
+
+
 def draw(figure, all_rows, directory):
     """Why there is nothing to draw, or None."""
     rows = [dict(row) for row in all_rows
@@ -322,7 +334,7 @@ def draw(figure, all_rows, directory):
     if image is not None:
         draw_scale(canvas, image, axes[:len(panels)], figure)
     elif len(series) > 1 or figure["fit"] != "none":
-        axes[0].legend(fontsize=8)
+        draw_legend(canvas, axes[:len(panels)])
     if figure["title"]:
         canvas.suptitle(figure["title"], fontsize=10)
     for kind in ("svg", "pdf"):
