@@ -168,19 +168,23 @@ def test_a_slow_process_is_waited_for(tamis, run):
 
 
 def test_killed_processes_end_in_the_same_bytes(tamis, run):
-    """A random process is killed at a random moment, and all are started again, KILLS times (TAMIS_KILLS)."""
+    """A random process is killed at a random moment, and all are started again, KILLS times (TAMIS_KILLS), each time as
+    many and with parameters sharded or not as chance has it. Every other time they have saved a step before."""
     steps = 300 * KILLS
     settings = (f"train.steps={steps}", f"train.save_every={steps}", "train.sample_every=0", "train.validate_every=0")
     alone(tamis, run.parent / "reference", *settings)
     chance = random.Random(1)
-    kills = 0
-    while kills < KILLS:
-        with start(tamis, 2, run, *settings, "train.save_every=1", "train.keep=2", timeout=10) as processes:
+    for kill in range(KILLS):
+        size, shard = chance.choice([2, 3, 4]), chance.choice(["optimizer", "parameters"])
+        changed = ("train.save_every=1", "train.keep=2", f"train.shard={shard}")
+        before = max(saved_steps(run), default=0)
+        with start(tamis, size, run, *settings, *changed, timeout=10) as processes:
+            if kill % 2 == 0:
+                wait_for_step(processes, run, before + 1)
             time.sleep(chance.uniform(0.3, 1.5))
-            victim = processes.all[chance.randrange(2)]
+            victim = processes.all[chance.randrange(size)]
             assert victim.poll() is None, "the run ended before it was killed often enough"
             victim.kill()
-            kills += 1
             done = processes.wait()
         assert all(each.returncode in (LOST, -signal.SIGKILL) for each in done), done
     together(tamis, 2, run, *settings, seconds=1200)
