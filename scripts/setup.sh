@@ -7,7 +7,7 @@ what=${1:-build}
 apt_build="cmake ninja-build ccache g++ python3 python3-venv libhwy-dev libcli11-dev libfmt-dev
   nlohmann-json3-dev libtomlplusplus-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev libpng-dev
   zlib1g-dev libzstd-dev libxxhash-dev"
-apt_test="zsh fish mandoc man-db groff"
+apt_test="zsh fish mandoc man-db groff openmpi-bin"
 apt_browser="chromium"
 apt_lint="clang-format clang-tidy"
 
@@ -68,7 +68,7 @@ case $what in
     # The page tests need a browser; without a package for it (Ubuntu has only a snap) they are skipped.
     install_packages $apt_browser || echo "tamis: chromium could not be installed; the page tests will be skipped" >&2
     install_cargo
-    install_packages $apt_test || echo "tamis: some tests of completion and manual pages will be skipped" >&2
+    install_packages $apt_test || echo "tamis: some tests of completion, manual pages and mpirun will be skipped" >&2
     install_wheels requirements/plot.txt
     install_wheels requirements/test.txt
     ;;

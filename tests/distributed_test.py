@@ -8,6 +8,7 @@ import resource
 import shutil
 import signal
 import socket
+import subprocess
 import time
 
 import pytest
@@ -130,6 +131,18 @@ def test_srun_and_mpirun_set_variables_of_their_own(tamis, run, names):
     for process in started:
         _, messages = process.communicate(timeout=300)
         assert process.returncode == 0, messages
+    assert weights(run, STEPS) == weights(tamis.directory / "alone", STEPS)
+
+
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed")
+def test_mpirun_starts_processes(tamis, run):
+    oversubscribe = {"OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    train = [*arguments(run), "--rendezvous", f"tcp://127.0.0.1:{free_port()}"]
+    command = ["mpirun", "-n", "2", str(tamis.path), *map(str, train)]
+    done = subprocess.run(
+        command, cwd=tamis.directory, env=same_bits(**oversubscribe), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
     assert weights(run, STEPS) == weights(tamis.directory / "alone", STEPS)
 
 
@@ -361,6 +374,15 @@ def test_a_process_that_never_comes(tamis, run):
         env = same_bits(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
         done = tamis(*arguments(run, timeout=1), env=env)
         expect_refused(done, LOST, f"process {rank} of 2", "did not meet at tcp://127.0.0.1", "not within 1 s")
+
+
+def test_a_process_that_waits_says_for_what(tamis, run):
+    env = same_bits(RANK="1", WORLD_SIZE="2", MASTER_ADDR="no-such-host.invalid", MASTER_PORT="29500")
+    done = tamis(*arguments(run, timeout=13), env=env)
+    waiting, end = done.stderr.splitlines()
+    assert waiting.startswith("tamis: process 1 of 2: waiting at tcp://no-such-host.invalid:29500 for the other")
+    assert "13 s at most; the name of this host is not known here" in waiting
+    assert "not within 13 s" in end and done.returncode == LOST
 
 
 def test_a_port_in_use(tamis, run):

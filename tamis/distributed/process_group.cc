@@ -4,9 +4,15 @@
 #include <fmt/format.h>
 
 #define USE_C10D_GLOO
+#include <netdb.h>
+
+#include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <mutex>
+#include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -14,6 +20,7 @@
 #include <utility>
 
 #include "tamis/base/error.h"
+#include "tamis/base/message.h"
 #include "tamis/base/names.h"
 
 C10_DECLARE_int(caffe2_log_level);
@@ -108,6 +115,39 @@ std::string name_of(const Launch& launch) {
   return fmt::format("process {} of {}", launch.rank, launch.size);
 }
 
+bool is_known(const std::string& host) {
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, nullptr, &found) != 0) return false;
+  freeaddrinfo(found);
+  return true;
+}
+
+/// While it exists, a thread says after ten seconds what this process is waiting for. The name of a host that is not
+/// known is no error, because the machines of a cluster may start at different times.
+class WaitingNotice {
+ public:
+  WaitingNotice(const Launch& launch, milliseconds timeout)
+      : thread_([this, launch, timeout](const std::stop_token& stop) {
+          std::unique_lock lock(mutex_);
+          ended_.wait_for(lock, stop, std::chrono::seconds(10), [] { return false; });
+          if (stop.stop_requested()) return;
+          const std::string host =
+              launch.rendezvous.starts_with("tcp://") ? tcp_address(launch.rendezvous).host : std::string();
+          print_message(
+              stderr, fmt::format("tamis: {}: waiting at {} for the other processes, {} s at most{}\n", name_of(launch),
+                                  launch.rendezvous, timeout.count() / 1000,
+                                  host.empty() || is_known(host)
+                                      ? ""
+                                      : "; the name of this host is not known here (MASTER_ADDR or --rendezvous "
+                                        "choose another address)"));
+        }) {}
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any ended_;
+  std::jthread thread_;  // the last member, so that it ends first
+};
+
 }  // namespace
 
 template <typename Work>
@@ -135,6 +175,7 @@ struct ProcessGroup::Impl {
 
 ProcessGroup::ProcessGroup(const Launch& launch, milliseconds timeout) : launch_(launch), timeout_(timeout) {
   silence_c10d();
+  const WaitingNotice notice(launch, timeout);
   try {
     impl_ = std::make_unique<Impl>(open_store(launch, timeout), launch, timeout);
   } catch (const Error&) {
