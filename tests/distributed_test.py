@@ -1,5 +1,6 @@
 """Training with several processes: the same bits as one, loss of a process, every way in which they do not fit."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -9,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -333,8 +335,9 @@ def test_a_process_that_dies_in_the_last_validation_or_save_ends_the_others(tami
         wait_until(lambda: is_logged(run, 200), processes.all[0], "last step")
         processes.all[1].kill()
         first = processes.wait()[0]
-    assert first.returncode == LOST or (run / "checkpoints/step-200").is_dir(), first
+    assert first.returncode == LOST or (first.returncode == 0 and saved_steps(run) == [200]), first
     together(tamis, 2, run, *settings)
+    assert 200 in saved_steps(run) and not left_over(run)
 
 
 def test_other_data_are_refused(tamis, run, tmp_path):
@@ -385,13 +388,47 @@ def test_a_process_that_waits_says_for_what(tamis, run):
     assert "not within 13 s" in end and done.returncode == LOST
 
 
-def test_a_port_in_use(tamis, run):
-    with socket.socket() as other:
-        other.bind(("0.0.0.0", 0))
-        other.listen()
-        env = same_bits(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(other.getsockname()[1]))
-        done = tamis(*arguments(run), env=env)
-    expect_refused(done, LOST, "another program uses this port; choose another, with MASTER_PORT or --rendezvous")
+@pytest.mark.parametrize(
+    ("rank", "text"),
+    [
+        (0, "another program uses this port; choose another, with MASTER_PORT or --rendezvous"),
+        (1, "if another program uses this port, choose another, with MASTER_PORT or --rendezvous"),
+    ],
+)
+def test_a_port_in_use(tamis, run, rank, text):
+    with foreign_server() as port:
+        env = same_bits(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        done = tamis(*arguments(run, timeout=2), env=env)
+    expect_refused(done, LOST, text)
+
+
+@contextlib.contextmanager
+def foreign_server():
+    """The port of a program that accepts connections and closes them."""
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                listening.accept()[0].close()
+
+    with socket.socket() as listening:
+        listening.bind(("0.0.0.0", 0))
+        listening.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)  # ends accept
+        thread.join()
+
+
+@pytest.mark.parametrize("arguments", [("--device", "cuda"), ("--set", "train.lr=fast"), ("--set", "train.no_such_key=1")])
+def test_a_process_that_cannot_start_ends_the_others_at_once(tamis, run, arguments):
+    """On a device that it does not have, with a recipe that it cannot read."""
+    with start(tamis, 2, run, also={1: arguments}) as processes:
+        done = processes.wait()
+    expect_refused(done[1], 2)
+    expect_refused(done[0], LOST, "process 0 of 2: another process was lost")
+    assert not run.exists()
 
 
 def test_variables_that_are_no_numbers(tamis, run):

@@ -82,12 +82,6 @@ int64_t available_in_control_groups() {
   return least;
 }
 
-int64_t available_address_space() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
-  return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - statm(0));
-}
-
 std::atomic<void (*)()> memory_trim{nullptr};
 
 }  // namespace
@@ -98,6 +92,12 @@ int64_t resident_bytes() {
 
 int64_t peak_resident_bytes() {
   return read_line("/proc/self/status", "VmHWM:", resident_bytes());
+}
+
+int64_t available_address_space() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
+  return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - statm(0));
 }
 
 int64_t available_memory_bytes() {

@@ -11,6 +11,9 @@ int64_t resident_bytes();
 /// The most resident memory that this process ever had, in bytes (VmHWM of Linux).
 int64_t peak_resident_bytes();
 
+/// Bytes left within the limit on address space (RLIMIT_AS); the largest int64_t without one.
+int64_t available_address_space();
+
 /// Bytes that this process can still allocate: the minimum of MemAvailable, the limits of its control groups (version
 /// 1 or 2) and its limit on address space.
 int64_t available_memory_bytes();

@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <utility>
 
 #include "tamis/base/cores.h"
 #include "tamis/base/error.h"
@@ -16,8 +17,10 @@
 #include "tamis/base/names.h"
 #include "tamis/base/output_file.h"
 #include "tamis/base/terminal.h"
+#include "tamis/base/version.h"
 #include "tamis/cli/values.h"
 #include "tamis/models/checkpoint.h"
+#include "tamis/train/machine.h"
 
 namespace tamis::cli {
 
@@ -87,14 +90,21 @@ void add_process_options(CLI::App& command, ProcessOptions& options) {
   add_number(command, "--timeout", options.timeout_seconds, "Seconds that a process waits for another", whole(1));
 }
 
-std::unique_ptr<distributed::ProcessMesh> join_processes(const ProcessOptions& options, const RunOptions& run) {
-  const auto launch = distributed::find_launch(distributed::process_environment(), options.rendezvous);
+std::unique_ptr<distributed::ProcessGroup> meet(const ProcessOptions& options) {
+  auto launch = distributed::find_launch(distributed::process_environment(), options.rendezvous);
   if (!launch) return nullptr;
+  launch->version = fmt::format("{} ({})", kVersion, train::build_commit());
+  return std::make_unique<distributed::ProcessGroup>(*launch, std::chrono::seconds(options.timeout_seconds));
+}
+
+std::unique_ptr<distributed::ProcessMesh> join_processes(const ProcessOptions& options, const RunOptions& run) {
+  auto group = meet(options);
+  if (!group) return nullptr;
   if (run.device != "cpu") {
     fail(ExitCode::kUsage, "--device {}: several processes use CPUs only; leave it out, or start a single process",
          run.device);
   }
-  auto mesh = std::make_unique<distributed::ProcessMesh>(*launch, std::chrono::seconds(options.timeout_seconds));
+  auto mesh = std::make_unique<distributed::ProcessMesh>(std::move(group));
   if (run.threads == 0) {
     at::set_num_threads(static_cast<int>(std::max<int64_t>(usable_cores() / mesh->sharing_cores(), 1)));
   }

@@ -59,7 +59,12 @@ void check_options(const RunOptions& options);
 /// lacks.
 at::Device start(const RunOptions& options);
 
-/// The processes that a launcher started together with this one; none if it is the only one. Divides the threads among
+/// Meets the processes that a launcher started together with this one; none if it is the only one. Commands call it
+/// before they check anything else, so that the others end at once when a check fails here. Throws as
+/// distributed::ProcessGroup.
+std::unique_ptr<distributed::ProcessGroup> meet(const ProcessOptions& options);
+
+/// The same, for commands that share their work evenly. Divides the threads among
 /// those on the same cores, unless `--threads` is given. Throws as distributed::ProcessMesh, and ExitCode::kUsage for
 /// devices other than the CPU.
 std::unique_ptr<distributed::ProcessMesh> join_processes(const ProcessOptions& options, const RunOptions& run);

@@ -105,8 +105,8 @@ class Processes {
 void run(const TaskEvalCommand& command) {
   check_options(command.run);
   eval::check_options(command.options);
-  const at::Device device = start(command.run);
   const Processes processes(command.processes, command.run);
+  const at::Device device = start(command.run);
   processes.refuse_standard_input(command.options.task, command.options.haystack);
   const infer::LoadedModel loaded = infer::load(command.directory, device, model_changes(command.run));
   if (processes.group() != nullptr) {
@@ -125,8 +125,8 @@ void run(const TaskEvalCommand& command) {
 void run(const LossCommand& command) {
   check_options(command.run);
   eval::check_options(command.options);
-  const at::Device device = start(command.run);
   const Processes processes(command.processes, command.run);
+  const at::Device device = start(command.run);
   std::vector<std::string> texts, names;
   if (std::ranges::count(command.files, "-") > 1) {
     fail(ExitCode::kUsage, "standard input, -, is named twice; name it once");

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <utility>
 
 #include "tamis/base/error.h"
 #include "tamis/base/message.h"
@@ -39,8 +40,6 @@ std::string replayed(const nlohmann::json& result) {
 void run(const TrainCommand& command) {
   check_options(command.run);
   train::TrainOptions options = command.options;
-  options.rendezvous = command.processes.rendezvous;
-  options.timeout_seconds = command.processes.timeout_seconds;
   train::check_options(options);
   if (command.replay > 0 && (options.fresh || !options.trace.empty())) {
     fail(ExitCode::kUsage, "--replay computes a single step and changes nothing in the run; leave out {}",
@@ -54,7 +53,8 @@ void run(const TrainCommand& command) {
     fmt::print("{}", command.json ? to_line(result) : replayed(result));
     return;
   }
-  const nlohmann::json summary = train::train(options, start(command.run), stderr);
+  auto processes = meet(command.processes);
+  const nlohmann::json summary = train::train(options, start(command.run), stderr, std::move(processes));
   if (summary.is_null()) return;  // not the first of several processes
   print_message(stderr, fmt::format("checkpoint: {}\nnext:\n", one_line(summary["checkpoint"].get<std::string>())));
   for (const auto& line : summary["next"]) {

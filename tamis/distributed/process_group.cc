@@ -6,6 +6,7 @@
 #define USE_C10D_GLOO
 #include <netdb.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -51,6 +52,31 @@ std::string reason_of(const std::exception& error) {
 
 bool is_local(const std::string& host) {
   return host == "localhost" || host.starts_with("127.") || host == "::1";
+}
+
+/// Throws ExitCode::kUsage in all processes when one of them has another version. The first process compares.
+void check_versions(c10d::Store& store, const Launch& launch) {
+  const auto version_of = [](int64_t rank) { return fmt::format("version/{}", rank); };
+  const auto read_by = [](int64_t rank) { return fmt::format("read/{}", rank); };
+  std::string difference;
+  if (launch.rank == 0) {
+    for (int64_t rank = 1; rank < launch.size; ++rank) {
+      const std::string version = store.get_to_str(version_of(rank));
+      if (version == launch.version || !difference.empty()) continue;
+      difference = fmt::format("process {} has the version {}, process 0 has {}; all must have the same", rank,
+                               one_line(version), launch.version);
+    }
+    store.set("difference", difference + ".");
+    if (difference.empty()) return;
+    for (int64_t rank = 1; rank < launch.size; ++rank) store.get(read_by(rank));  // the store ends with this process
+  } else {
+    store.set(version_of(launch.rank), launch.version);
+    difference = store.get_to_str("difference");
+    difference.pop_back();
+    if (difference.empty()) return;
+    store.set(read_by(launch.rank), "1");
+  }
+  fail(ExitCode::kUsage, "{}", difference);
 }
 
 c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, milliseconds timeout) {
@@ -99,16 +125,20 @@ namespace {
 }
 
 /// What went wrong before the processes had met.
-std::string meeting_problem(const std::exception& error, milliseconds timeout) {
+std::string meeting_problem(const std::exception& error, const Launch& launch, milliseconds timeout) {
   const std::string reason = reason_of(error);
+  const bool at_file = launch.rendezvous.starts_with("file://");
+  const std::string advice =
+      at_file ? "; if the file is left from an earlier start, remove it"
+              : "; if another program uses this port, choose another, with MASTER_PORT or --rendezvous";
   if (reason.find("EADDRINUSE") != std::string::npos) {
     return "another program uses this port; choose another, with MASTER_PORT or --rendezvous";
   }
   if (reason.find("timeout") != std::string::npos || reason.find("timed out") != std::string::npos) {
-    return fmt::format("not within {} s; check that all were started and that they can reach this address",
-                       timeout.count() / 1000);
+    return fmt::format("not within {} s; check that all were started and that they can reach this {}",
+                       timeout.count() / 1000, at_file ? "file" + advice : "address");
   }
-  return reason;
+  return reason + advice;
 }
 
 std::string name_of(const Launch& launch) {
@@ -175,14 +205,19 @@ struct ProcessGroup::Impl {
 
 ProcessGroup::ProcessGroup(const Launch& launch, milliseconds timeout) : launch_(launch), timeout_(timeout) {
   silence_c10d();
-  const WaitingNotice notice(launch, timeout);
+  const milliseconds meeting = std::min<milliseconds>(timeout, std::chrono::minutes(10));
+  const WaitingNotice notice(launch, meeting);
   try {
-    impl_ = std::make_unique<Impl>(open_store(launch, timeout), launch, timeout);
+    const auto store = open_store(launch, meeting);
+    check_versions(*store, launch);
+    impl_ = std::make_unique<Impl>(store, launch, meeting);
+    impl_->gloo->setTimeout(timeout);
+    store->setTimeout(timeout);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
     fail(ExitCode::kLostProcess, "{}: the {} processes did not meet at {}: {}", name_of(launch), launch.size,
-         launch.rendezvous, meeting_problem(error, timeout));
+         launch.rendezvous, meeting_problem(error, launch, meeting));
   }
 }
 

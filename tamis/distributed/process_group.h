@@ -17,7 +17,8 @@ namespace tamis::distributed {
 /// is lost, or does not answer within the time-out, the others throw ExitCode::kLostProcess.
 class ProcessGroup {
  public:
-  /// Waits until all processes have joined. Throws ExitCode::kLostProcess when they do not.
+  /// Waits until all processes have joined, for ten minutes at most, and no longer than `timeout`. Throws
+  /// ExitCode::kLostProcess when they do not, ExitCode::kUsage when one has another version.
   ProcessGroup(const Launch& launch, std::chrono::milliseconds timeout);
   /// The part of `all` with `size` adjacent processes to which this one belongs. `size` divides all.size(); `name`
   /// distinguishes several divisions of the same processes.

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <thread>
+#include <vector>
+
 #include "tamis/distributed/testing.h"
 
 namespace tamis::distributed {
@@ -61,6 +65,34 @@ TEST(ProcessGroup, FailsWhenAProcessDoesNotCome) {
   EXPECT_EQ(code, ExitCode::kLostProcess) << message;
   EXPECT_THAT(message, ::testing::HasSubstr("process 0 of 2: the 2 processes did not meet at file:///"));
   EXPECT_EQ(message.find('\n'), std::string::npos);
+}
+
+TEST(ProcessGroup, RefusesAnotherVersionInEveryProcess) {
+  const tamis::testing::TemporaryDirectory directory;
+  std::vector<std::string> messages(3);
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      const Launch launch{.rank = rank,
+                          .size = 3,
+                          .rendezvous = "file://" + (directory.path() / "meet").string(),
+                          .version = rank == 2 ? "0.2.0" : "0.1.0"};
+      const auto [code, message] = tamis::testing::error_of([&] { ProcessGroup(launch, std::chrono::seconds(30)); });
+      EXPECT_EQ(code, ExitCode::kUsage);
+      messages[rank] = message;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(messages,
+              ::testing::Each("process 2 has the version 0.2.0, process 0 has 0.1.0; all must have the same"));
+}
+
+TEST(ProcessGroup, SaysThatAFileIsLeftFromAnEarlierStart) {
+  const tamis::testing::TemporaryDirectory directory;
+  const Launch launch{.rank = 0, .size = 2, .rendezvous = "file://" + (directory.path() / "meet").string()};
+  const auto [code, message] = tamis::testing::error_of([&] { ProcessGroup(launch, std::chrono::seconds(1)); });
+  EXPECT_EQ(code, ExitCode::kLostProcess) << message;
+  EXPECT_THAT(message, ::testing::HasSubstr("if the file is left from an earlier start, remove it"));
 }
 
 TEST(ProcessGroup, FailsWhenAnotherProcessLeaves) {

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "tamis/base/cores.h"
@@ -12,10 +14,10 @@
 
 namespace tamis::distributed {
 
-ProcessMesh::ProcessMesh(const Launch& launch, std::chrono::milliseconds timeout, int64_t context_size)
-    : all_(launch, timeout), context_size_(context_size) {
+ProcessMesh::ProcessMesh(std::unique_ptr<ProcessGroup> all, int64_t context_size)
+    : all_(std::move(all)), context_size_(context_size) {
   const auto mine = static_cast<double>(context_size);
-  const std::vector<double> sizes = all_.gather(std::span(&mine, 1));
+  const std::vector<double> sizes = all_->gather(std::span(&mine, 1));
   for (size_t rank = 1; rank < sizes.size(); ++rank) {
     if (sizes[rank] == sizes[0]) continue;
     fail(ExitCode::kUsage,
@@ -23,16 +25,16 @@ ProcessMesh::ProcessMesh(const Launch& launch, std::chrono::milliseconds timeout
          "command",
          rank, sizes[rank], sizes[0]);
   }
-  if (all_.size() % context_size != 0) {
+  if (all_->size() % context_size != 0) {
     fail(ExitCode::kUsage, "train.context_parallel = {} must divide the number of processes, but there are {}",
-         context_size, all_.size());
+         context_size, all_->size());
   }
-  const std::vector<std::string> cores = all_.gather(core_set());
-  sharing_cores_ = std::ranges::count(cores, cores[all_.rank()]);
+  const std::vector<std::string> cores = all_->gather(core_set());
+  sharing_cores_ = std::ranges::count(cores, cores[all_->rank()]);
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-  token_ = all_.broadcast(fmt::format("{}-{}", getpid(), now));
+  token_ = all_->broadcast(fmt::format("{}-{}", getpid(), now));
   if (context_size == 1) return;
-  neighbours_.emplace(all_, context_size, "context");
+  neighbours_.emplace(*all_, context_size, "context");
   context_.emplace(*neighbours_);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -14,16 +14,15 @@ namespace tamis::distributed {
 /// divide the sequences of a batch (data parallelism).
 class ProcessMesh {
  public:
-  /// Waits until all processes have joined. Throws ExitCode::kLostProcess when they do not, ExitCode::kUsage when
-  /// `context_size` differs between them or does not divide their number.
-  ProcessMesh(const Launch& launch, std::chrono::milliseconds timeout, int64_t context_size = 1);
+  /// Throws ExitCode::kUsage when `context_size` differs between the processes or does not divide their number.
+  explicit ProcessMesh(std::unique_ptr<ProcessGroup> all, int64_t context_size = 1);
 
-  ProcessGroup& all() { return all_; }
+  ProcessGroup& all() { return *all_; }
   /// The processes that share sequences with this one; null when none do.
   ContextGroup* context() { return context_ ? &*context_ : nullptr; }
 
   /// Of the tensors that this process has sent (ProcessGroup::bytes_sent).
-  int64_t bytes_sent() const { return all_.bytes_sent() + (neighbours_ ? neighbours_->bytes_sent() : 0); }
+  int64_t bytes_sent() const { return all_->bytes_sent() + (neighbours_ ? neighbours_->bytes_sent() : 0); }
 
   /// The number of processes, this one included, that may run on the same cores.
   int64_t sharing_cores() const { return sharing_cores_; }
@@ -31,12 +30,12 @@ class ProcessMesh {
   const std::string& token() const { return token_; }
 
   int64_t context_size() const { return context_size_; }
-  int64_t context_rank() const { return all_.rank() % context_size_; }
-  int64_t rows() const { return all_.size() / context_size_; }
-  int64_t row() const { return all_.rank() / context_size_; }
+  int64_t context_rank() const { return all_->rank() % context_size_; }
+  int64_t rows() const { return all_->size() / context_size_; }
+  int64_t row() const { return all_->rank() / context_size_; }
 
  private:
-  ProcessGroup all_;
+  std::unique_ptr<ProcessGroup> all_;
   int64_t context_size_;
   int64_t sharing_cores_ = 1;
   std::string token_;

@@ -55,6 +55,8 @@ bool malloc_is_watched() {
 void keep_tensor_memory() {
   rlimit limit{};
   const bool limited = getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
+  // Each thread would reserve 64 MiB or more: too much under a limit, and at moments when libraries need some of it.
+  if (limited) mallopt(M_ARENA_MAX, 1);
   if (arena != nullptr || limited || malloc_is_watched()) return;
   mallopt(M_MMAP_MAX, 0);  // MKL's and oneDNN's own buffers too come from memory that is kept
   mallopt(M_TRIM_THRESHOLD, 1 << 30);

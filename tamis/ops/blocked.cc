@@ -39,6 +39,7 @@ BlockCut::BlockCut(const AttentionSizes& sizes, int64_t span, at::Device device)
   banded = reach + block < sizes.T_k - sizes.T_q / 2;
   if (banded) return;
   block = std::clamp(whole(pair_budget(device) / std::max<int64_t>(sizes.T_k, 1)), kShortest, longest);
+  block = std::min(block, std::max<int64_t>(sizes.T_q, 1));  // so that tables have no more rows than there are queries
   reach = 0;
 }
 
@@ -76,6 +77,10 @@ Tensor QueryBlocks::query_rows(const Tensor& x) const {
 }
 
 Tensor QueryBlocks::key_rows(const Tensor& x) const {
+  if (!cut_.banded && block_count() <= 1 && x.scalar_type() == options_.dtype()) {
+    // Read once, by queries that are fewer than the numbers of a key: a copy would cost as much as the products.
+    return x.transpose(1, 2).reshape({row_count(), sizes_.T_k, x.size(3)});
+  }
   const int64_t first = std::max<int64_t>(key_origin(), 0);  // keys before every window are not read
   return rows_of(x, key_row_length(), first, first - key_origin(), sizes_.T_k - first);
 }

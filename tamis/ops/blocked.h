@@ -101,7 +101,8 @@ class QueryBlocks {
   /// With documents and without a narrow window, reads the first visible key of every block from the device, once.
   QueryBlocks(const AttentionSizes& sizes, int64_t span, const AttentionRange& range, const at::TensorOptions& options);
 
-  /// Rows in the dtype of the options, [N, T, D], with zero rows where a block has no query or key.
+  /// Rows in the dtype of the options, [N, T, D], with zero rows where a block has no query or key. Those of keys that
+  /// all queries see may be a view of x, as in a cache of B = 1 whose heads lie one after the other.
   at::Tensor query_rows(const at::Tensor& x_BTHD) const;
   at::Tensor key_rows(const at::Tensor& x_BTHD) const;
   at::Tensor zero_query_rows(int64_t D) const;

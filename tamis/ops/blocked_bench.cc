@@ -227,6 +227,19 @@ BENCHMARK_CAPTURE(attention_forms, sticks / fused, stick_breaking_forms().fused)
 BENCHMARK_CAPTURE(attention_forms, sticks / blocked, stick_breaking_forms().blocked)->Apply(short_and_long);
 BENCHMARK_CAPTURE(attention_forms, sticks / definition, stick_breaking_forms().defined)->Apply(only_short);
 
+/// One query and a cache of keys and values, whose heads lie one after the other, without gradients.
+void softmax_token(benchmark::State& state, const testing::Function& form) {
+  const auto cache = [&](uint64_t seed) {
+    return testing::random_normal({1, kHeads, state.range(0), 64}, seed).transpose(1, 2);
+  };
+  const Tensors in = {testing::random_normal({1, 1, kHeads, 64}, 83), cache(84), cache(85)};
+  for (auto _ : state) benchmark::DoNotOptimize(form(in));
+  state.SetBytesProcessed(state.iterations() * state.range(0) * kHeads * 2 * 64 * 4);
+}
+
+BENCHMARK_CAPTURE(softmax_token, fused, softmax_forms({}).fused)->Apply(short_and_long);
+BENCHMARK_CAPTURE(softmax_token, blocked, softmax_forms({}).blocked)->Apply(short_and_long);
+
 // ---- mLSTM, K 64, V 128
 
 testing::Function blocked_mlstm_h() {

@@ -162,16 +162,19 @@ void write(const Tensor& made, const Tensor& result, Into into) {
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight_ED) {
+  check_onednn_memory();
   if (!fit(x, weight_ED, 1) || !ours(x, weight_ED)) return at::linear(x, weight_ED);
   return recorded(x, weight_ED) ? Linear::apply(x, weight_ED) : our_product(x, weight_ED);
 }
 
 Tensor linear_input_gradient(const Tensor& dy, const Tensor& weight_ED) {
+  check_onednn_memory();
   if (!fit(dy, weight_ED, 0) || recorded(dy, weight_ED) || !ours(dy, weight_ED)) return at::matmul(dy, weight_ED);
   return our_product(dy, weight_ED.t());
 }
 
 Tensor linear_weight_gradient(const Tensor& dy, const Tensor& x) {
+  check_onednn_memory();
   const Tensor dy_RE = as_matrix(dy), x_RD = as_matrix(x);
   if (!fit(dy_RE.t(), x_RD, 0) || recorded(dy, x) || !ours(dy, x)) return dy_RE.t().mm(x_RD);
   return our_weight_gradient(dy_RE, x_RD).contiguous();
@@ -186,18 +189,21 @@ LinearGradients linear_gradients(const Tensor& dy, const Tensor& x, const Tensor
 }
 
 void linear_into(const Tensor& result_RE, Into into, const Tensor& x_RD, const Tensor& weight_ED) {
+  check_onednn_memory();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   if (!fit(x_RD, weight_ED, 1) || !ours(x_RD, weight_ED)) return aten_into(result_RE, into, x_RD, weight_ED.t());
   write(our_product(x_RD, weight_ED), result_RE, into);
 }
 
 void linear_input_gradient_into(const Tensor& result_RD, Into into, const Tensor& dy_RE, const Tensor& weight_ED) {
+  check_onednn_memory();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   if (!fit(dy_RE, weight_ED, 0) || !ours(dy_RE, weight_ED)) return aten_into(result_RD, into, dy_RE, weight_ED);
   write(our_product(dy_RE, weight_ED.t()), result_RD, into);
 }
 
 void linear_weight_gradient_into(const Tensor& result_ED, Into into, const Tensor& dy_RE, const Tensor& x_RD) {
+  check_onednn_memory();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   if (!fit(dy_RE.t(), x_RD, 0) || !ours(dy_RE, x_RD)) return aten_into(result_ED, into, dy_RE.t(), x_RD);
   write(our_weight_gradient(dy_RE, x_RD), result_ED, into);

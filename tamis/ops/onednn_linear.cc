@@ -2,17 +2,21 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 
+#include <cstdint>
+#include <limits>
 #include <new>
 #include <optional>
 #include <string_view>
+
+#include "tamis/base/memory.h"
 
 namespace tamis::ops {
 namespace {
 
 using at::Tensor;
+
+constexpr int64_t kReserve = 16 << 20;
 
 /// oneDNN's X W^T with plain matrices, an operator of LibTorch's compiler.
 using OneDnnLinear = Tensor(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
@@ -52,15 +56,9 @@ Tensor dense(const Tensor& matrix) {
 }  // namespace
 
 void check_onednn_memory() {
-  static const bool limited = [] {
-    rlimit limit{};
-    return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  }();
-  if (!limited) return;
-  constexpr size_t kReserve = 16 << 20;
-  void* address = mmap(nullptr, kReserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (address == MAP_FAILED) throw std::bad_alloc();
-  munmap(address, kReserve);
+  static const bool limited = available_address_space() != std::numeric_limits<int64_t>::max();
+  // What is left is read, not reserved for a moment: other threads may need it in that moment.
+  if (limited && available_address_space() < kReserve) throw std::bad_alloc();
 }
 
 bool has_onednn_linear() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "tamis/base/error.h"
@@ -32,6 +33,21 @@ ExchangeLayout layout_of(const Recipe& recipe, int64_t processes) {
   std::vector<int64_t> sizes;
   for (const models::Parameter& parameter : parameters) sizes.push_back(parameter.tensor.numel());
   return {sizes, units_of(parameters, recipe.train.shard == "parameters"), processes, Reduction().bucket_elements};
+}
+
+/// Messages that wait for one another for one sequence, over all layers. Softmax attention sends keys and values round
+/// a ring, and back their gradients; the state of mLSTM passes from process to process; others exchange with all at
+/// once.
+int64_t messages_of_contexts(const models::Model& model, int64_t size, int64_t layers, int64_t recomputed) {
+  const int64_t steps = size - 1;
+  const auto pattern = model.config().value("pattern", std::string("s"));
+  int64_t messages = 0;
+  for (int64_t l = 0; l < layers; ++l) {
+    const char mixer = pattern[l % pattern.size()];
+    const int64_t forward = mixer == 'a' || mixer == 'm' ? steps : 1, backward = mixer == 'a' ? 2 * steps : forward;
+    messages += forward * (l < recomputed ? 2 : 1) + backward;
+  }
+  return messages;
 }
 
 }  // namespace
@@ -73,11 +89,14 @@ json plan_communication(const Recipe& recipe, const models::Model* model, const 
   }
   int64_t all = network.processes * (gradients + parameters);
   for (const int64_t bytes : of_layers) all += bytes;
-  // Every bucket is one exchange with all other processes, and every layer one with the neighbours.
+  // Messages that wait for one another. Gradients go to all processes at once. What is gathered goes round a ring: the
+  // parameters, and four times a step a few numbers.
+  constexpr int64_t kSmallGathers = 4;
   const auto buckets = static_cast<int64_t>(layout.buckets().size());
-  const int64_t exchanges = (sums + 1) * buckets + (train.context_parallel > 1 ? 2 * layers * micro / rows : 0);
+  int64_t messages = sums * buckets + (layout.gathers(micro / rows) + kSmallGathers) * (network.processes - 1);
+  if (train.context_parallel > 1)
+    messages += messages_of_contexts(*model, train.context_parallel, layers, recomputed) * (micro / rows);
   const auto sent = static_cast<double>(gradients + parameters + busiest);
-  const double hops = std::ceil(std::log2(static_cast<double>(network.processes)));
   return {{"processes", network.processes},
           {"context_parallel", train.context_parallel},
           {"buckets", buckets},
@@ -85,7 +104,7 @@ json plan_communication(const Recipe& recipe, const models::Model* model, const 
           {"parameter_bytes", parameters},
           {"context_bytes", of_layers},
           {"sent_bytes", all},
-          {"seconds", sent / network.bandwidth + static_cast<double>(exchanges) * hops * network.latency}};
+          {"seconds", sent / network.bandwidth + static_cast<double>(messages) * network.latency}};
 }
 
 }  // namespace tamis::train

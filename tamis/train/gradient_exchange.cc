@@ -111,6 +111,13 @@ int64_t ExchangeLayout::parameter_bytes(int64_t passes) const {
   return elements * (processes_ - 1) * static_cast<int64_t>(sizeof(float));
 }
 
+int64_t ExchangeLayout::gathers(int64_t passes) const {
+  int64_t count = 0;
+  for (const Bucket& bucket : buckets_)
+    count += bucket.unit == kWhole ? 1 : bucket.unit == kOutside ? passes : 2 * passes;
+  return count;
+}
+
 GradientExchange::GradientExchange(ProcessGroup& group, std::vector<models::Parameter> parameters,
                                    const Reduction& reduction)
     : group_(group),

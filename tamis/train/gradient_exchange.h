@@ -66,6 +66,8 @@ class ExchangeLayout {
   /// Bytes that each process sends so that all have the parameters that a step needs: those that are kept whole once,
   /// after their update; those outside of the layers once for each of its `passes`, and those of layers twice.
   int64_t parameter_bytes(int64_t passes = 1) const;
+  /// Into how many gathers these are divided.
+  int64_t gathers(int64_t passes = 1) const;
 
  private:
   int64_t processes_;

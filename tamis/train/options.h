@@ -14,8 +14,6 @@ struct TrainOptions {
   bool fresh = false;                  // start a new run; an existing one is kept under another name
   std::filesystem::path trace;         // write a trace of some steps here (trace.h); empty: none
   int64_t trace_steps = 3;             // steps of the trace
-  std::string rendezvous;         // where several processes meet (distributed/launch.h); empty: as the launcher says
-  int64_t timeout_seconds = 600;  // how long a process waits for another
 };
 
 /// Splits an override into key and value. Throws ExitCode::kUsage unless it has the form `key=value`.

@@ -49,11 +49,6 @@ std::string difference_between(const json& first, const json& other) {
 void check_same_run(const std::vector<json>& all) {
   const json& first = all.front();
   for (size_t rank = 1; rank < all.size(); ++rank) {
-    for (const char* key : {"version", "device"}) {
-      if (all[rank][key] == first[key]) continue;
-      fail(ExitCode::kUsage, "process {} has the {} {}, process 0 has {}; all must have the same", rank, key,
-           shown(all[rank][key]), shown(first[key]));
-    }
     if (const std::string difference = difference_between(first["recipe"], all[rank]["recipe"]); !difference.empty()) {
       fail(ExitCode::kUsage, "process {} has another recipe than process 0: {}; start all with the same command", rank,
            difference);
@@ -65,10 +60,7 @@ void check_same_run(const std::vector<json>& all) {
 }
 
 void Session::check_mesh() const {
-  const json mine = {{"version", fmt::format("{} ({})", kVersion, build_commit())},
-                     {"device", std::string(c10::DeviceTypeName(device_.type(), /*lower_case=*/true))},
-                     {"data", data_.checksums},
-                     {"recipe", to_json(recipe_)}};
+  const json mine = {{"data", data_.checksums}, {"recipe", to_json(recipe_)}};
   std::vector<json> all;
   for (const std::string& text : mesh_->all().gather(json_text(mine))) all.push_back(try_parse_json(text));
   check_same_run(all);

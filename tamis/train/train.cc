@@ -436,15 +436,16 @@ class Run {
 
 }  // namespace
 
-json train(const TrainOptions& options, at::Device device, std::FILE* messages) {
+json train(const TrainOptions& options, at::Device device, std::FILE* messages,
+           std::unique_ptr<distributed::ProcessGroup> processes) {
   const Recipe recipe = load_recipe(options.recipe, options.overrides);
   std::optional<distributed::ProcessMesh> mesh;
-  if (const auto launch = distributed::find_launch(distributed::process_environment(), options.rendezvous)) {
+  if (processes) {
     if (!device.is_cpu()) {
       fail(ExitCode::kUsage,
            "--device {}: several processes train on CPUs only; leave it out, or start a single process", device.str());
     }
-    mesh.emplace(*launch, std::chrono::seconds(options.timeout_seconds), recipe.train.context_parallel);
+    mesh.emplace(std::move(processes), recipe.train.context_parallel);
   }
   Run run(recipe, options.fresh, device, messages, mesh ? &*mesh : nullptr);
   if (!options.trace.empty() && run.first()) run.trace(options.trace, options.trace_steps);

@@ -29,6 +29,8 @@ const std::vector<BlockedSoftmaxShape> kBlockedSoftmaxShapes = {
     {2, 64, 2, 16, 32},
     {1, 131, 3, 20, 65},
     {2, 200, 2, 64, 64, 37},
+    {1, 200, 2, 24, 40, 1},
+    {1, 200, 2, 24, 40, 3, {}, true, true},
     {1, 300, 2, 32, 32, -1, 1},
     {1, 300, 2, 32, 32, -1, 17},
     {2, 257, 2, 24, 8, 90, 64},
@@ -172,6 +174,15 @@ TEST(SoftmaxAttentionBlocked, MemoryIsLinear) {
     EXPECT_LE(at_16k, 4.5 * at_4k) << "window " << window.value_or(0);
     EXPECT_LT(at_16k, int64_t{16384} * 16384) << "window " << window.value_or(0);  // less than one byte per pair
   }
+}
+
+/// A token of decoding reads the cache, whose heads lie one after the other, where it is.
+TEST(SoftmaxAttentionBlocked, OneQueryDoesNotCopyTheKeys) {
+  constexpr int64_t T = 32768, H = 4, D = 64;
+  const auto cache = [](uint64_t seed) { return testing::random_normal({1, H, T, D}, seed).transpose(1, 2); };
+  const Tensor q = testing::random_normal({1, 1, H, D}, 49), k = cache(50), v = cache(51);
+  const int64_t peak = testing::peak_bytes_of([&] { softmax_attention_blocked(q, k, v, {.scale = 0.125}); });
+  EXPECT_LT(peak, k.numel() / 4);  // a sixteenth of the keys' bytes: scores and weights, 2 / D, and a mask
 }
 
 }  // namespace
