@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """clang_database.py BUILD_DIRECTORY OUTPUT_DIRECTORY: a compile database for clang-tidy, from that of a GCC build.
 
-Leaves out GCC's precompiled header and the options clang does not know, and the files that see torch, whose headers take
-clang 15 to 30 seconds a file, a quarter of an hour in all, or GCC's omp.h. Prints the files that are left.
+Leaves out GCC's precompiled header, the options clang does not know, tests/, and the files that see torch, whose headers
+take clang 15 to 30 seconds a file, an hour in all, or GCC's omp.h. Prints the files that are left.
 """
 
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# lint.sh: checks every source file with clang-format, those that do not include torch with clang-tidy (torch's headers
-# would take a quarter of an hour), and the length of files. Changes nothing; fails when a check fails.
+# lint.sh: checks C++ with clang-format, and the files of tamis/ that include neither torch nor omp.h with clang-tidy
+# (CONTRIBUTING.md says why). Warns about files of more than 500 lines. Changes nothing; fails when a check fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)

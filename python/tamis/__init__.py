@@ -6,14 +6,14 @@ tree.
 
     tamis.screening, ...               the operators as functions
     tamis.nn.Screening, ...            mixers as modules
-    tamis.Multiscreen, tamis.Stack     models, from the keys of config.json
+    tamis.Multiscreen, tamis.Model     models, from the keys of config.json
     tamis.load(DIR), model.save(DIR)   checkpoints of the program `tamis`
 """
 
 from tamis import generation, nn, scoring
 from tamis.checkpoint import load, save
 from tamis.config import ModelConfig
-from tamis.models import Multiscreen, Stack
+from tamis.models import Model, Multiscreen
 from tamis.operators import (
     entmax_attention,
     linear_cross_entropy,
@@ -26,9 +26,9 @@ from tamis.operators import (
 )
 
 __all__ = [
+    "Model",
     "ModelConfig",
     "Multiscreen",
-    "Stack",
     "entmax_attention",
     "generation",
     "linear_cross_entropy",

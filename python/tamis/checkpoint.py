@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tamis import foreign_keys
 from tamis.config import ModelConfig
-from tamis.models import Multiscreen, Stack
+from tamis.models import Model, Multiscreen
 
 _CONFIG, _TENSORS, _TOKENIZER, _MANIFEST = "config.json", "model.safetensors", "tokenizer.json", "trainer.json"
 _INDEX, _GENERATION = "model.safetensors.index.json", "generation_config.json"
@@ -25,7 +25,7 @@ _EXPECTED = "a checkpoint directory (config.json, model.safetensors) or a run wi
 
 
 def load(directory: Union[str, Path], *, device: Union[str, torch.device] = "cpu",
-         dtype: torch.dtype = torch.float32) -> Stack:  # fmt: skip
+         dtype: torch.dtype = torch.float32) -> Model:  # fmt: skip
     """The model of a checkpoint, or of the newest checkpoint of a run directory.
 
     Args:
@@ -40,7 +40,7 @@ def load(directory: Union[str, Path], *, device: Union[str, torch.device] = "cpu
     path = find_checkpoint(directory)
     _check_digests(path)
     config = _read_config(path)
-    model = (Multiscreen if config.model_type == "multiscreen" else Stack)(config, device="meta")
+    model = (Multiscreen if config.model_type == "multiscreen" else Model)(config, device="meta")
     model.to_empty(device=device)
     _fill(model, _read_tensors(path, config), path)
     for attribute, name in _OTHER_FILES.items():
@@ -52,7 +52,7 @@ def load(directory: Union[str, Path], *, device: Union[str, torch.device] = "cpu
     return model
 
 
-def save(model: Stack, directory: Union[str, Path]) -> None:
+def save(model: Model, directory: Union[str, Path]) -> None:
     """Writes the model, as float32, and the tokenizer and generation_config.json that it was loaded with; `tamis` and
     `load` read them.
 
@@ -99,11 +99,11 @@ def find_checkpoint(directory: Union[str, Path]) -> Path:
     return max(steps, key=lambda entry: int(entry.name[len("step-") :]))
 
 
-def load_tokenizer(model_or_directory: Union[Stack, str, Path]) -> Any:
+def load_tokenizer(model_or_directory: Union[Model, str, Path]) -> Any:
     """The `tokenizers.Tokenizer` of a model that was loaded, or of a directory."""
     from tokenizers import Tokenizer
 
-    if isinstance(model_or_directory, Stack):
+    if isinstance(model_or_directory, Model):
         file = model_or_directory.tokenizer_file
     else:
         file = find_checkpoint(model_or_directory) / _TOKENIZER
@@ -132,7 +132,7 @@ def end_tokens(directory: Union[str, Path], tokenizer: Any) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def _stored_config(model: Stack) -> dict[str, Any]:
+def _stored_config(model: Model) -> dict[str, Any]:
     """config.json as the program writes it, with the keys that Hugging Face's tools expect."""
     config = model.config.to_dict()
     model_type = config["model_type"]
@@ -239,7 +239,7 @@ def _read_tensors(path: Path, config: ModelConfig) -> dict[str, Tensor]:
     return stored
 
 
-def _fill(model: Stack, stored: dict[str, Tensor], path: Path) -> None:
+def _fill(model: Model, stored: dict[str, Tensor], path: Path) -> None:
     """Copies the tensors into the parameters: exactly those that the configuration needs, in their shapes, finite."""
     parameters = dict(model.named_parameters())
     source = _TENSORS if (path / _TENSORS).is_file() else _INDEX

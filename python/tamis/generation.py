@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from tamis.models import Stack
+    from tamis.models import Model
 
 
 def sample(logits: Tensor, *, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0,
@@ -48,7 +48,7 @@ def check_sampling(temperature: float, top_k: int, top_p: float, min_p: float) -
         raise ValueError(f"generate: min_p must be in [0, 1], but is {min_p}")
 
 
-def check_tokens(model: "Stack", tokens: Tensor, what: str) -> None:
+def check_tokens(model: "Model", tokens: Tensor, what: str) -> None:
     """Raises ValueError unless tokens are integers [B, T], T >= 1, of the model's vocabulary."""
     if tokens.dim() != 2 or tokens.shape[1] == 0 or tokens.is_floating_point():
         raise ValueError(f"{what}: tokens must be integers [B, T] with T >= 1, but are {tokens.dtype} "
@@ -72,12 +72,12 @@ def padded_at_front(prompts: list[list[int]], device: Optional[torch.device] = N
 
 
 @torch.no_grad()
-def stream(model: "Stack", tokens: Tensor, *, document: Optional[Tensor] = None, temperature: float = 0.0,
+def stream(model: "Model", tokens: Tensor, *, document: Optional[Tensor] = None, temperature: float = 0.0,
            top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: Optional[int] = None,
            expand_windows: bool = False, chunk_tokens: int = 2048) -> Iterator[Tensor]:  # fmt: skip
     """Yields the next token of every sequence, int64 [B], without end: stop reading it.
 
-    Arguments as of `Stack.generate`.
+    Arguments as of `Model.generate`.
     """
     check_sampling(temperature, top_k, top_p, min_p)
     check_tokens(model, tokens, "generate")
@@ -99,9 +99,9 @@ def stream(model: "Stack", tokens: Tensor, *, document: Optional[Tensor] = None,
         x = model.hidden(token[:, None], document=newest, state=state)
 
 
-def generate(model: "Stack", tokens: Tensor, max_new_tokens: int, *, end_token: Optional[int] = None,
+def generate(model: "Model", tokens: Tensor, max_new_tokens: int, *, end_token: Optional[int] = None,
              **options) -> Tensor:  # fmt: skip
-    """See `Stack.generate`."""
+    """See `Model.generate`."""
     if max_new_tokens < 0:
         raise ValueError(f"generate: max_new_tokens must be 0 or more, but is {max_new_tokens}")
     made: list[Tensor] = []

@@ -18,7 +18,7 @@ from tamis.state import DecodingState, MixerState
 
 
 class _Layer:
-    """A mixer with an MLP behind it, each behind an RMSNorm or none:
+    """A mixer followed by an MLP, each preceded by an RMSNorm or by none:
 
         y = x + mixer(norm(x));   x <- y + W_down (SiLU(W_gate n) * W_up n),  n = norm(y)
 
@@ -130,7 +130,7 @@ _LAYERS: dict[str, Callable[..., Module]] = {
 }
 
 
-class Stack(Module):
+class Model(Module):
     """An embedding, a pattern of layers and a head.
 
         x_0 = W_E[token];  x <- layer(x), L times;  logits = norm(x) W^T,  W = W_E when tied
@@ -300,7 +300,7 @@ class Stack(Module):
         checkpoint.save(self, directory)
 
 
-class Multiscreen(Stack):
+class Multiscreen(Model):
     """A Multiscreen ("Screening Is Enough"): layers of screening alone, the unit-length embedding, no norms, no MLPs.
 
         tamis.Multiscreen(psi=8, vocab_size=257)            D = 64, L = H = 8
@@ -312,5 +312,5 @@ class Multiscreen(Stack):
         super().__init__(config, device=device, **keys)
         if self.config.model_type != "multiscreen":
             raise ValueError(
-                f'Multiscreen: "model_type" must be "multiscreen", but is "{self.config.model_type}"; use tamis.Stack'
+                f'Multiscreen: "model_type" must be "multiscreen", but is "{self.config.model_type}"; use tamis.Model'
             )

@@ -9,13 +9,13 @@ from torch.nn import functional as F
 from tamis.generation import check_tokens
 
 if TYPE_CHECKING:
-    from tamis.models import Stack
+    from tamis.models import Model
 
 IGNORED = -100
 
 
 @torch.no_grad()
-def score_targets(model: "Stack", tokens: Tensor, targets: Tensor, *, document: Optional[Tensor] = None,
+def score_targets(model: "Model", tokens: Tensor, targets: Tensor, *, document: Optional[Tensor] = None,
                   expand_windows: bool = False, chunk_tokens: int = 4096) -> tuple[Tensor, Tensor]:  # fmt: skip
     """ln p(targets[b, t] | tokens[b, 0..t]), and whether it is the likeliest token.
 

@@ -151,7 +151,7 @@ class MLSTMState(MixerState):
 
 
 class DecodingState:
-    """What a model keeps of a batch of sequences to continue them; `Stack.new_state` makes one.
+    """What a model keeps of a batch of sequences to continue them; `Model.new_state` makes one.
 
     With finite windows its size is bounded, whatever the length of the text.
     """

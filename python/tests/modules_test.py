@@ -45,9 +45,9 @@ def inputs(length: int = 40, rows: int = 2) -> torch.Tensor:
 DOCUMENT = torch.tensor([[0] * 11 + [1] * 20 + [2] * 9, [5] * 3 + [4] * 37])
 
 
-def model_of(pattern: str = "sawebvm", **keys) -> tamis.Stack:
+def model_of(pattern: str = "sawebvm", **keys) -> tamis.Model:
     torch.manual_seed(3)
-    return tamis.Stack(
+    return tamis.Model(
         {
             "model_type": "transformer", "pattern": pattern, "vocab_size": 23, "hidden_size": D, "window": 5,
             "num_hidden_layers": len(pattern), "num_attention_heads": H, "max_position_embeddings": 32, "key_dim": 8,

@@ -56,7 +56,7 @@ def some_tokens(count: int, vocabulary: int = 257, rows: int = 1) -> torch.Tenso
 
 
 @torch.no_grad()
-def logprobs(model: tamis.Stack, tokens: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+def logprobs(model: tamis.Model, tokens: torch.Tensor, sizes: list[int]) -> torch.Tensor:
     """ln p of every token but the first, with the tokens in chunks of these sizes; the head in float64."""
     state = model.new_state() if len(sizes) > 1 else None
     x = torch.cat([model.hidden(part, state=state) for part in tokens.split(sizes, 1)], 1)
@@ -222,7 +222,7 @@ CHECKED = {
 def transformer(tmp_path_factory):
     """A checkpoint with an MLP and norms."""
     directory = tmp_path_factory.mktemp("transformer") / "model"
-    tamis.Stack({"model_type": "transformer", "vocab_size": 257, "hidden_size": 32, "num_hidden_layers": 1,
+    tamis.Model({"model_type": "transformer", "vocab_size": 257, "hidden_size": 32, "num_hidden_layers": 1,
                  "num_attention_heads": 2, "max_position_embeddings": 64}).save(directory)  # fmt: skip
     return directory
 

@@ -4,6 +4,7 @@ import os
 import pathlib
 import platform
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -47,8 +48,8 @@ def directory(tmp_path):
     return tmp_path
 
 
-def torchrun(directory, program, *options, run="run", timeout=60):
-    command = [TORCHRUN, "--standalone", "--nproc-per-node", "2", "--no-python", *options, program.path, "train"]
+def torchrun(directory, program, *options, run="run", timeout=60, machines=("--standalone", "--nproc-per-node", "2")):
+    command = [TORCHRUN, *machines, "--no-python", *options, program.path, "train"]
     command += ["recipe.toml", "--set", f"run.dir={run}", "--timeout", str(timeout)]
     # The bits of a run that is started several times depend on no measurement.
     environment = {**os.environ, "TAMIS_MAX_ISA": LEAST_ISA}
@@ -88,6 +89,13 @@ def processes_of(run, directory):
     return found
 
 
+def wait_for_step(directory, step, process):
+    deadline = time.monotonic() + 180
+    while newest_step(directory / "run") < step:  # single checkpoints exist for a moment only
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_torchrun_trains_the_same_model(directory, program):
     alone(directory, program)
     out, messages = (process := torchrun(directory, program)).communicate(timeout=600)
@@ -101,12 +109,38 @@ def test_torchrun_trains_the_same_model(directory, program):
 def test_torchrun_starts_again_after_the_loss_of_a_process(directory, program, rank):
     alone(directory, program)
     with torchrun(directory, program, "--max-restarts", "2") as process:
-        deadline = time.monotonic() + 180
-        while newest_step(directory / "run") < 20:  # single checkpoints exist for a moment only
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for_step(directory, 20, process)
         os.kill(processes_of("run", directory)[rank], signal.SIGKILL)
         out, messages = process.communicate(timeout=600)
     assert process.returncode == 0, (out, messages)
     assert "resuming after step" in messages
+    assert weights(directory, "run") == weights(directory, "alone")
+
+
+def test_torchrun_on_two_machines_starts_again_after_the_loss_of_a_process(directory, program):
+    """An agent restarts its processes when the other one does. If they were still running, it does not count that, so
+    that the two count differently. No restart is lost by that."""
+    alone(directory, program)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    machines = ("--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint)
+    options = ("--rdzv-id", "test", "--max-restarts", "1", "--local-addr", "127.0.0.1")
+    agents = [torchrun(directory, program, *options, machines=machines) for _ in range(2)]
+    try:
+        for step, victim in ((20, 1), (120, 0)):
+            wait_for_step(directory, step, agents[0])
+            processes = processes_of("run", directory)
+            os.kill(processes[1 - victim], signal.SIGSTOP)
+            os.kill(processes[victim], signal.SIGKILL)
+            time.sleep(3)  # its agent starts again, and the other one sees a running process
+            os.kill(processes[1 - victim], signal.SIGCONT)
+        for agent in agents:
+            out, messages = agent.communicate(timeout=240)
+            assert agent.returncode == 0, (out, messages)
+    finally:
+        for agent in agents:
+            agent.kill()
+        for process in processes_of("run", directory).values():
+            os.kill(process, signal.SIGKILL)
     assert weights(directory, "run") == weights(directory, "alone")

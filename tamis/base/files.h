@@ -81,7 +81,7 @@ class MappedFile {
 };
 
 /// Holds an exclusive lock on `path` (created when missing) for its lifetime; the kernel releases it when the process
-/// dies. Throws ExitCode::kRuntime with the holder's process id when another process holds it.
+/// ends. Throws ExitCode::kRuntime with the holder's process id when another process holds it.
 class FileLock {
  public:
   explicit FileLock(const std::filesystem::path& path);

@@ -87,14 +87,17 @@ void add_process_options(CLI::App& command, ProcessOptions& options) {
                   "Where several processes meet, if the launcher does not say: tcp://HOST:PORT, or file:///PATH on a "
                   "shared disk")
       ->type_name("URL");
-  add_number(command, "--timeout", options.timeout_seconds, "Seconds that a process waits for another", whole(1));
+  options.timeout_option =
+      add_number(command, "--timeout", options.timeout_seconds, "Seconds that a process waits for another", whole(1));
 }
 
 std::unique_ptr<distributed::ProcessGroup> meet(const ProcessOptions& options) {
   auto launch = distributed::find_launch(distributed::process_environment(), options.rendezvous);
   if (!launch) return nullptr;
   launch->version = fmt::format("{} ({})", kVersion, train::build_commit());
-  return std::make_unique<distributed::ProcessGroup>(*launch, std::chrono::seconds(options.timeout_seconds));
+  const std::chrono::seconds timeout(options.timeout_seconds), usual = std::chrono::minutes(10);
+  return std::make_unique<distributed::ProcessGroup>(*launch, timeout,
+                                                     options.timeout_option->empty() ? std::min(timeout, usual) : timeout);
 }
 
 std::unique_ptr<distributed::ProcessMesh> join_processes(const ProcessOptions& options, const RunOptions& run) {

@@ -31,6 +31,7 @@ void add_run_options(CLI::App& command, RunOptions& options);
 struct ProcessOptions {
   std::string rendezvous;         // tcp://HOST:PORT or file:///PATH; empty: as the launcher says
   int64_t timeout_seconds = 600;  // that a process waits for another
+  const CLI::Option* timeout_option = nullptr;
 };
 
 /// `--rendezvous` and `--timeout`.
@@ -59,14 +60,13 @@ void check_options(const RunOptions& options);
 /// lacks.
 at::Device start(const RunOptions& options);
 
-/// Meets the processes that a launcher started together with this one; none if it is the only one. Commands call it
-/// before they check anything else, so that the others end at once when a check fails here. Throws as
-/// distributed::ProcessGroup.
+/// Meets the processes that a launcher started together with this one; none if it is the only one. Waits for them as
+/// long as `--timeout` says, and by default ten minutes at most. Commands call it as soon as they have read their
+/// command line, so that the others end at once when something is wrong here. Throws as distributed::ProcessGroup.
 std::unique_ptr<distributed::ProcessGroup> meet(const ProcessOptions& options);
 
-/// The same, for commands that share their work evenly. Divides the threads among
-/// those on the same cores, unless `--threads` is given. Throws as distributed::ProcessMesh, and ExitCode::kUsage for
-/// devices other than the CPU.
+/// The same for commands that share their work evenly: also divides the threads among the processes on the same cores,
+/// unless `--threads` is given. Throws as distributed::ProcessMesh, and ExitCode::kUsage for devices other than the CPU.
 std::unique_ptr<distributed::ProcessMesh> join_processes(const ProcessOptions& options, const RunOptions& run);
 
 /// What `--set-model` changes; throws ExitCode::kUsage.

@@ -160,7 +160,7 @@ void run(const LossCommand& command) {
 
 template <typename EvalCommand>
 void add_eval_options(CLI::App& task, EvalCommand& command) {
-  // Processes meet when they have finished their parts. A lost one shows by its connection.
+  // Processes meet when they have finished their parts of a length, and one may take hours longer than another.
   command.processes.timeout_seconds = 24 * 3600;
   add_json_option(task, command.json);
   add_set_model_option(task, command.run.model_changes);

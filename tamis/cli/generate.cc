@@ -72,7 +72,7 @@ void add_generate(CLI::App& app) {
   sub->add_option("dir", command->checkpoint, "Checkpoint or run directory")->type_name("DIR")->required();
   sub->add_option("--prompt", command->prompt, "Text to continue; - reads standard input")->required();
   infer::SamplingOptions& sampling = options.sampling;
-  sampling.temperature = 0.8;  // people want samples; libraries, tasks and recipes are greedy by default
+  sampling.temperature = 0.8;  // for samples of a text; libraries, tasks and recipes are greedy by default
   add_number(*sub, "--max-new-tokens", options.max_new_tokens, "Maximum number of new tokens");
   add_number(*sub, "--temperature", sampling.temperature, "Sampling temperature; 0: the likeliest token");
   add_number(*sub, "--top-k", sampling.top_k, "Sample from the k likeliest tokens; 0: all");

@@ -45,7 +45,6 @@ void run(const TrainCommand& command) {
     fail(ExitCode::kUsage, "--replay computes a single step and changes nothing in the run; leave out {}",
          options.fresh ? "--fresh" : "--trace");
   }
-  if (!options.trace.empty()) check_output_file(options.trace);
   if (command.run.threads > 0) options.overrides.push_back(fmt::format("train.threads={}", command.run.threads));
   if (command.replay > 0) {
     const train::Recipe recipe = train::load_recipe(options.recipe, options.overrides);
@@ -54,6 +53,7 @@ void run(const TrainCommand& command) {
     return;
   }
   auto processes = meet(command.processes);
+  if (!options.trace.empty()) check_output_file(options.trace);
   const nlohmann::json summary = train::train(options, start(command.run), stderr, std::move(processes));
   if (summary.is_null()) return;  // not the first of several processes
   print_message(stderr, fmt::format("checkpoint: {}\nnext:\n", one_line(summary["checkpoint"].get<std::string>())));

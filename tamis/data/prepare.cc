@@ -231,7 +231,7 @@ class Preparation {
         fail(ExitCode::kInput, "{}: is not of this version; remove {} and run again", file.string(),
              options_.out.string());
       }
-      if (saved.at("tokens") == 0) return;  // nothing is lost by starting anew, with other options too
+      if (saved.at("tokens") == 0) return;  // nothing was written yet: start again, even with other options
       check_same_request(saved.at("request"), "holds an unfinished corpus made with");
       position_ = {saved.at("position").at(0), saved.at("position").at(1), saved.at("position").at(2)};
       if (position_.file < 0 || position_.file > std::ssize(files_) || position_.offset < 0 || position_.line < 0) {

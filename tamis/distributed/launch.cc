@@ -137,7 +137,6 @@ std::optional<Launch> find_launch(const Environment& environment, const std::str
   }
   check_rendezvous(launch.rendezvous);
   launch.hosted = rendezvous.empty() && environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  launch.attempt = environment("TORCHELASTIC_RESTART_COUNT").value_or("0");
   return launch;
 }
 

@@ -16,7 +16,6 @@ struct Launch {
   std::string rendezvous;     // tcp://HOST:PORT or file:///PATH
   std::string launcher = "";  // for messages: "torchrun", "srun", ...
   bool hosted = false;        // the launcher serves the store at the rendezvous, so that no process has to
-  std::string attempt = "0";  // changes when the launcher starts the processes again
   std::string version = "";   // of the program: all have the same
 };
 

@@ -39,8 +39,7 @@ TEST(FindLaunch, ReadsTheVariablesOfTorchrun) {
                                                   {"LOCAL_WORLD_SIZE", "4"},
                                                   {"MASTER_ADDR", "node1"},
                                                   {"MASTER_PORT", "1234"},
-                                                  {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-                                                  {"TORCHELASTIC_RESTART_COUNT", "2"}}));
+                                                  {"TORCHELASTIC_USE_AGENT_STORE", "True"}}));
   ASSERT_TRUE(launch);
   EXPECT_EQ(launch->rank, 5);
   EXPECT_EQ(launch->size, 8);
@@ -48,7 +47,6 @@ TEST(FindLaunch, ReadsTheVariablesOfTorchrun) {
   EXPECT_EQ(launch->local_size, 4);
   EXPECT_EQ(launch->rendezvous, "tcp://node1:1234");
   EXPECT_TRUE(launch->hosted);
-  EXPECT_EQ(launch->attempt, "2");
 }
 
 TEST(FindLaunch, ReadsTheVariablesOfSrun) {

@@ -6,7 +6,6 @@
 #define USE_C10D_GLOO
 #include <netdb.h>
 
-#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -23,6 +22,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/message.h"
 #include "tamis/base/names.h"
+#include "tamis/distributed/meeting.h"
 
 C10_DECLARE_int(caffe2_log_level);
 
@@ -54,31 +54,6 @@ bool is_local(const std::string& host) {
   return host == "localhost" || host.starts_with("127.") || host == "::1";
 }
 
-/// Throws ExitCode::kUsage in all processes when one of them has another version. The first process compares.
-void check_versions(c10d::Store& store, const Launch& launch) {
-  const auto version_of = [](int64_t rank) { return fmt::format("version/{}", rank); };
-  const auto read_by = [](int64_t rank) { return fmt::format("read/{}", rank); };
-  std::string difference;
-  if (launch.rank == 0) {
-    for (int64_t rank = 1; rank < launch.size; ++rank) {
-      const std::string version = store.get_to_str(version_of(rank));
-      if (version == launch.version || !difference.empty()) continue;
-      difference = fmt::format("process {} has the version {}, process 0 has {}; all must have the same", rank,
-                               one_line(version), launch.version);
-    }
-    store.set("difference", difference + ".");
-    if (difference.empty()) return;
-    for (int64_t rank = 1; rank < launch.size; ++rank) store.get(read_by(rank));  // the store ends with this process
-  } else {
-    store.set(version_of(launch.rank), launch.version);
-    difference = store.get_to_str("difference");
-    difference.pop_back();
-    if (difference.empty()) return;
-    store.set(read_by(launch.rank), "1");
-  }
-  fail(ExitCode::kUsage, "{}", difference);
-}
-
 c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, milliseconds timeout) {
   c10::intrusive_ptr<c10d::Store> store;
   if (launch.rendezvous.starts_with("tcp://")) {
@@ -95,7 +70,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, milliseconds ti
     store = c10::make_intrusive<c10d::FileStore>(path, static_cast<int>(launch.size));
     store->setTimeout(timeout);
   }
-  return c10::make_intrusive<c10d::PrefixStore>("tamis/" + launch.attempt, std::move(store));
+  return c10::make_intrusive<c10d::PrefixStore>("tamis", std::move(store));
 }
 
 /// The network interface: that of GLOO_SOCKET_IFNAME, else loopback when the processes meet there, else that of the
@@ -124,21 +99,16 @@ namespace {
   fail(ExitCode::kLostProcess, "{}: another process was lost or does not answer: {}", process, reason_of(error));
 }
 
-/// What went wrong before the processes had met.
-std::string meeting_problem(const std::exception& error, const Launch& launch, milliseconds timeout) {
+/// What went wrong at the store where the processes meet.
+std::string meeting_problem(const std::exception& error, milliseconds timeout) {
   const std::string reason = reason_of(error);
-  const bool at_file = launch.rendezvous.starts_with("file://");
-  const std::string advice =
-      at_file ? "; if the file is left from an earlier start, remove it"
-              : "; if another program uses this port, choose another, with MASTER_PORT or --rendezvous";
   if (reason.find("EADDRINUSE") != std::string::npos) {
     return "another program uses this port; choose another, with MASTER_PORT or --rendezvous";
   }
   if (reason.find("timeout") != std::string::npos || reason.find("timed out") != std::string::npos) {
-    return fmt::format("not within {} s; check that all were started and that they can reach this {}",
-                       timeout.count() / 1000, at_file ? "file" + advice : "address");
+    return not_within(timeout);
   }
-  return reason + advice;
+  return reason + "; if another program uses this port, choose another, with MASTER_PORT or --rendezvous";
 }
 
 std::string name_of(const Launch& launch) {
@@ -203,22 +173,34 @@ struct ProcessGroup::Impl {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo;
 };
 
-ProcessGroup::ProcessGroup(const Launch& launch, milliseconds timeout) : launch_(launch), timeout_(timeout) {
+ProcessGroup::ProcessGroup(const Launch& launch, milliseconds timeout, std::optional<milliseconds> meeting_timeout)
+    : launch_(launch), timeout_(timeout) {
   silence_c10d();
-  const milliseconds meeting = std::min<milliseconds>(timeout, std::chrono::minutes(10));
+  const milliseconds meeting = meeting_timeout.value_or(timeout);
   const WaitingNotice notice(launch, meeting);
-  try {
-    const auto store = open_store(launch, meeting);
-    check_versions(*store, launch);
-    impl_ = std::make_unique<Impl>(store, launch, meeting);
-    impl_->gloo->setTimeout(timeout);
-    store->setTimeout(timeout);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {
+  c10::intrusive_ptr<c10d::Store> store;
+  const auto fail_meeting = [&](const std::string& problem) {
     fail(ExitCode::kLostProcess, "{}: the {} processes did not meet at {}: {}", name_of(launch), launch.size,
-         launch.rendezvous, meeting_problem(error, launch, meeting));
+         launch.rendezvous, problem);
+  };
+  try {
+    store = meet_at(open_store(launch, meeting), launch, meeting);
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::kUsage) throw;
+    fail_meeting(error.what());
+  } catch (const std::exception& error) {
+    fail_meeting(meeting_problem(error, meeting));
   }
+  try {
+    impl_ = std::make_unique<Impl>(store, launch, meeting);
+  } catch (const std::exception& error) {
+    fail(ExitCode::kLostProcess,
+         "{}: the {} processes met at {} but cannot connect: {}; GLOO_SOCKET_IFNAME chooses the network interface",
+         name_of(launch), launch.size, launch.rendezvous, reason_of(error));
+  }
+  barrier();  // the others have connected too: only now may one of them end
+  impl_->gloo->setTimeout(timeout);
+  store->setTimeout(timeout);
 }
 
 ProcessGroup::ProcessGroup(const ProcessGroup& all, int64_t size, const std::string& name)

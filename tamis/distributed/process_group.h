@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,9 +18,10 @@ namespace tamis::distributed {
 /// is lost, or does not answer within the time-out, the others throw ExitCode::kLostProcess.
 class ProcessGroup {
  public:
-  /// Waits until all processes have joined, for ten minutes at most, and no longer than `timeout`. Throws
+  /// Waits until all processes have joined, `meeting_timeout` at most, which is by default `timeout`. Throws
   /// ExitCode::kLostProcess when they do not, ExitCode::kUsage when one has another version.
-  ProcessGroup(const Launch& launch, std::chrono::milliseconds timeout);
+  ProcessGroup(const Launch& launch, std::chrono::milliseconds timeout,
+               std::optional<std::chrono::milliseconds> meeting_timeout = std::nullopt);
   /// The part of `all` with `size` adjacent processes to which this one belongs. `size` divides all.size(); `name`
   /// distinguishes several divisions of the same processes.
   ProcessGroup(const ProcessGroup& all, int64_t size, const std::string& name);

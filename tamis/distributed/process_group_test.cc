@@ -1,9 +1,12 @@
 #include "tamis/distributed/process_group.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -87,12 +90,73 @@ TEST(ProcessGroup, RefusesAnotherVersionInEveryProcess) {
               ::testing::Each("process 2 has the version 0.2.0, process 0 has 0.1.0; all must have the same"));
 }
 
-TEST(ProcessGroup, SaysThatAFileIsLeftFromAnEarlierStart) {
+TEST(ProcessGroup, WaitsLessForTheMeetingThanForAnswers) {
   const tamis::testing::TemporaryDirectory directory;
-  const Launch launch{.rank = 0, .size = 2, .rendezvous = "file://" + (directory.path() / "meet").string()};
-  const auto [code, message] = tamis::testing::error_of([&] { ProcessGroup(launch, std::chrono::seconds(1)); });
+  const Launch launch{.rank = 1, .size = 2, .rendezvous = "file://" + (directory.path() / "meet").string()};
+  const auto [code, message] =
+      tamis::testing::error_of([&] { ProcessGroup(launch, std::chrono::hours(1), std::chrono::seconds(1)); });
   EXPECT_EQ(code, ExitCode::kLostProcess) << message;
-  EXPECT_THAT(message, ::testing::HasSubstr("if the file is left from an earlier start, remove it"));
+  EXPECT_THAT(message, ::testing::HasSubstr("not within 1 s"));
+}
+
+/// What earlier starts have left at the store: of all processes, of some, with other versions.
+TEST(ProcessGroup, MeetsWhereEarlierStartsMet) {
+  protect_process();
+  const tamis::testing::TemporaryDirectory directory;
+  const std::string file = (directory.path() / "meet").string(), kept = (directory.path() / "kept").string();
+  const auto start = [&](const std::vector<int64_t>& ranks, const std::string& version) {
+    std::vector<std::thread> threads;
+    std::atomic<int64_t> met = 0;
+    for (const int64_t rank : ranks) {
+      threads.emplace_back([&, rank] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200 * (2 - rank)));  // process 0 comes last
+        const Launch launch{.rank = rank, .size = 3, .rendezvous = "file://" + file, .version = version};
+        const bool all = ranks.size() == 3;
+        try {
+          ProcessGroup group(launch, std::chrono::seconds(all ? 60 : 1));
+          std::filesystem::copy_file(file, fmt::format("{}{}", kept, rank));
+          group.barrier();
+          ++met;
+        } catch (const Error& error) {
+          EXPECT_FALSE(all) << error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    // Processes that end by themselves remove the file, killed ones do not.
+    if (std::filesystem::exists(kept + "0")) std::filesystem::rename(kept + "0", file);
+    for (const char* rank : {"1", "2"}) std::filesystem::remove(kept + rank);
+    return met.load();
+  };
+  EXPECT_EQ(start({0, 1, 2}, "0.1.0"), 3);
+  EXPECT_TRUE(std::filesystem::exists(file));
+  EXPECT_EQ(start({0, 1, 2}, "0.2.0"), 3);
+  EXPECT_EQ(start({0, 2}, "0.1.0"), 0);
+  EXPECT_EQ(start({1, 2}, "0.1.0"), 0);
+  EXPECT_EQ(start({0, 1, 2}, "0.3.0"), 3);
+}
+
+/// No process ends the constructor before all others have connected.
+TEST(ProcessGroup, MayLeaveAtOnce) {
+  protect_process();
+  for (int trial = 0; trial < 20; ++trial) {
+    const tamis::testing::TemporaryDirectory directory;
+    std::vector<std::thread> threads;
+    std::atomic<int64_t> met = 0;
+    for (int64_t rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        const Launch launch{.rank = rank, .size = 3, .rendezvous = "file://" + (directory.path() / "meet").string()};
+        try {
+          ProcessGroup(launch, std::chrono::seconds(60));
+          ++met;
+        } catch (const Error& error) {
+          ADD_FAILURE() << error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(met, 3);
+  }
 }
 
 TEST(ProcessGroup, FailsWhenAnotherProcessLeaves) {

@@ -44,7 +44,7 @@ TEST(Decoder, RefusesInt8OnOtherDevices) {
 }
 
 TEST(Decoder, ASoftCapOfTheLogitsIsApplied) {
-  const auto config = models::testing::small_stack({{"pattern", "ma"}, {"logit_soft_cap", 0.4}});
+  const auto config = models::testing::small_model({{"pattern", "ma"}, {"logit_soft_cap", 0.4}});
   const auto model = models::make_model(config, 3);
   const at::NoGradGuard no_gradients;
   for (const int64_t B : {1, 20}) {  // by rows, by a matrix product

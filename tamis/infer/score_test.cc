@@ -53,7 +53,7 @@ TEST_F(Score, IsTheSoftmaxOfTheWholeForwardPass) {
 
 TEST_F(Score, ASoftCapOfTheLogitsIsApplied) {
   const auto model =
-      models::make_model(models::testing::small_stack({{"vocab_size", 257}, {"logit_soft_cap", 0.4}}), 3);
+      models::make_model(models::testing::small_model({{"vocab_size", 257}, {"logit_soft_cap", 0.4}}), 3);
   const auto tokens = ids(40);
   const at::NoGradGuard no_gradients;
   const at::Tensor x_TD = model->hidden(at::tensor(tokens).unsqueeze(0), {}).squeeze(0).to(at::kDouble);

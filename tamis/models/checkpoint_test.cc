@@ -162,7 +162,7 @@ TEST_F(Checkpoint, SaysWhatIsWrongWithTheConfiguration) {
 }
 
 TEST_F(Checkpoint, MayHaveTheKeysOfHuggingFacesTools) {
-  const auto model = make_model(testing::small_stack(), 3);
+  const auto model = make_model(testing::small_model(), 3);
   const auto directory = save(*model);
   const json written = json::parse(read_file(directory / "config.json"));
   EXPECT_EQ(written["architectures"], json::array({"TransformerForCausalLM"}));
@@ -197,7 +197,7 @@ TEST_F(Checkpoint, MayHaveTheKeysOfHuggingFacesTools) {
 }
 
 TEST_F(Checkpoint, HoldsAHeadOfItsOwnOnlyIfItsConfigurationSaysSo) {
-  const auto directory = save(*make_model(testing::small_stack({{"tie_word_embeddings", false}}), 3));
+  const auto directory = save(*make_model(testing::small_model({{"tie_word_embeddings", false}}), 3));
   EXPECT_EQ(load_refusal(directory), "accepted");
   json config = json::parse(read_file(directory / "config.json"));
   config["tie_word_embeddings"] = true;

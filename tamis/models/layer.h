@@ -37,7 +37,7 @@ struct LayerWeights {
   LayerWeights with(const std::vector<at::Tensor>& list) const;
 };
 
-/// A mixer and, if the configuration has one, an MLP, each behind an RMSNorm or none:
+/// A mixer and, if the configuration has one, an MLP, each preceded by an RMSNorm or by none:
 ///
 ///   y = x + mixer(norm(x));   x <- y + W_down (SiLU(W_gate n) * W_up n),  n = norm(y)
 ///

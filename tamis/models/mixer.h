@@ -87,13 +87,8 @@ struct MixerFlops {
   double similarities = 0, values = 0;
 };
 
-/// Bytes that a process sends for one sequence that it shares with others, in the forward and in the backward pass.
-struct ContextBytes {
-  int64_t forward = 0, backward = 0;
-};
-
 /// Of rows that distributed::ContextGroup::with_left exchanges: process `rank` of `size`, each with `tokens` tokens.
-ContextBytes context_bytes(const std::vector<int64_t>& halos, int64_t row_bytes, int64_t tokens, int64_t rank,
+ContextTraffic context_traffic(const std::vector<int64_t>& halos, int64_t row_bytes, int64_t tokens, int64_t rank,
                            int64_t size);
 
 /// A mixer's matrices arranged for decoding. The input is multiplied by `heads`, each head turns its own rows of the
@@ -148,7 +143,7 @@ class Mixer {
   virtual MixerFlops flops(int64_t length, std::optional<double> expand_beyond) const = 0;
 
   /// What process `rank` of `size` sends, each with `tokens` tokens of a sequence; matrices in `dtype`.
-  virtual ContextBytes context_bytes(int64_t tokens, int64_t rank, int64_t size, at::ScalarType dtype) const = 0;
+  virtual ContextTraffic context_traffic(int64_t tokens, int64_t rank, int64_t size, at::ScalarType dtype) const = 0;
 
   // Inspection.
   /// What `forward` does with values. The call has to outlive it.

@@ -19,7 +19,7 @@ using nlohmann::json;
 using testing::disturb;
 using testing::named_doubles;
 using testing::random_tokens;
-using testing::small_stack;
+using testing::small_model;
 
 using Named = std::map<std::string, Tensor>;
 
@@ -236,13 +236,13 @@ Tensor paper_logits(const ModelConfig& c, const Named& w, const Tensor& tokens_T
 class Variant : public ::testing::TestWithParam<json> {};
 
 TEST_P(Variant, IsThePapersModel) {
-  const auto model = make_model(small_stack(GetParam()), 3);
+  const auto model = make_model(small_model(GetParam()), 3);
   disturb(*model);
   const at::NoGradGuard no_grad;
   const Tensor tokens = random_tokens(2, 20, model->vocab_size(), 1);
   const Tensor logits = at::linear(model->hidden(tokens, {}), model->head_weight());
   for (int64_t b = 0; b < 2; ++b) {
-    const Tensor exact = paper_logits(read_model_config(small_stack(GetParam())), named_doubles(*model), tokens[b]);
+    const Tensor exact = paper_logits(read_model_config(small_model(GetParam())), named_doubles(*model), tokens[b]);
     EXPECT_LT((logits[b] - exact).abs().max().item<double>(), 2e-5 * exact.abs().max().item<double>());
   }
 }

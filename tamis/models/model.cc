@@ -26,7 +26,7 @@ ParameterCount count_parameters(const nlohmann::json& complete_config) {
   return count;
 }
 
-std::vector<std::pair<int64_t, int64_t>> Model::context_bytes(int64_t, int64_t, int64_t, at::ScalarType) const {
+std::vector<ContextTraffic> Model::context_traffic(int64_t, int64_t, int64_t, at::ScalarType) const {
   return {};
 }
 

@@ -32,7 +32,14 @@ struct Parameter {
 /// What an activation is called: "embedding", "layers.2.screening", ...; in the order of the forward pass.
 using Observer = std::function<void(const std::string& name, const at::Tensor& activation)>;
 
-/// Called before and after a layer is computed, so that its parameters need to be in memory only meanwhile.
+/// What a process sends for one sequence that it shares with others, in a layer's forward and backward pass: bytes, and
+/// in how many messages that wait for one another.
+struct ContextTraffic {
+  int64_t forward = 0, backward = 0;
+  int64_t forward_messages = 1, backward_messages = 1;
+};
+
+/// Called before and after a layer is computed, so that its parameters need to be in memory only between the two.
 class LayerGuard {
  public:
   virtual ~LayerGuard() = default;
@@ -41,7 +48,7 @@ class LayerGuard {
 };
 
 struct ForwardOptions {
-  at::ScalarType compute_dtype = at::kFloat;  // of projections and screening; the residual stream stays float32
+  at::ScalarType compute_dtype = at::kFloat;  // of matrix products and mixers; the residual stream stays float32
   bool int8_weights = false;                  // decoding: matrices as int8, one scale per output channel
   bool expand_windows = false;                // SWE: windows beyond the training length become infinite
   double recompute = 0.0;                     // training: share of the layers that recompute their activations
@@ -128,9 +135,9 @@ class Model {
   virtual void set_as_trained() const {}
 
   /// What process `rank` of `size` sends in each layer for one sequence of which each has `tokens` tokens, with the
-  /// windows as they are: bytes in the forward and in the backward pass, [layer].
-  virtual std::vector<std::pair<int64_t, int64_t>> context_bytes(int64_t tokens, int64_t rank, int64_t size,
-                                                                 at::ScalarType dtype) const;
+  /// windows as they are.
+  virtual std::vector<ContextTraffic> context_traffic(int64_t tokens, int64_t rank, int64_t size,
+                                                      at::ScalarType dtype) const;
 
   /// Inspection: one entry per layer.
   virtual std::vector<RelevanceMap> relevance(const at::Tensor& tokens_1T, const ForwardOptions& options) const = 0;

@@ -9,7 +9,8 @@
 namespace tamis::models {
 
 /// The settings of a model, as in config.json: an embedding, a pattern of layers and a head. `model_type` names a
-/// preset, which fixes the defaults of the others: "multiscreen", "swax" or "transformer".
+/// preset, which fixes the defaults of the others: "multiscreen", "swax" or "transformer". In config.json of "multiscreen",
+/// "position" is screening_position, and keys that it does not use are errors.
 struct ModelConfig {
   std::string model_type;
   int64_t vocab_size = 0;                  // N
@@ -32,7 +33,7 @@ struct ModelConfig {
 
   // Attention.
   int64_t window = 128;           // of sliding-window attention: keys, the query's own included unless strict
-  std::optional<bool> strict;     // a query does not see its own key; unset: as its mixer has it (mixers/)
+  std::optional<bool> strict;     // a query does not see its own key; unset: the default of its mixer (mixers/)
   std::string position = "rope";  // of softmax, sliding-window and entmax attention; or "none"
   double rope_theta = 10'000.0;   // base of the wavelengths
   double rope_factor = 1.0;       // position i counts as i / rope_factor
@@ -59,7 +60,7 @@ struct ModelConfig {
   int64_t value_dim = 64;                   // V
   double mipe_threshold = 256.0;            // w_th, tokens
   std::string screening_position = "mipe";  // or "rope": all of q and k, by the position alone; or "none"
-  /// Positions from this on count modulo the window in MiPE, as multiscreen-pytorch has it; unset: none do.
+  /// Positions from this on count modulo the window in MiPE, as in multiscreen-pytorch; unset: none do.
   std::optional<int64_t> mipe_wrap_boundary;
   bool tanh_norm = true;            // false: u = h
   bool gate = true;                 // false: no gate projection

@@ -227,13 +227,10 @@ Flops PatternModel::flops_per_token(int64_t length, bool expand_windows) const {
   return flops;
 }
 
-std::vector<std::pair<int64_t, int64_t>> PatternModel::context_bytes(int64_t tokens, int64_t rank, int64_t size,
-                                                                     at::ScalarType dtype) const {
-  std::vector<std::pair<int64_t, int64_t>> result;
-  for (const Layer& layer : layers_) {
-    const ContextBytes bytes = layer.mixer().context_bytes(tokens, rank, size, dtype);
-    result.emplace_back(bytes.forward, bytes.backward);
-  }
+std::vector<ContextTraffic> PatternModel::context_traffic(int64_t tokens, int64_t rank, int64_t size,
+                                                          at::ScalarType dtype) const {
+  std::vector<ContextTraffic> result;
+  for (const Layer& layer : layers_) result.push_back(layer.mixer().context_traffic(tokens, rank, size, dtype));
   return result;
 }
 

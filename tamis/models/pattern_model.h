@@ -48,8 +48,8 @@ class PatternModel final : public Model {
   std::unique_ptr<DecodingState> new_state(const ForwardOptions& options) const override;
   at::Tensor decode(const at::Tensor& tokens_BC, std::span<DecodingState* const> states) const override;
 
-  std::vector<std::pair<int64_t, int64_t>> context_bytes(int64_t tokens, int64_t rank, int64_t size,
-                                                         at::ScalarType dtype) const override;
+  std::vector<ContextTraffic> context_traffic(int64_t tokens, int64_t rank, int64_t size,
+                                              at::ScalarType dtype) const override;
   void set_as_trained() const override;
   Flops flops_per_token(int64_t length, bool expand_windows) const override;
   std::vector<RelevanceMap> relevance(const at::Tensor& tokens_1T, const ForwardOptions& options) const override;

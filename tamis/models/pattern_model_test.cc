@@ -21,7 +21,7 @@ using nlohmann::json;
 using testing::disturb;
 using testing::named_doubles;
 using testing::random_tokens;
-using testing::small_stack;
+using testing::small_model;
 
 int64_t parameters_of(const json& config, bool with_embedding) {
   const ParameterCount count = count_parameters(complete_config(config));
@@ -83,7 +83,7 @@ TEST(PatternModel, CostsWhatThePaperOfSwaxSays) {
 
 TEST(PatternModel, AStrictLayerDoesNotPayForTheOwnKey) {
   const auto similarities = [](const std::string& pattern, bool strict, int64_t length) {
-    const json config = small_stack({{"pattern", pattern}, {"window", 3}, {"strict", strict}});
+    const json config = small_model({{"pattern", pattern}, {"window", 3}, {"strict", strict}});
     return make_model(config, 3)->flops_per_token(length).similarities;
   };
   const double of_a_key = similarities("a", false, 1);
@@ -97,20 +97,20 @@ TEST(PatternModel, AStrictLayerDoesNotPayForTheOwnKey) {
 
 TEST(PatternModel, WhatIsLearnedOfScalableSoftmaxBeginsAsAsked) {
   const auto scale = [](const json& change) {
-    return named_doubles(*make_model(small_stack(change), 3)).at("layers.1.log_scale").min().item<double>();
+    return named_doubles(*make_model(small_model(change), 3)).at("layers.1.log_scale").min().item<double>();
   };
   EXPECT_EQ(scale({{"ssmax", "learned"}}), 1.0);
   EXPECT_NEAR(scale({{"ssmax", "learned"}, {"ssmax_scale", 0.16847}}), 0.16847, 1e-7);
 }
 
 TEST(PatternModel, MlstmHasHeadsOfItsOwn) {
-  const json config = small_stack({{"pattern", "wm"}, {"mlstm_heads", 2}});
+  const json config = small_model({{"pattern", "wm"}, {"mlstm_heads", 2}});
   const auto w = named_doubles(*make_model(config, 3));
   EXPECT_EQ(w.at("layers.1.gates.weight").sizes(), at::IntArrayRef({2 * 2, 24}));
   EXPECT_EQ(config["mlstm_heads"], 2);
-  EXPECT_FALSE(small_stack({{"pattern", "wm"}}).contains("mlstm_heads")) << "as many as the others";
-  EXPECT_EQ(parameters_of(small_stack({{"mlp", "gelu"}}), false),
-            parameters_of(small_stack({{"intermediate_size", 64}}), false))
+  EXPECT_FALSE(small_model({{"pattern", "wm"}}).contains("mlstm_heads")) << "as many as the others";
+  EXPECT_EQ(parameters_of(small_model({{"mlp", "gelu"}}), false),
+            parameters_of(small_model({{"intermediate_size", 64}}), false))
       << "4 D twice and 8 D / 3 thrice";
 }
 
@@ -151,7 +151,7 @@ class EveryMixer : public ::testing::TestWithParam<MixerCase> {
                    {"hidden_size", 64},
                    {"window", 70}};
     config.update(GetParam().keys);
-    return small_stack(config);
+    return small_model(config);
   }
 };
 
@@ -345,7 +345,7 @@ TEST_P(EveryMixer, AttentionMassIsOfTheExecutedPath) {
 }
 
 TEST(PatternModel, AttentionsWeightsSumToOne) {
-  const auto model = make_model(small_stack({{"pattern", "aw"}, {"num_hidden_layers", 2}}), 6);
+  const auto model = make_model(small_model({{"pattern", "aw"}, {"num_hidden_layers", 2}}), 6);
   const auto maps = model->relevance(random_tokens(1, 21, model->vocab_size(), 5), {});
   for (const RelevanceMap& map : maps) {
     EXPECT_LE((map.relevance.sum(-1) - 1).abs().max().item<double>(), 1e-5);
@@ -357,7 +357,7 @@ TEST(PatternModel, AttentionsWeightsSumToOne) {
 
 TEST(PatternModel, AStrictWindowHasTheKeysBefore) {
   const json keys = {{"pattern", "aw"}, {"num_hidden_layers", 2}, {"strict", true}};
-  const auto maps = make_model(small_stack(keys), 6)->relevance(random_tokens(1, 21, 37, 5), {});
+  const auto maps = make_model(small_model(keys), 6)->relevance(random_tokens(1, 21, 37, 5), {});
   for (const RelevanceMap& map : maps) {
     EXPECT_EQ(map.relevance.triu(0).abs().max().item<double>(), 0.0);  // nor its own
     EXPECT_LE((map.relevance.slice(1, 1).sum(-1) - 1).abs().max().item<double>(), 1e-5);
@@ -367,7 +367,7 @@ TEST(PatternModel, AStrictWindowHasTheKeysBefore) {
 }
 
 TEST(PatternModel, AWindowBoundsTheState) {
-  const auto model = make_model(small_stack({{"pattern", "w"}}), 7);
+  const auto model = make_model(small_model({{"pattern", "w"}}), 7);
   const at::NoGradGuard no_grad;
   const auto state = model->new_state({});
   DecodingState* pointer = state.get();
@@ -384,8 +384,8 @@ TEST(PatternModel, AWindowBoundsTheState) {
 
 TEST(PatternModel, ExpandsTheWindowsOfScreeningAlone) {
   const Tensor tokens = random_tokens(1, 9, 37, 1);
-  EXPECT_NO_THROW(make_model(small_stack({{"pattern", "as"}}), 7)->hidden(tokens, {.expand_windows = true}));
-  const auto model = make_model(small_stack({{"pattern", "wm"}}), 7);
+  EXPECT_NO_THROW(make_model(small_model({{"pattern", "as"}}), 7)->hidden(tokens, {.expand_windows = true}));
+  const auto model = make_model(small_model({{"pattern", "wm"}}), 7);
   const auto [code, message] = tamis::testing::error_of([&] { model->hidden(tokens, {.expand_windows = true}); });
   EXPECT_EQ(code, ExitCode::kUsage);
   EXPECT_NE(message.find("has no screening layers"), std::string::npos) << message;
@@ -394,7 +394,7 @@ TEST(PatternModel, ExpandsTheWindowsOfScreeningAlone) {
 TEST(PatternModel, BadConfigurationsAreNamed) {
   const auto expect_error = [](const json& change, const std::string& text) {
     try {
-      small_stack(change);
+      small_model(change);
       ADD_FAILURE() << "expected an error that says: " << text;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kUsage);

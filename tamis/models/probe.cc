@@ -26,8 +26,8 @@ at::Tensor relevance_map(const ValuePath& path) {
 
 at::Tensor last_relevance(const ValuePath& path) {
   const at::AutoGradMode with_gradients(true);
-  // How the second channel of the last result changes with that of each value, all of them being (1, 0): beside the
-  // first channel a small change leaves the length 1, so that scaling to unit length does not matter either.
+  // How the second channel of the last result changes with that of each value, all of them being (1, 0). A small
+  // change at right angles to the first channel leaves the length 1, so scaling to unit length does not matter either.
   const at::Tensor values = at::zeros({1, path.v_1THV.size(1), path.v_1THV.size(2), 2}, path.v_1THV.options());
   values.select(3, 0).fill_(1);
   values.requires_grad_(true);

@@ -28,7 +28,7 @@ inline nlohmann::json small_config(const nlohmann::json& change = nlohmann::json
 }
 
 /// The same for a Transformer.
-inline nlohmann::json small_stack(const nlohmann::json& change = nlohmann::json::object()) {
+inline nlohmann::json small_model(const nlohmann::json& change = nlohmann::json::object()) {
   nlohmann::json config = {{"model_type", "transformer"},
                            {"vocab_size", 37},
                            {"hidden_size", 24},

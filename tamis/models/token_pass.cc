@@ -111,7 +111,7 @@ class TokenPass {
     return head;
   }
 
-  /// The residual stream, behind a norm if there is one, as the input of a product.
+  /// The residual stream, after its norm if there is one, as the input of a product.
   void prepare_input(const at::Tensor& norm, const WeightRows& weights, const ThreadScratch& scratch) const {
     const float* input = x_BD_;
     if (norm.defined()) {

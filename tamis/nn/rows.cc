@@ -15,7 +15,7 @@ using torch::autograd::variable_list;
 
 using kernels::kMinNorm;
 
-struct UnitRows : torch::autograd::Function<UnitRows> {
+struct UnitLength : torch::autograd::Function<UnitLength> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
     const at::Tensor norm = at::linalg_vector_norm(x, 2, at::IntArrayRef{-1}, /*keepdim=*/true);
     const at::Tensor inverse = at::where(norm > kMinNorm, norm, INFINITY).reciprocal_();
@@ -51,7 +51,7 @@ struct ExpScaled : torch::autograd::Function<ExpScaled> {
 }  // namespace
 
 at::Tensor unit_rows(const at::Tensor& x_nD) {
-  return UnitRows::apply(x_nD);
+  return UnitLength::apply(x_nD);
 }
 
 void unit_row(const float* x, int64_t dim, double scale, float* out) {

@@ -78,7 +78,7 @@ Tensor QueryBlocks::query_rows(const Tensor& x) const {
 
 Tensor QueryBlocks::key_rows(const Tensor& x) const {
   if (!cut_.banded && block_count() <= 1 && x.scalar_type() == options_.dtype()) {
-    // Read once, by queries that are fewer than the numbers of a key: a copy would cost as much as the products.
+    // A single block of queries reads them: a copy would cost more than reading them where they are.
     return x.transpose(1, 2).reshape({row_count(), sizes_.T_k, x.size(3)});
   }
   const int64_t first = std::max<int64_t>(key_origin(), 0);  // keys before every window are not read

@@ -32,8 +32,8 @@ MatmulBackend matmul_backend(at::ScalarType dtype);
 /// The backends that matmul_backend can return on this processor.
 std::vector<MatmulBackend> matmul_backends(at::ScalarType dtype);
 
-/// Overrides the choice, to continue a run with its backend and for measurements. No product may run meanwhile. Throws
-/// if the dtype has no such backend here.
+/// Overrides the choice, to continue a run with its backend and for measurements. No product may run during the call.
+/// Throws if the dtype has no such backend here.
 void set_matmul_backend(at::ScalarType dtype, MatmulBackend backend);
 
 }  // namespace tamis::ops

@@ -59,6 +59,8 @@ TEST(OneDnnMemory, IsCheckedButNotTaken) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers reserve address space";
 #endif
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_max != RLIM_INFINITY) GTEST_SKIP() << "a limit cannot be chosen";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(_exit(refusals_with(20 << 20) == 0 ? 0 : 1), ::testing::ExitedWithCode(0), "");
   EXPECT_EXIT(_exit(refusals_with(8 << 20) == 4000 ? 0 : 1), ::testing::ExitedWithCode(0), "");

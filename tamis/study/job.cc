@@ -143,7 +143,7 @@ std::string belongs_elsewhere(const StudyRecipe& study, const Job& job, const st
 }
 
 /// Notes in the run what it starts from. Throws kUsage when it has started from something else, and when the run to
-/// start from has not kept that checkpoint: another study that shares it need not have asked for it.
+/// start from has not kept that checkpoint: another study that shares that run may not have kept it.
 void check_start(const StudyRecipe& study, const Job& job) {
   if (job.after.empty()) return;
   const json training = training_of(study, job);

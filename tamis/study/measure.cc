@@ -254,7 +254,7 @@ class Measurement {
 
   bool is_first_seed() const { return job_.seed == study_.seeds.front(); }
 
-  /// Adds rows with these columns beside their own.
+  /// Adds rows with these columns in addition to their own.
   AddRow adder(const json& columns) {
     return [this, columns](const std::string& metric, double value, json at) {
       at.update(columns);

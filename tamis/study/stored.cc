@@ -145,8 +145,8 @@ void judge_again(const StudyRecipe& recipe, json& study, const Rows& rows) {
                                     {"before", before}});
 }
 
-/// Draws the figures that have changed or were not drawn before. One that cannot be drawn now, for want of matplotlib,
-/// keeps its drawing together with the definition of that, so that the next book tries again.
+/// Draws the figures that have changed or were not drawn before. One that cannot be drawn now, because matplotlib is
+/// missing, keeps its drawing and the definition that was drawn, so that the next book tries again.
 void draw_again(const StudyRecipe& recipe, json& study, const Rows& rows, const std::filesystem::path& directory,
                 std::FILE* messages) {
   const json before = study["figures"], drawn_before = study["drawn"];

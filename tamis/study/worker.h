@@ -11,7 +11,7 @@
 namespace tamis::study {
 
 /// Child processes that each run one job: the same program with other arguments. Each has its own process group, so
-/// that it receives signals from the terminal only through this process, and gets SIGTERM when this process dies.
+/// that it receives signals from the terminal only through this process, and gets SIGTERM when this process ends.
 class Workers {
  public:
   Workers() = default;

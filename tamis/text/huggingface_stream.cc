@@ -55,7 +55,7 @@ class WindowDecoder : public StreamDecoder {
 
  private:
   /// The text of the window. A decoder may replace text that was returned (byte_fallback, when a byte makes those
-  /// before it invalid); then the window starts anew with `id`.
+  /// before it invalid); then the window starts again at `id`.
   std::string decode_window(int64_t id) {
     std::string text = tokenizer_.decode(ids_);
     if (text.starts_with(returned_)) return text;

@@ -15,8 +15,8 @@ using nlohmann::json;
 
 constexpr std::string_view kLineEnds = "\n\r";
 
-/// Published expressions for words. Their matches cover a text, none holds a line end behind a letter or digit, and
-/// all that they ask about what follows a match is whether white space goes on.
+/// Published expressions for words. Their matches cover a text, none has a line end after a letter or digit, and
+/// what follows a match matters only in whether it is white space.
 constexpr std::array<std::string_view, 8> kWords = {
     // GPT-2
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",

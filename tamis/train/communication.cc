@@ -15,16 +15,16 @@ namespace {
 
 using nlohmann::json;
 
-/// Bytes for one sequence, of every layer: forward and backward.
-using LayerBytes = std::vector<std::pair<int64_t, int64_t>>;
+/// For one sequence, of every layer.
+using LayerTraffic = std::vector<models::ContextTraffic>;
 
-LayerBytes context_bytes(const Recipe& recipe, const models::Model& model, int64_t rank, int64_t layers) {
+LayerTraffic context_traffic(const Recipe& recipe, const models::Model& model, int64_t rank, int64_t layers) {
   const int64_t size = recipe.train.context_parallel;
   const at::ScalarType dtype = compute_dtype(recipe.train.precision);
-  LayerBytes bytes = model.context_bytes(recipe.train.length / size, rank, size, dtype);
-  const size_t period = bytes.size();
-  for (auto l = static_cast<int64_t>(period); l < layers; ++l) bytes.push_back(bytes[l % period]);
-  return bytes;
+  LayerTraffic traffic = model.context_traffic(recipe.train.length / size, rank, size, dtype);
+  const size_t period = traffic.size();
+  for (auto l = static_cast<int64_t>(period); l < layers; ++l) traffic.push_back(traffic[l % period]);
+  return traffic;
 }
 
 ExchangeLayout layout_of(const Recipe& recipe, int64_t processes) {
@@ -33,21 +33,6 @@ ExchangeLayout layout_of(const Recipe& recipe, int64_t processes) {
   std::vector<int64_t> sizes;
   for (const models::Parameter& parameter : parameters) sizes.push_back(parameter.tensor.numel());
   return {sizes, units_of(parameters, recipe.train.shard == "parameters"), processes, Reduction().bucket_elements};
-}
-
-/// Messages that wait for one another for one sequence, over all layers. Softmax attention sends keys and values round
-/// a ring, and back their gradients; the state of mLSTM passes from process to process; others exchange with all at
-/// once.
-int64_t messages_of_contexts(const models::Model& model, int64_t size, int64_t layers, int64_t recomputed) {
-  const int64_t steps = size - 1;
-  const auto pattern = model.config().value("pattern", std::string("s"));
-  int64_t messages = 0;
-  for (int64_t l = 0; l < layers; ++l) {
-    const char mixer = pattern[l % pattern.size()];
-    const int64_t forward = mixer == 'a' || mixer == 'm' ? steps : 1, backward = mixer == 'a' ? 2 * steps : forward;
-    messages += forward * (l < recomputed ? 2 : 1) + backward;
-  }
-  return messages;
 }
 
 }  // namespace
@@ -76,26 +61,27 @@ json plan_communication(const Recipe& recipe, const models::Model* model, const 
   }
   const auto recomputed = static_cast<int64_t>(std::lround(train.recompute * static_cast<double>(layers)));
   std::vector<int64_t> of_layers(layers);
-  int64_t busiest = 0;
+  int64_t busiest = 0, messages = 0;
   for (int64_t rank = 0; rank < train.context_parallel && train.context_parallel > 1; ++rank) {
-    const LayerBytes bytes = context_bytes(recipe, *model, rank, layers);
-    int64_t own = 0;
+    const LayerTraffic traffic = context_traffic(recipe, *model, rank, layers);
+    int64_t own = 0, own_messages = 0;
     for (int64_t l = 0; l < layers; ++l) {
-      const int64_t sequence = bytes[l].first * (l < recomputed ? 2 : 1) + bytes[l].second;
+      const int64_t forward_passes = l < recomputed ? 2 : 1;
+      const int64_t sequence = forward_passes * traffic[l].forward + traffic[l].backward;
       of_layers[l] += sequence * train.batch_size;
       own += sequence * train.batch_size / rows;
+      own_messages += (forward_passes * traffic[l].forward_messages + traffic[l].backward_messages) * micro / rows;
     }
     busiest = std::max(busiest, own);
+    messages = std::max(messages, own_messages);
   }
   int64_t all = network.processes * (gradients + parameters);
   for (const int64_t bytes : of_layers) all += bytes;
-  // Messages that wait for one another. Gradients go to all processes at once. What is gathered goes round a ring: the
-  // parameters, and four times a step a few numbers.
+  // Of the messages those that wait for one another. Gradients go to all processes at once. What is gathered goes round
+  // a ring: the parameters, and four times a step a few numbers.
   constexpr int64_t kSmallGathers = 4;
   const auto buckets = static_cast<int64_t>(layout.buckets().size());
-  int64_t messages = sums * buckets + (layout.gathers(micro / rows) + kSmallGathers) * (network.processes - 1);
-  if (train.context_parallel > 1)
-    messages += messages_of_contexts(*model, train.context_parallel, layers, recomputed) * (micro / rows);
+  messages += sums * buckets + (layout.gathers(micro / rows) + kSmallGathers) * (network.processes - 1);
   const auto sent = static_cast<double>(gradients + parameters + busiest);
   return {{"processes", network.processes},
           {"context_parallel", train.context_parallel},

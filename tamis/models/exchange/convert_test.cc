@@ -21,7 +21,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using testing::small_config;
 using testing::small_llama;
-using testing::small_stack;
+using testing::small_model;
 
 class Exchange : public testing::ConversionTest {
  protected:
@@ -131,7 +131,7 @@ TEST_F(Exchange, RefusesARotaryLayoutThatSaysNothing) {
 }
 
 TEST_F(Exchange, AFinalNormWithoutWeightsBecomesOnes) {
-  const fs::path own = save(small_stack());
+  const fs::path own = save(small_model());
   convert(own, root_ / "there", {.to = "llama"});
   EXPECT_TRUE(read(root_ / "there").at("model.norm.weight").equal(at::ones({24})));
   convert(root_ / "there", root_ / "back", {});
@@ -238,9 +238,9 @@ TEST_F(Exchange, RefusesWhatALlamaComputesOtherwise) {
 TEST_F(Exchange, RefusesModelsThatTheTargetCannotHold) {
   EXPECT_THAT(refusal(save(small_config(), "screens"), {.to = "llama"}),
               HasSubstr("this model cannot be written as LLaMA"));
-  EXPECT_THAT(refusal(save(small_stack({{"ssmax", "learned"}}), "scaled"), {.to = "llama"}),
+  EXPECT_THAT(refusal(save(small_model({{"ssmax", "learned"}}), "scaled"), {.to = "llama"}),
               HasSubstr("Scalable-Softmax"));
-  EXPECT_THAT(refusal(save(small_stack(), "stack"), {.to = "multiscreen-hf"}), HasSubstr("its pattern is \"a\""));
+  EXPECT_THAT(refusal(save(small_model(), "stack"), {.to = "multiscreen-hf"}), HasSubstr("its pattern is \"a\""));
   EXPECT_THAT(refusal(save(small_config({{"gate", false}}), "open"), {.to = "multiscreen-pytorch"}),
               HasSubstr("the gate"));
   EXPECT_THAT(refusal(save(small_config({{"trim_power", 1}}), "shape"), {.to = "multiscreen-hf"}),

@@ -24,7 +24,7 @@ namespace tamis::models::testing {
 inline nlohmann::json small_llama(const nlohmann::json& change = nlohmann::json::object()) {
   nlohmann::json own = {{"final_norm_weight", true}, {"tie_word_embeddings", false}};
   own.update(change);
-  return small_stack(own);
+  return small_model(own);
 }
 
 class ConversionTest : public ::testing::Test {

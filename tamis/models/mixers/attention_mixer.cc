@@ -103,11 +103,15 @@ std::vector<int64_t> AttentionMixer::halos(std::optional<int64_t> window) const 
   return std::vector<int64_t>(config_.num_attention_heads, window.value_or(*kind_.window) - (kind_.strict ? 0 : 1));
 }
 
-ContextBytes AttentionMixer::context_bytes(int64_t tokens, int64_t rank, int64_t size, at::ScalarType dtype) const {
+ContextTraffic AttentionMixer::context_traffic(int64_t tokens, int64_t rank, int64_t size, at::ScalarType dtype) const {
   const auto row = static_cast<int64_t>(2 * config_.head_dim() * c10::elementSize(dtype));
-  if (!kind_.ring) return models::context_bytes(halos(std::nullopt), row, tokens, rank, size);
+  if (!kind_.ring) return models::context_traffic(halos(std::nullopt), row, tokens, rank, size);
   const int64_t heads = config_.num_attention_heads, sent = ring_rows_sent(rank, size, tokens);
-  return {.forward = sent * heads * row, .backward = (sent + rank * tokens) * heads * row};
+  // The keys of one process after the other; the backward pass receives them again and sends their gradients.
+  return {.forward = sent * heads * row,
+          .backward = (sent + rank * tokens) * heads * row,
+          .forward_messages = size - 1,
+          .backward_messages = 2 * (size - 1)};
 }
 
 Tensor AttentionMixer::attend_across(Projected p, const AttentionWeights& weights, const MixerCall& call) const {

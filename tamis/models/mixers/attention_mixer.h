@@ -73,7 +73,7 @@ class AttentionMixer final : public Mixer {
                     std::span<MixerState* const> states) const override;
   std::optional<HeadStep> head_step(const MixerCall& call) const override;
   MixerFlops flops(int64_t length, std::optional<double> expand_beyond) const override;
-  ContextBytes context_bytes(int64_t tokens, int64_t rank, int64_t size, at::ScalarType dtype) const override;
+  ContextTraffic context_traffic(int64_t tokens, int64_t rank, int64_t size, at::ScalarType dtype) const override;
   ValuePath value_path(const at::Tensor& x_1TD, const MixerCall& call) const override;
   std::vector<double> windows() const override;
 

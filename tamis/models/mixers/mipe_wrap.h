@@ -7,7 +7,7 @@
 
 namespace tamis::models {
 
-/// MiPE as multiscreen-pytorch has it: a position i >= boundary counts as i mod w.
+/// MiPE as in multiscreen-pytorch: a position i >= boundary counts as i mod w.
 struct MipeWrap {
   int64_t boundary = 0;           // tokens
   double mipe_threshold = 256.0;  // w_th

@@ -179,16 +179,19 @@ class MlstmMixer final : public Mixer {
     };
   }
 
-  /// The memory fades, is written and is read, a multiply-add each, whatever the length.
+  /// The memory is multiplied by the forget gate, written and read: a multiply-add each, whatever the length.
   MixerFlops flops(int64_t /*length*/, std::optional<double> /*expand_beyond*/) const override {
     const auto memory = static_cast<double>(H_ * K_ * V_);
     return {.similarities = 6 * memory, .values = 0};
   }
 
   /// The state, which is float32, to the next process, and its gradient to the one before.
-  ContextBytes context_bytes(int64_t /*tokens*/, int64_t rank, int64_t size, at::ScalarType) const override {
+  ContextTraffic context_traffic(int64_t /*tokens*/, int64_t rank, int64_t size, at::ScalarType) const override {
     const int64_t state = H_ * (K_ * V_ + K_ + 1) * static_cast<int64_t>(sizeof(float));
-    return {.forward = rank + 1 < size ? state : 0, .backward = rank > 0 ? state : 0};
+    return {.forward = rank + 1 < size ? state : 0,
+            .backward = rank > 0 ? state : 0,
+            .forward_messages = size - 1,
+            .backward_messages = size - 1};
   }
 
   ValuePath value_path(const Tensor& x_1TD, const MixerCall& call) const override {

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 #include <vector>
@@ -194,9 +195,13 @@ class ScreeningMixer final : public Mixer {
     return flops;
   }
 
-  ContextBytes context_bytes(int64_t tokens, int64_t rank, int64_t size, at::ScalarType dtype) const override {
+  ContextTraffic context_traffic(int64_t tokens, int64_t rank, int64_t size, at::ScalarType dtype) const override {
     const auto row = static_cast<int64_t>((layout_.key_dim + layout_.value_dim) * c10::elementSize(dtype));
-    return models::context_bytes(halos(size * tokens, std::nullopt), row, tokens, rank, size);
+    const std::vector<int64_t> halos = this->halos(size * tokens, std::nullopt);
+    ContextTraffic traffic = models::context_traffic(halos, row, tokens, rank, size);
+    const auto near = std::ranges::count_if(halos, [&](int64_t halo) { return halo <= tokens; });
+    if (near > 0 && near < layout_.heads) traffic.forward_messages = traffic.backward_messages = 2;  // screened_across
+    return traffic;
   }
 
   /// Trim times Softmask, which multiplies the value; without TanhNorm and gate.

@@ -71,7 +71,7 @@ struct ScreeningState::Impl {
   int64_t position = 0;
   std::vector<HeadStore> heads;
 
-  /// Forgets the keys of a head, but not what its parameters say.
+  /// Removes the keys of a head and keeps its constants.
   static void clear(HeadStore& store) {
     store.capacity = 0;
     store.tiles = {};
