@@ -96,8 +96,8 @@ std::unique_ptr<distributed::ProcessGroup> meet(const ProcessOptions& options) {
   if (!launch) return nullptr;
   launch->version = fmt::format("{} ({})", kVersion, train::build_commit());
   const std::chrono::seconds timeout(options.timeout_seconds), usual = std::chrono::minutes(10);
-  return std::make_unique<distributed::ProcessGroup>(*launch, timeout,
-                                                     options.timeout_option->empty() ? std::min(timeout, usual) : timeout);
+  return std::make_unique<distributed::ProcessGroup>(
+      *launch, timeout, options.timeout_option->empty() ? std::min(timeout, usual) : timeout);
 }
 
 std::unique_ptr<distributed::ProcessMesh> join_processes(const ProcessOptions& options, const RunOptions& run) {

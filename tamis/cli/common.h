@@ -66,7 +66,8 @@ at::Device start(const RunOptions& options);
 std::unique_ptr<distributed::ProcessGroup> meet(const ProcessOptions& options);
 
 /// The same for commands that share their work evenly: also divides the threads among the processes on the same cores,
-/// unless `--threads` is given. Throws as distributed::ProcessMesh, and ExitCode::kUsage for devices other than the CPU.
+/// unless `--threads` is given. Throws as distributed::ProcessMesh, and ExitCode::kUsage for devices other than the
+/// CPU.
 std::unique_ptr<distributed::ProcessMesh> join_processes(const ProcessOptions& options, const RunOptions& run);
 
 /// What `--set-model` changes; throws ExitCode::kUsage.

@@ -48,7 +48,7 @@ RelevanceMap Mixer::relevance(const at::Tensor& x_1TD, const MixerCall& call) co
 }
 
 ContextTraffic context_traffic(const std::vector<int64_t>& halos, int64_t row_bytes, int64_t tokens, int64_t rank,
-                           int64_t size) {
+                               int64_t size) {
   using distributed::ContextGroup;
   return {.forward = ContextGroup::rows_sent(halos, rank, size, tokens) * row_bytes,
           .backward = ContextGroup::rows_received(halos, rank, tokens) * row_bytes};

@@ -89,7 +89,7 @@ struct MixerFlops {
 
 /// Of rows that distributed::ContextGroup::with_left exchanges: process `rank` of `size`, each with `tokens` tokens.
 ContextTraffic context_traffic(const std::vector<int64_t>& halos, int64_t row_bytes, int64_t tokens, int64_t rank,
-                           int64_t size);
+                               int64_t size);
 
 /// A mixer's matrices arranged for decoding. The input is multiplied by `heads`, each head turns its own rows of the
 /// product into `output.size(1) / count` numbers, and all of these are multiplied by `output`.

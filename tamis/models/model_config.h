@@ -9,8 +9,8 @@
 namespace tamis::models {
 
 /// The settings of a model, as in config.json: an embedding, a pattern of layers and a head. `model_type` names a
-/// preset, which fixes the defaults of the others: "multiscreen", "swax" or "transformer". In config.json of "multiscreen",
-/// "position" is screening_position, and keys that it does not use are errors.
+/// preset, which fixes the defaults of the others: "multiscreen", "swax" or "transformer". In config.json of
+/// "multiscreen", "position" is screening_position, and keys that it does not use are errors.
 struct ModelConfig {
   std::string model_type;
   int64_t vocab_size = 0;                  // N

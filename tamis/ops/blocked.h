@@ -18,8 +18,8 @@
 
 namespace tamis::ops {
 
-/// During its lifetime torch.autocast does not change the dtypes of products: the blocked forms choose their own, and the
-/// backward pass may run inside of the context.
+/// During its lifetime torch.autocast does not change the dtypes of products: the blocked forms choose their own, and
+/// the backward pass may run inside of the context.
 class WithoutAutocast {
   c10::impl::ExcludeDispatchKeyGuard excluded_{c10::autocast_dispatch_keyset};
 };

@@ -70,8 +70,9 @@ constexpr int64_t round_up(int64_t a, int64_t multiple) {
   return divide_up(a, multiple) * multiple;
 }
 
-/// During its lifetime libraries plan the products of this thread for a single thread. In a parallel region they run on one
-/// anyway, but oneDNN divides sums by omp_get_max_threads(). ATen sets that number at its first call in a thread: here.
+/// During its lifetime libraries plan the products of this thread for a single thread. In a parallel region they run on
+/// one anyway, but oneDNN divides sums by omp_get_max_threads(). ATen sets that number at its first call in a thread:
+/// here.
 class PlannedForOneThread {
  public:
   PlannedForOneThread() : before_(at::get_num_threads()) { omp_set_num_threads(1); }

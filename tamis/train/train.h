@@ -19,8 +19,8 @@ namespace tamis::train {
 /// Of several `processes`, which have met, each calls this; only the first writes messages, and the others return null.
 ///
 /// Throws tamis::Error: kUsage (the recipe, or one that does not fit the run), kInput (texts, damaged checkpoints),
-/// kDiverged, kLostProcess, kStorage (also when the run's directory is removed during training), and kHangup, kInterrupt or
-/// kTerminate after a signal, when all is saved.
+/// kDiverged, kLostProcess, kStorage (also when the run's directory is removed during training), and kHangup,
+/// kInterrupt or kTerminate after a signal, when all is saved.
 nlohmann::json train(const TrainOptions& options, at::Device device, std::FILE* messages,
                      std::unique_ptr<distributed::ProcessGroup> processes = nullptr);
 
