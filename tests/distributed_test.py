@@ -406,13 +406,15 @@ def test_a_port_in_use(tamis, run, rank, text):
 
 
 @contextlib.contextmanager
-def foreign_server():
-    """The port of a program that accepts connections and closes them."""
+def foreign_server(silent=False):
+    """The port of a program that accepts connections and closes them, or keeps them and says nothing."""
+    kept = []
 
     def serve():
         with contextlib.suppress(OSError):
             while True:
-                listening.accept()[0].close()
+                connection = listening.accept()[0]
+                kept.append(connection) if silent else connection.close()
 
     with socket.socket() as listening:
         listening.bind(("0.0.0.0", 0))
@@ -426,6 +428,32 @@ def foreign_server():
             thread.join()
 
 
+def test_a_program_that_does_not_answer(tamis, run):
+    """c10d would wait for it without end."""
+    with foreign_server(silent=True) as port:
+        env = same_bits(RANK="1", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        done = tamis(*arguments(run, timeout=1), env=env)
+    assert done.returncode == LOST and "did not meet at tcp://127.0.0.1" in done.stderr, done
+    assert "not within 1 s" in done.stderr.splitlines()[-1], done
+
+
+def test_another_number_of_processes_is_refused(tamis, run):
+    port = str(free_port())
+    started = []
+    for rank, size in enumerate("23"):
+        env = same_bits(RANK=str(rank), WORLD_SIZE=size, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+        started.append(tamis.start(*arguments(run), env=env))
+    for process in started:
+        _, messages = process.communicate(timeout=120)
+        assert process.returncode == 2 and "process 1 was started as one of 3, process 0 as one of 2" in messages, messages
+
+
+def test_a_directory_that_is_missing(tamis, run):
+    meeting = ("--rendezvous", "file:///no/such/directory/meet")
+    done = tamis(*arguments(run), *meeting, env=same_bits(RANK="0", WORLD_SIZE="2"))
+    expect_refused(done, 2, "--rendezvous file:///no/such/directory/meet: /no/such/directory is no directory")
+
+
 CANNOT_START = [("--device", "cuda"), ("--set", "train.lr=fast"), ("--trace", "/no/such/directory/trace.json")]
 
 
@@ -433,8 +461,8 @@ CANNOT_START = [("--device", "cuda"), ("--set", "train.lr=fast"), ("--trace", "/
 @pytest.mark.parametrize("arguments", CANNOT_START)
 def test_a_process_that_cannot_start_ends_the_others_at_once(tamis, run, victim, arguments):
     """On a device that it does not have, with a recipe that it cannot read, with a file that it cannot write."""
-    with start(tamis, 3, run, also={victim: arguments}) as processes:
-        done = processes.wait()
+    with start(tamis, 3, run, also={victim: arguments}, timeout=3600) as processes:
+        done = processes.wait(120)
     for rank, each in enumerate(done):
         if rank == victim:
             assert each.returncode not in (0, LOST) and len(each.stderr.splitlines()) == 1, each

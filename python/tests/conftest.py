@@ -10,6 +10,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
+sys.path.append(str(ROOT / "tests"))  # what tests of the program share
 # Everything here is small: one thread is fastest, above all with other work on the machine.
 os.environ["OMP_NUM_THREADS"] = "1"
 

@@ -1,15 +1,16 @@
 """torchrun starts `tamis train`, also again after a process was lost."""
 
+import contextlib
 import os
 import pathlib
 import platform
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 import pytest
+from processes import free_port
 
 import tamis
 
@@ -117,30 +118,45 @@ def test_torchrun_starts_again_after_the_loss_of_a_process(directory, program, r
     assert weights(directory, "run") == weights(directory, "alone")
 
 
+def wait_until(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_to_end(process):
+    """Whether this process, which is stopped, has been sent SIGTERM."""
+    status = pathlib.Path(f"/proc/{process}/status").read_text()
+    pending = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd"))]
+    return any(signals >> (signal.SIGTERM - 1) & 1 for signals in pending)
+
+
 def test_torchrun_on_two_machines_starts_again_after_the_loss_of_a_process(directory, program):
     """An agent restarts its processes when the other one does. If they were still running, it does not count that, so
-    that the two count differently. No restart is lost by that."""
+    that the two count differently. The start after that must not fail, which would cost a restart."""
     alone(directory, program)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
-    machines = ("--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint)
-    options = ("--rdzv-id", "test", "--max-restarts", "1", "--local-addr", "127.0.0.1")
-    agents = [torchrun(directory, program, *options, machines=machines) for _ in range(2)]
+    machines = ("--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d")
+    options = ("--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "test", "--local-addr", "127.0.0.1")
+    agents = [torchrun(directory, program, *options, "--max-restarts", "1", machines=machines) for _ in range(2)]
     try:
-        for step, victim in ((20, 1), (120, 0)):
-            wait_for_step(directory, step, agents[0])
+        processes = {}
+        for victim in (1, 0):
+            before = set(processes.values())
+            wait_until(lambda: len(set(processes_of("run", directory).values()) - before) == 2)
             processes = processes_of("run", directory)
+            wait_for_step(directory, newest_step(directory / "run") + 20, agents[0])
             os.kill(processes[1 - victim], signal.SIGSTOP)
             os.kill(processes[victim], signal.SIGKILL)
-            time.sleep(3)  # its agent starts again, and the other one sees a running process
+            wait_until(lambda: is_to_end(processes[1 - victim]))  # noqa: B023
             os.kill(processes[1 - victim], signal.SIGCONT)
         for agent in agents:
             out, messages = agent.communicate(timeout=240)
             assert agent.returncode == 0, (out, messages)
     finally:
+        for process in (*agents, *processes_of("run", directory).values()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(getattr(process, "pid", process), signal.SIGKILL)
         for agent in agents:
-            agent.kill()
-        for process in processes_of("run", directory).values():
-            os.kill(process, signal.SIGKILL)
+            agent.communicate()
     assert weights(directory, "run") == weights(directory, "alone")

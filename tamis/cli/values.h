@@ -16,8 +16,8 @@
 
 // Options whose values are numbers. CLI11's own conversion also accepts 0x10 and nan, reads 010 as 8, replaces numbers
 // that are too large by the largest, and drops empty items of a list. Here the whole text has to be a decimal number
-// within limits; anything else throws ExitCode::kUsage. Lists of
-// choices are read in the same way (bench/options.h), because CLI::IsMember does not name the nearest choice.
+// within limits; anything else throws ExitCode::kUsage. Lists of choices are read in the same way
+// (tamis/bench/options.h), because CLI::IsMember does not name the nearest choice.
 
 namespace tamis::cli {
 

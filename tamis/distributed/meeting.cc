@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <vector>
 
 #include "tamis/base/error.h"
 #include "tamis/base/names.h"
@@ -35,26 +38,43 @@ std::string answer_to(const std::string& start) {
   return start + "/answer";
 }
 
-/// Calls `ready` until it is true.
+/// Calls `ready` until it is true or the time is over, and says which.
 template <typename Ready>
-void wait_until(const Ready& ready, Clock::time_point deadline, milliseconds timeout) {
-  while (!ready()) {
-    if (Clock::now() > deadline) fail(ExitCode::kLostProcess, "{}", not_within(timeout));
-    std::this_thread::sleep_for(milliseconds(20));
+bool wait_until(const Ready& ready, Clock::time_point deadline) {
+  constexpr std::chrono::microseconds kShortest(20'000), kLongest(250'000);
+  for (auto pause = kShortest; !ready(); pause = std::min(pause * 5 / 4, kLongest)) {
+    if (Clock::now() > deadline) return false;
+    std::this_thread::sleep_for(pause);
   }
+  return true;
 }
 
-/// What a process says when it joins. Process 0 answers with the names of all who have joined and, if their versions
-/// differ, how.
+/// What a process says when it joins. Process 0 answers with the names of all who have joined and, if they do not fit,
+/// why.
 struct Hello {
-  std::string name, version;
+  std::string name;
+  int64_t size = 0;
+  std::string version;
 };
 std::string text_of(const Hello& hello) {
-  return hello.name + " " + hello.version;
+  return fmt::format("{} {} {}", hello.name, hello.size, hello.version);
 }
 Hello hello_from(const std::string& text) {
-  const size_t space = text.find(' ');
-  return {text.substr(0, space), text.substr(space + 1)};
+  const size_t first = text.find(' '), second = text.find(' ', first + 1);
+  return {text.substr(0, first), std::atoll(text.substr(first + 1).c_str()), text.substr(second + 1)};
+}
+
+/// How process `rank` differs from process 0; empty if it does not.
+std::string difference_of(const Hello& hello, int64_t rank, const Launch& first) {
+  if (hello.size != first.size) {
+    return fmt::format("process {} was started as one of {}, process 0 as one of {}; start all with the same number",
+                       rank, hello.size, first.size);
+  }
+  if (hello.version != first.version) {
+    return fmt::format("process {} has the version {}, process 0 has {}; all must have the same", rank,
+                       one_line(hello.version), first.version);
+  }
+  return "";
 }
 
 }  // namespace
@@ -67,43 +87,52 @@ std::string not_within(milliseconds timeout) {
 c10::intrusive_ptr<c10d::Store> meet_at(c10::intrusive_ptr<c10d::Store> store, const Launch& launch,
                                         milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
-  const std::string own = unique_name();
+  const auto wait = [&](const auto& ready) {
+    if (!wait_until(ready, deadline)) fail(ExitCode::kLostProcess, "{}", not_within(timeout));
+  };
   const auto has = [&](const std::string& key) { return store->check({key}); };
+  const std::string own = unique_name();
   std::string start, difference;
   if (launch.rank == 0) {
     start = own;
     store->set(kStart, start);
+    std::vector<int64_t> listed;
     std::string names = " ";
     for (int64_t rank = 1; rank < launch.size; ++rank) {
-      wait_until([&] { return has(joined(start, rank)); }, deadline, timeout);
+      wait([&] { return has(joined(start, rank)); });
       const Hello hello = hello_from(store->get_to_str(joined(start, rank)));
       names += hello.name + " ";
-      if (hello.version == launch.version || !difference.empty()) continue;
-      difference = fmt::format("process {} has the version {}, process 0 has {}; all must have the same", rank,
-                               one_line(hello.version), launch.version);
+      listed.push_back(rank);
+      if (difference.empty()) difference = difference_of(hello, rank, launch);
+      if (hello.size != launch.size) break;  // the others may never come
     }
     store->set(answer_to(start), names + "\n" + difference);
-    for (int64_t rank = 1; rank < launch.size && !difference.empty(); ++rank) {
-      // The store may end with this process.
-      wait_until([&] { return has(read_by(start, rank)); }, deadline, timeout);
+    if (!difference.empty()) {
+      // The store may end with this process, so the others get some time to read the answer.
+      const Clock::time_point soon = Clock::now() + std::chrono::seconds(10);
+      try {
+        for (const int64_t rank : listed) wait_until([&] { return has(read_by(start, rank)); }, soon);
+      } catch (const std::exception&) {  // of the store; the answer matters more
+      }
     }
   } else {
     // Until process 0 has come, the name may be that of an earlier start, whose answer does not name this process.
-    wait_until(
-        [&] {
-          if (!has(kStart)) return false;
-          if (const std::string newest = store->get_to_str(kStart); newest != start) {
-            start = newest;
-            store->set(joined(start, launch.rank), text_of({own, launch.version}));
-          }
-          if (!has(answer_to(start))) return false;
-          const std::string answer = store->get_to_str(answer_to(start));
-          const size_t line = answer.find('\n');
-          if (answer.substr(0, line).find(" " + own + " ") == std::string::npos) return false;
+    wait([&] {
+      if (!start.empty() && has(answer_to(start))) {
+        const std::string answer = store->get_to_str(answer_to(start));
+        const size_t line = answer.find('\n');
+        if (answer.substr(0, line).find(" " + own + " ") != std::string::npos) {
           difference = answer.substr(line + 1);
           return true;
-        },
-        deadline, timeout);
+        }
+      }
+      if (!has(kStart)) return false;
+      if (const std::string newest = store->get_to_str(kStart); newest != start) {
+        start = newest;
+        store->set(joined(start, launch.rank), text_of({own, launch.size, launch.version}));
+      }
+      return false;
+    });
     if (!difference.empty()) store->set(read_by(start, launch.rank), "1");
   }
   if (!difference.empty()) fail(ExitCode::kUsage, "{}", difference);

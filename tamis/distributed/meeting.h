@@ -11,12 +11,13 @@ namespace tamis::distributed {
 /// Why the processes did not meet: "not within 600 s; ...".
 std::string not_within(std::chrono::milliseconds timeout);
 
-/// Joins the processes that were started together at a store that may hold what earlier starts left there, as a file of
-/// killed processes or the store of torchrun's agents does. Returns the part of the store that belongs to this start.
-/// Each process writes and reads a few keys; process 0 reads one of every other.
+/// Joins the processes that were started together at a store. It may hold keys of earlier starts, as the file of killed
+/// processes or the store of torchrun's agents does, but no process of another start may be using it. Returns the part
+/// of the store that belongs to this start. Each process asks the store for news every 20 to 250 ms until all have
+/// come.
 ///
-/// Throws ExitCode::kUsage in every process when one has another version, ExitCode::kLostProcess when they do not come
-/// within the time-out, and what the store throws.
+/// Throws ExitCode::kUsage in every process when one has another version or was started as one of another number of
+/// processes, ExitCode::kLostProcess when they do not come within the time-out, and what the store throws.
 c10::intrusive_ptr<c10d::Store> meet_at(c10::intrusive_ptr<c10d::Store> store, const Launch& launch,
                                         std::chrono::milliseconds timeout);
 

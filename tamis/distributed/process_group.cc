@@ -6,6 +6,7 @@
 #define USE_C10D_GLOO
 #include <netdb.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +23,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/message.h"
 #include "tamis/base/names.h"
+#include "tamis/base/process.h"
 #include "tamis/distributed/meeting.h"
 
 C10_DECLARE_int(caffe2_log_level);
@@ -66,8 +68,12 @@ c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, milliseconds ti
     options.timeout = timeout;
     store = c10::make_intrusive<c10d::TCPStore>(host, options);
   } else {
-    const std::string path = launch.rendezvous.substr(std::string_view("file://").size());
-    store = c10::make_intrusive<c10d::FileStore>(path, static_cast<int>(launch.size));
+    const std::filesystem::path path = launch.rendezvous.substr(std::string_view("file://").size());
+    if (!std::filesystem::is_directory(path.parent_path())) {  // FileStore would wait for it
+      fail(ExitCode::kUsage, "--rendezvous {}: {} is no directory", one_line(launch.rendezvous),
+           one_line(path.parent_path().string()));
+    }
+    store = c10::make_intrusive<c10d::FileStore>(path.string(), static_cast<int>(launch.size));
     store->setTimeout(timeout);
   }
   return c10::make_intrusive<c10d::PrefixStore>("tamis", std::move(store));
@@ -100,7 +106,7 @@ namespace {
 }
 
 /// What went wrong at the store where the processes meet.
-std::string meeting_problem(const std::exception& error, milliseconds timeout) {
+std::string meeting_problem(const std::exception& error, const Launch& launch, milliseconds timeout) {
   const std::string reason = reason_of(error);
   if (reason.find("EADDRINUSE") != std::string::npos) {
     return "another program uses this port; choose another, with MASTER_PORT or --rendezvous";
@@ -108,6 +114,7 @@ std::string meeting_problem(const std::exception& error, milliseconds timeout) {
   if (reason.find("timeout") != std::string::npos || reason.find("timed out") != std::string::npos) {
     return not_within(timeout);
   }
+  if (launch.rendezvous.starts_with("file://")) return reason;
   return reason + "; if another program uses this port, choose another, with MASTER_PORT or --rendezvous";
 }
 
@@ -122,27 +129,50 @@ bool is_known(const std::string& host) {
   return true;
 }
 
+[[noreturn]] void fail_meeting(const Launch& launch, const std::string& problem) {
+  fail(ExitCode::kLostProcess, "{}: the {} processes did not meet at {}: {}", name_of(launch), launch.size,
+       launch.rendezvous, problem);
+}
+
 /// While it exists, a thread says after ten seconds what this process is waiting for. The name of a host that is not
-/// known is no error, because the machines of a cluster may start at different times.
-class WaitingNotice {
+/// known is no error, because the machines of a cluster may start at different times. Ten seconds after the time-out
+/// it ends the process: a store that is connected but does not answer would block it without end.
+class MeetingWatch {
  public:
-  WaitingNotice(const Launch& launch, milliseconds timeout)
+  MeetingWatch(const Launch& launch, milliseconds timeout)
       : thread_([this, launch, timeout](const std::stop_token& stop) {
-          std::unique_lock lock(mutex_);
-          ended_.wait_for(lock, stop, std::chrono::seconds(10), [] { return false; });
-          if (stop.stop_requested()) return;
-          const std::string host =
-              launch.rendezvous.starts_with("tcp://") ? tcp_address(launch.rendezvous).host : std::string();
-          print_message(
-              stderr, fmt::format("tamis: {}: waiting at {} for the other processes, {} s at most{}\n", name_of(launch),
-                                  launch.rendezvous, timeout.count() / 1000,
-                                  host.empty() || is_known(host)
-                                      ? ""
-                                      : "; the name of this host is not known here (MASTER_ADDR or --rendezvous "
-                                        "choose another address)"));
+          constexpr milliseconds kNotice = std::chrono::seconds(10), kGrace = std::chrono::seconds(10);
+          const milliseconds last = timeout + kGrace;
+          if (ended_within(std::min(kNotice, last), stop)) return;
+          if (last > kNotice) say(launch, timeout);
+          if (ended_within(last - std::min(kNotice, last), stop)) return;
+          try {
+            fail_meeting(launch, not_within(timeout));
+          } catch (const Error& error) {
+            end_process(error.what(), error.code());
+          }
         }) {}
 
  private:
+  bool ended_within(milliseconds time, const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    ended_.wait_for(lock, stop, time, [] { return false; });
+    return stop.stop_requested();
+  }
+
+  static void say(const Launch& launch, milliseconds timeout) {
+    const std::string host =
+        launch.rendezvous.starts_with("tcp://") ? tcp_address(launch.rendezvous).host : std::string();
+    print_message(
+        stderr,
+        fmt::format("tamis: {}: waiting at {} for the other processes, {} s at most{}\n", name_of(launch),
+                    launch.rendezvous, timeout.count() / 1000,
+                    host.empty() || is_known(host)
+                        ? ""
+                        : "; the name of this host is not known here (MASTER_ADDR or --rendezvous choose another "
+                          "address)"));
+  }
+
   std::mutex mutex_;
   std::condition_variable_any ended_;
   std::jthread thread_;  // the last member, so that it ends first
@@ -177,19 +207,15 @@ ProcessGroup::ProcessGroup(const Launch& launch, milliseconds timeout, std::opti
     : launch_(launch), timeout_(timeout) {
   silence_c10d();
   const milliseconds meeting = meeting_timeout.value_or(timeout);
-  const WaitingNotice notice(launch, meeting);
+  const MeetingWatch watch(launch, meeting);
   c10::intrusive_ptr<c10d::Store> store;
-  const auto fail_meeting = [&](const std::string& problem) {
-    fail(ExitCode::kLostProcess, "{}: the {} processes did not meet at {}: {}", name_of(launch), launch.size,
-         launch.rendezvous, problem);
-  };
   try {
     store = meet_at(open_store(launch, meeting), launch, meeting);
   } catch (const Error& error) {
     if (error.code() == ExitCode::kUsage) throw;
-    fail_meeting(error.what());
+    fail_meeting(launch, error.what());
   } catch (const std::exception& error) {
-    fail_meeting(meeting_problem(error, meeting));
+    fail_meeting(launch, meeting_problem(error, launch, meeting));
   }
   try {
     impl_ = std::make_unique<Impl>(store, launch, meeting);

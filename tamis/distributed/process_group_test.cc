@@ -123,7 +123,7 @@ TEST(ProcessGroup, MeetsWhereEarlierStartsMet) {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    // Processes that end by themselves remove the file, killed ones do not.
+    // The last process that ends by itself removes the file, unless one was killed. As if all had been killed:
     if (std::filesystem::exists(kept + "0")) std::filesystem::rename(kept + "0", file);
     for (const char* rank : {"1", "2"}) std::filesystem::remove(kept + rank);
     return met.load();
