@@ -1,6 +1,5 @@
 """Training with several processes: the same bits as one, loss of a process, every way in which they do not fit."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -8,13 +7,12 @@ import random
 import resource
 import shutil
 import signal
-import socket
 import subprocess
-import threading
 import time
 
 import pytest
 from processes import (
+    LOST,
     RECIPE,
     Processes,
     alone,
@@ -26,11 +24,11 @@ from processes import (
     refused,
     start,
     together,
+    wait_for_step,
     weights,
 )
-from program import Program, expect_refused, limited, same_bits, small_disk, wait_until
+from program import Program, limited, same_bits, saved_steps, small_disk, wait_until
 
-LOST = 21
 STEPS = 12
 KILLS = int(os.environ.get("TAMIS_KILLS", "5"))
 
@@ -42,15 +40,6 @@ def tamis(program, tmp_path_factory):
     (tamis.directory / "recipe.toml").write_text(RECIPE)
     alone(tamis, tamis.directory / "alone")
     return tamis
-
-
-def wait_for_step(processes, run, step):
-    """Until there is a checkpoint of this step or a later one: single checkpoints exist for a moment only."""
-    wait_until(lambda: any(saved >= step for saved in saved_steps(run)), processes.all[0], f"step {step}")
-
-
-def saved_steps(run):
-    return [int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*")]
 
 
 def is_logged(run, step):
@@ -359,144 +348,13 @@ def test_changed_data_are_refused(tamis, run, tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "text.txt").write_text(name * 4000)
         (tmp_path / name / "recipe.toml").write_text(RECIPE.replace('kind = "abc_digits"', 'kind = "text"\nfiles = "text.txt"'))
-    port = free_port()
-    started = []
-    for rank, name in enumerate("ab"):
-        elsewhere = Program(tamis.path, tmp_path / name)
-        env = same_bits(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-        started.append(elsewhere.start(*arguments(run), env=env))
-    for process in started:
-        _, messages = process.communicate(timeout=300)
-        assert process.returncode == 2 and "process 1 reads other data than process 0" in messages, messages
+    elsewhere = {rank: {"cwd": tmp_path / name} for rank, name in enumerate("ab")}
+    refused(tamis, run, 2, "process 1 reads other data than process 0", options=elsewhere)
 
 
 def test_more_processes_than_sequences_are_refused(tamis, run):
     settings = ("train.batch_size=2", "train.accumulation=1")
     refused(tamis, run, 2, "train.batch_size = 2: 3 processes need at least one sequence each", size=3, settings=settings)
-
-
-def test_a_process_that_never_comes(tamis, run):
-    for rank in (0, 1):
-        env = same_bits(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
-        done = tamis(*arguments(run, timeout=1), env=env)
-        expect_refused(done, LOST, f"process {rank} of 2", "did not meet at tcp://127.0.0.1", "not within 1 s")
-
-
-def test_a_process_that_waits_says_for_what(tamis, run):
-    env = same_bits(RANK="1", WORLD_SIZE="2", MASTER_ADDR="no-such-host.invalid", MASTER_PORT="29500")
-    done = tamis(*arguments(run, timeout=13), env=env)
-    waiting, end = done.stderr.splitlines()
-    assert waiting.startswith("tamis: process 1 of 2: waiting at tcp://no-such-host.invalid:29500 for the other")
-    assert "13 s at most; the name of this host is not known here" in waiting
-    assert "not within 13 s" in end and done.returncode == LOST
-
-
-@pytest.mark.parametrize(
-    ("rank", "text"),
-    [
-        (0, "another program uses this port; choose another, with MASTER_PORT or --rendezvous"),
-        (1, "if another program uses this port, choose another, with MASTER_PORT or --rendezvous"),
-    ],
-)
-def test_a_port_in_use(tamis, run, rank, text):
-    with foreign_server() as port:
-        env = same_bits(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-        done = tamis(*arguments(run, timeout=2), env=env)
-    expect_refused(done, LOST, text)
-
-
-@contextlib.contextmanager
-def foreign_server(silent=False):
-    """The port of a program that accepts connections and closes them, or keeps them and says nothing."""
-    kept = []
-
-    def serve():
-        with contextlib.suppress(OSError):
-            while True:
-                connection = listening.accept()[0]
-                kept.append(connection) if silent else connection.close()
-
-    with socket.socket() as listening:
-        listening.bind(("0.0.0.0", 0))
-        listening.listen()
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield listening.getsockname()[1]
-        finally:
-            listening.shutdown(socket.SHUT_RDWR)  # ends accept
-            thread.join()
-
-
-def test_a_program_that_does_not_answer(tamis, run):
-    """c10d would wait for it without end."""
-    with foreign_server(silent=True) as port:
-        env = same_bits(RANK="1", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-        done = tamis(*arguments(run, timeout=1), env=env)
-    assert done.returncode == LOST and "did not meet at tcp://127.0.0.1" in done.stderr, done
-    assert "not within 1 s" in done.stderr.splitlines()[-1], done
-
-
-def test_another_number_of_processes_is_refused(tamis, run):
-    port = str(free_port())
-    started = []
-    for rank, size in enumerate("23"):
-        env = same_bits(RANK=str(rank), WORLD_SIZE=size, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-        started.append(tamis.start(*arguments(run), env=env))
-    for process in started:
-        _, messages = process.communicate(timeout=120)
-        assert process.returncode == 2 and "process 1 was started as one of 3, process 0 as one of 2" in messages, messages
-
-
-def test_a_directory_that_is_missing(tamis, run):
-    meeting = ("--rendezvous", "file:///no/such/directory/meet")
-    done = tamis(*arguments(run), *meeting, env=same_bits(RANK="0", WORLD_SIZE="2"))
-    expect_refused(done, 2, "--rendezvous file:///no/such/directory/meet: /no/such/directory is no directory")
-
-
-CANNOT_START = [("--device", "cuda"), ("--set", "train.lr=fast"), ("--trace", "/no/such/directory/trace.json")]
-
-
-@pytest.mark.parametrize("victim", [0, 1])
-@pytest.mark.parametrize("arguments", CANNOT_START)
-def test_a_process_that_cannot_start_ends_the_others_at_once(tamis, run, victim, arguments):
-    """On a device that it does not have, with a recipe that it cannot read, with a file that it cannot write."""
-    with start(tamis, 3, run, also={victim: arguments}, timeout=3600) as processes:
-        done = processes.wait(120)
-    for rank, each in enumerate(done):
-        if rank == victim:
-            assert each.returncode not in (0, LOST) and len(each.stderr.splitlines()) == 1, each
-        else:
-            expect_refused(each, LOST, f"process {rank} of 3: another process was lost")
-    assert not run.exists()
-
-
-@pytest.mark.parametrize("arguments", CANNOT_START)
-def test_processes_that_all_cannot_start_say_why(tamis, run, arguments):
-    with start(tamis, 3, run, also=dict.fromkeys(range(3), arguments)) as processes:
-        done = processes.wait()
-    assert len({each.returncode for each in done}) == 1 and done[0].returncode not in (0, LOST), done
-    assert len({each.stderr for each in done}) == 1 and "lost" not in done[0].stderr, done
-
-
-def test_a_file_that_killed_processes_have_left(tamis, run, tmp_path):
-    """Processes that end by themselves remove it."""
-    meeting = dict.fromkeys(range(2), ("--rendezvous", f"file://{tmp_path}/meet"))
-    with start(tamis, 2, run, "train.steps=100000", also=meeting) as processes:
-        wait_for_step(processes, run, 4)
-        for process in processes.all:
-            process.kill()
-        processes.wait()
-    assert (tmp_path / "meet").exists()
-    steps = f"train.steps={max(saved_steps(run)) + 4}"
-    together(tamis, 2, run, steps, also=meeting)
-
-
-def test_variables_that_are_no_numbers(tamis, run):
-    done = tamis(*arguments(run), env=same_bits(RANK="first", WORLD_SIZE="2"))
-    expect_refused(done, 2, 'RANK="first": expected a number from 0 to 1')
-    done = tamis(*arguments(run), "--rendezvous", "tcp://127.0.0.1:1", env=same_bits())
-    expect_refused(done, 2, "the number of this process is unknown")
 
 
 def test_a_full_disk_ends_all(tamis, tmp_path):

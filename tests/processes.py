@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 
-from program import Program, expect_refused, same_bits
+from program import Program, expect_refused, same_bits, saved_steps, wait_until
 from safetensors_files import read_tensors
 
 # What the tests of training with several processes train.
@@ -46,6 +46,7 @@ sample_prompt = "A=12\\nA="
 sample_tokens = 4
 """
 
+LOST = 21  # the exit code when another process is lost
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -155,3 +156,8 @@ def refused(tamis, run, code, *texts, size=2, settings=(), **options):
     for each in done:
         each.stdout = each.stdout or ""
         expect_refused(each, code, *texts)
+
+
+def wait_for_step(processes, run, step):
+    """Until there is a checkpoint of this step or a later one: single checkpoints exist for a moment only."""
+    wait_until(lambda: any(saved >= step for saved in saved_steps(run)), processes.all[0], f"step {step}")

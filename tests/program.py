@@ -6,6 +6,7 @@ import platform
 import pathlib
 import resource
 import shutil
+import re
 import subprocess
 import time
 
@@ -72,6 +73,11 @@ def wait_until(condition, process: subprocess.Popen, what: str, seconds: float =
 def limited(kind: int, value: int):
     """A preexec_fn that limits a resource of the process, such as resource.RLIMIT_AS."""
     return lambda: resource.setrlimit(kind, (value, value))
+
+
+def saved_steps(run):
+    names = [entry.name for entry in (run / "checkpoints").iterdir()] if (run / "checkpoints").is_dir() else []
+    return sorted(int(name[5:]) for name in names if re.fullmatch(r"step-\d+", name))
 
 
 def address_space_is_limitable(tamis):

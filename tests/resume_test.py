@@ -15,7 +15,7 @@ import signal
 import time
 
 import pytest
-from program import Program, finished, small_disk, wait_until
+from program import Program, finished, saved_steps, small_disk, wait_until
 
 KILLS = int(os.environ.get("TAMIS_KILLS", "16"))
 STEPS = max(40, 4 * KILLS)
@@ -84,11 +84,6 @@ def train(tamis, run, *settings, recipe="recipe.toml"):
 
 def start(tamis, run, *settings):
     return tamis.start(*arguments(tamis, run, *settings))
-
-
-def saved_steps(run):
-    names = [entry.name for entry in (run / "checkpoints").iterdir()] if (run / "checkpoints").is_dir() else []
-    return sorted(int(name[5:]) for name in names if re.fullmatch(r"step-\d+", name))
 
 
 def unfinished(run):

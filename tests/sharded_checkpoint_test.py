@@ -8,12 +8,11 @@ import shutil
 import time
 
 import pytest
-from processes import RECIPE, alone, checkpoint_files, left_over, start, together, weights
+from processes import LOST, RECIPE, alone, checkpoint_files, left_over, start, together, weights
 from program import Program, expect_refused, same_bits, wait_until
 from safetensors_files import read_tensors
 
 STEPS = 12
-LOST = 21
 INDEX = "model.safetensors.index.json"
 
 

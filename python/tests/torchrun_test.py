@@ -11,6 +11,7 @@ import time
 
 import pytest
 from processes import free_port
+from program import saved_steps, wait_until
 
 import tamis
 
@@ -71,10 +72,6 @@ def alone(directory, program):
     subprocess.run(list(map(str, command)), cwd=directory, env=environment, check=True, capture_output=True)
 
 
-def newest_step(run):
-    return max((int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*")), default=0)
-
-
 def processes_of(run, directory):
     """The ids of the processes that train this run, by rank."""
     found = {}
@@ -90,11 +87,10 @@ def processes_of(run, directory):
     return found
 
 
-def wait_for_step(directory, step, process):
-    deadline = time.monotonic() + 180
-    while newest_step(directory / "run") < step:  # single checkpoints exist for a moment only
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
+def wait_for_steps(directory, steps, process):
+    """Until the run has a checkpoint so many steps after its newest one: single checkpoints exist for a moment only."""
+    wanted = max(saved_steps(directory / "run"), default=0) + steps
+    wait_until(lambda: max(saved_steps(directory / "run"), default=0) >= wanted, process, f"step {wanted}")
 
 
 def test_torchrun_trains_the_same_model(directory, program):
@@ -110,19 +106,12 @@ def test_torchrun_trains_the_same_model(directory, program):
 def test_torchrun_starts_again_after_the_loss_of_a_process(directory, program, rank):
     alone(directory, program)
     with torchrun(directory, program, "--max-restarts", "2") as process:
-        wait_for_step(directory, 20, process)
+        wait_for_steps(directory, 20, process)
         os.kill(processes_of("run", directory)[rank], signal.SIGKILL)
         out, messages = process.communicate(timeout=600)
     assert process.returncode == 0, (out, messages)
     assert "resuming after step" in messages
     assert weights(directory, "run") == weights(directory, "alone")
-
-
-def wait_until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def is_to_end(process):
@@ -143,12 +132,12 @@ def test_torchrun_on_two_machines_starts_again_after_the_loss_of_a_process(direc
         processes = {}
         for victim in (1, 0):
             before = set(processes.values())
-            wait_until(lambda: len(set(processes_of("run", directory).values()) - before) == 2)
+            wait_until(lambda: len(set(processes_of("run", directory).values()) - before) == 2, agents[0], "two processes")
             processes = processes_of("run", directory)
-            wait_for_step(directory, newest_step(directory / "run") + 20, agents[0])
+            wait_for_steps(directory, 20, agents[0])
             os.kill(processes[1 - victim], signal.SIGSTOP)
             os.kill(processes[victim], signal.SIGKILL)
-            wait_until(lambda: is_to_end(processes[1 - victim]))  # noqa: B023
+            wait_until(lambda: is_to_end(processes[1 - victim]), agents[0], "the end of the other process")  # noqa: B023
             os.kill(processes[1 - victim], signal.SIGCONT)
         for agent in agents:
             out, messages = agent.communicate(timeout=240)

@@ -129,9 +129,9 @@ bool is_known(const std::string& host) {
   return true;
 }
 
-[[noreturn]] void fail_meeting(const Launch& launch, const std::string& problem) {
-  fail(ExitCode::kLostProcess, "{}: the {} processes did not meet at {}: {}", name_of(launch), launch.size,
-       launch.rendezvous, problem);
+std::string not_met(const Launch& launch, const std::string& problem) {
+  return fmt::format("{}: the {} processes did not meet at {}: {}", name_of(launch), launch.size, launch.rendezvous,
+                     problem);
 }
 
 /// While it exists, a thread says after ten seconds what this process is waiting for. The name of a host that is not
@@ -141,16 +141,10 @@ class MeetingWatch {
  public:
   MeetingWatch(const Launch& launch, milliseconds timeout)
       : thread_([this, launch, timeout](const std::stop_token& stop) {
-          constexpr milliseconds kNotice = std::chrono::seconds(10), kGrace = std::chrono::seconds(10);
-          const milliseconds last = timeout + kGrace;
-          if (ended_within(std::min(kNotice, last), stop)) return;
-          if (last > kNotice) say(launch, timeout);
-          if (ended_within(last - std::min(kNotice, last), stop)) return;
-          try {
-            fail_meeting(launch, not_within(timeout));
-          } catch (const Error& error) {
-            end_process(error.what(), error.code());
-          }
+          if (ended_within(std::chrono::seconds(10), stop)) return;
+          say(launch, timeout);
+          if (ended_within(timeout, stop)) return;
+          end_process(not_met(launch, not_within(timeout)).c_str(), ExitCode::kLostProcess);
         }) {}
 
  private:
@@ -213,9 +207,9 @@ ProcessGroup::ProcessGroup(const Launch& launch, milliseconds timeout, std::opti
     store = meet_at(open_store(launch, meeting), launch, meeting);
   } catch (const Error& error) {
     if (error.code() == ExitCode::kUsage) throw;
-    fail_meeting(launch, error.what());
+    fail(ExitCode::kLostProcess, "{}", not_met(launch, error.what()));
   } catch (const std::exception& error) {
-    fail_meeting(launch, meeting_problem(error, launch, meeting));
+    fail(ExitCode::kLostProcess, "{}", not_met(launch, meeting_problem(error, launch, meeting)));
   }
   try {
     impl_ = std::make_unique<Impl>(store, launch, meeting);
