@@ -14,7 +14,6 @@ import pytest
 from processes import (
     LOST,
     RECIPE,
-    Processes,
     alone,
     arguments,
     checkpoint_files,

@@ -4,9 +4,9 @@ import contextlib
 import os
 import platform
 import pathlib
+import re
 import resource
 import shutil
-import re
 import subprocess
 import time
 

@@ -7,7 +7,6 @@ import platform
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from processes import free_port
