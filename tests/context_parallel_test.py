@@ -83,6 +83,25 @@ def test_the_plan_says_what_is_sent(tamis, run, settings):
     assert sent == [planned["sent_bytes"]] * 3
 
 
+def test_the_plan_says_what_each_layer_sends(tamis, tmp_path):
+    """Of models with one to four layers of a pattern, each sends more than the one before by what its last layer sends."""
+    settings = ("train.reduction=fast", "train.steps=1", "train.validate_tokens=0", "train.context_parallel=2",
+                'model.model_type="swax"', 'model.pattern="wmas"', "model.window=30")  # fmt: skip
+    measured = []
+    for layers in range(1, 5):
+        own = (*settings, f"model.num_hidden_layers={layers}")
+        run = tmp_path / f"{layers} layers"
+        together(tamis, 2, run, *own)
+        changes = [f"--set={setting}" for setting in own]
+        planned = json.loads(tamis.out("plan", "recipe.toml", "--processes", "2", "--json", *changes))["communication"]
+        records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+        (sent,) = [record["sent_bytes"] for record in records if record["type"] == "train"]
+        measured.append(sent - 2 * (planned["gradient_bytes"] + planned["parameter_bytes"]))
+    of_layers = [bytes_sent - before for bytes_sent, before in zip(measured, [0, *measured])]
+    assert of_layers == planned["context_bytes"]
+    assert len(set(of_layers)) == 4
+
+
 def test_rows_of_processes_share_sequences(tamis, run, tmp_path):
     """Two rows divide the batch, the two processes of each share its sequences."""
     settings = ("train.reduction=fast", "train.batch_size=4", "train.accumulation=2")
