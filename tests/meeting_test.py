@@ -1,6 +1,8 @@
 """How several processes meet: what waits, what is refused, and what one that cannot start means for the others."""
 
 import contextlib
+import json
+import pathlib
 import socket
 import threading
 
@@ -45,6 +47,19 @@ def test_a_port_in_use(tamis, run, rank, text):
         env = same_bits(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         done = tamis(*arguments(run, timeout=2), env=env)
     expect_refused(done, LOST, text)
+
+
+def test_a_process_of_another_version_is_refused(tamis, run, tmp_path):
+    """Process 1 is the program with another commit written into it."""
+    together(tamis, 1, run, "train.steps=1")
+    commit = json.loads((run / "run.json").read_text())["commit"]
+    other = ("e" if commit[0] == "d" else "d") + commit[1:]
+    program = tmp_path / "tamis"
+    program.write_bytes(pathlib.Path(tamis.path).read_bytes().replace(commit.encode() + b"\0", other.encode() + b"\0"))
+    program.chmod(0o755)
+    version = tamis.out("--version").strip()
+    text = f"process 1 has the version {version} ({other}), process 0 has {version} ({commit}); all must have the same"
+    refused(tamis, tmp_path / "new", 2, text, options={1: {"executable": program}})
 
 
 @contextlib.contextmanager
