@@ -175,7 +175,8 @@ def test_killed_processes_end_in_the_same_bytes(tamis, run):
     many and with parameters sharded or not as chance has it. Every other time they have saved a step before."""
     steps = 300 * KILLS
     settings = (f"train.steps={steps}", f"train.save_every={steps}", "train.sample_every=0", "train.validate_every=0")
-    alone(tamis, run.parent / "reference", *settings)
+    limit = 600 + 60 * KILLS
+    alone(tamis, run.parent / "reference", *settings, timeout=limit)
     chance = random.Random(1)
     for kill in range(KILLS):
         size, shard = chance.choice([2, 3, 4]), chance.choice(["optimizer", "parameters"])
@@ -190,7 +191,7 @@ def test_killed_processes_end_in_the_same_bytes(tamis, run):
             victim.kill()
             done = processes.wait()
         assert all(each.returncode in (LOST, -signal.SIGKILL) for each in done), done
-    together(tamis, 2, run, *settings, seconds=1200)
+    together(tamis, 2, run, *settings, seconds=limit)
     assert weights(run, steps) == weights(run.parent / "reference", steps)
     assert not left_over(run)
 

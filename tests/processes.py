@@ -128,8 +128,8 @@ def arguments(run, *settings, timeout=60):
     return ["train", "recipe.toml", "--timeout", str(timeout), *changes]
 
 
-def alone(tamis, run, *settings):
-    done = tamis(*arguments(run, *settings), env=same_bits())
+def alone(tamis, run, *settings, **options):
+    done = tamis(*arguments(run, *settings), env=same_bits(), **options)
     assert done.returncode == 0, done
 
 
