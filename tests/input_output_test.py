@@ -1,8 +1,10 @@
-"""`-` for standard input and `--json` of every command, on a small run."""
+"""`-` for standard input, `--json` and a standard output that cannot be written, of every command on a small run."""
 
 import json
 import os
 import resource
+import shutil
+import subprocess
 
 import pytest
 from commands import all_commands, help_of, options_of, section
@@ -67,6 +69,7 @@ def tamis(program, tmp_path_factory):
     (tamis.directory / "tiny.toml").write_text(RECIPE)
     (tamis.directory / "small.toml").write_text(STUDY)
     (tamis.directory / "text.txt").write_text(TEXT)
+    (tamis.directory / "it.json").write_text('{"tokens": [73, 116]}')
     trained = tamis("train", "tiny.toml")
     assert trained.returncode == 0, trained.stderr
     return tamis
@@ -101,23 +104,29 @@ CALLS = {
     "repro": ("repro", "--list"),
 }
 ALIKE = {("eval",), ("bench",), ("data", "generate")}  # a call of one of their commands stands for all
-WITHOUT_JSON = {("completion",), ("help",), ("man",)}
+WITHOUT_JSON = {"completion": ("completion", "bash"), "help": ("help", "eval"), "man": ("man", "pages")}
+PRINTS_NOTHING = {"man"}  # it writes files
+
+
+@pytest.fixture(scope="module")
+def calls(tamis):
+    """CALLS, without training a tokenizer in a build without cargo."""
+    trained = tamis(*CALLS["train-tokenizer"])
+    if trained.returncode == 0:
+        return CALLS
+    expect_refused(trained, 1, "cargo")
+    return {name: words for name, words in CALLS.items() if name != "train-tokenizer"}
 
 
 def test_every_command_takes_json_and_is_called(tamis):
     commands = {path for path in all_commands(tamis) if not section(help_of(tamis, path), "Commands")}
-    assert {path for path in commands if "--json" not in options_of(tamis, path)} == WITHOUT_JSON
+    without_json = {(name,) for name in WITHOUT_JSON}
+    assert {path for path in commands if "--json" not in options_of(tamis, path)} == without_json
     called = {path for path in commands if any(words[: len(path)] == path for words in CALLS.values())}
-    assert {path for path in commands - called if path[:-1] not in ALIKE} == WITHOUT_JSON
+    assert {path for path in commands - called if path[:-1] not in ALIKE} == without_json
 
 
-def test_every_command_prints_one_document(tamis):
-    (tamis.directory / "it.json").write_text('{"tokens": [73, 116]}')
-    calls = dict(CALLS)
-    trained = tamis(*calls["train-tokenizer"])
-    if trained.returncode:
-        expect_refused(trained, 1, "cargo")  # a build without it
-        del calls["train-tokenizer"]
+def test_every_command_prints_one_document(tamis, calls):
     studies = environment(TAMIS_STUDIES=str(tamis.directory))
     found = {name: one_document(tamis, *words, env=studies) for name, words in calls.items()}
     keys = {
@@ -195,6 +204,31 @@ def test_a_dash_reads_what_the_file_holds(tamis):
     assert report.returncode == 0 and (tamis.directory / "other.html").exists(), report
 
 
+def test_results_that_cannot_be_written_are_no_success(tamis, calls):
+    shutil.rmtree(tamis.directory / "converted", ignore_errors=True)
+    printed = {name: words for name, words in {**calls, **WITHOUT_JSON}.items() if name not in PRINTS_NOTHING}
+    printed["train"] = (*calls["train"], "--json")  # without the option it prints messages only
+    for name in ("generate", "score"):  # their text is printed in pieces, their JSON at once
+        printed[f"{name} --json"] = (*calls[name], "--json")
+    printed |= {"--help": ("--help",), "--version": ("--version",), "eval --help": ("eval", "--help")}
+    printed["instances"] = ("data", "generate", "copy", "--count", 1)
+    for words in printed.values():
+        with open("/dev/full", "wb") as full:
+            failed = tamis(*words, stdout=full, env=environment(TAMIS_STUDIES=str(tamis.directory)))
+        errors = [line for line in failed.stderr.splitlines() if line.startswith("tamis: ")]
+        assert failed.returncode == 1 and len(errors) == 1, f"{words}: {failed}"
+        assert "standard output" in errors[0] and "No space left on device" in errors[0], f"{words}: {errors}"
+
+
+def test_a_standard_output_that_is_closed_or_that_nobody_reads_is_refused(tamis):
+    closed = subprocess.run(["sh", "-c", f"exec {tamis.path} inspect --psi 2 >&-"], capture_output=True, text=True)
+    expect_refused(closed, 1, "standard output")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as nobody:
+        expect_refused(tamis("data", "generate", "passkey", "--count", 100000, stdout=nobody), 1, "Broken pipe")
+
+
 def test_a_recipe_from_standard_input_trains(tamis):
     trained = tamis("train", "-", "--set", "run.dir=runs/piped", "--json", input=RECIPE)
     assert trained.returncode == 0 and json.loads(trained.stdout)["run"] == "runs/piped", trained
@@ -203,6 +237,18 @@ def test_a_recipe_from_standard_input_trains(tamis):
         (("study", "-"), "the recipe has to be a file"),
     ):
         expect_refused(tamis(*arguments, input=RECIPE), 2, text)
+
+
+def test_a_recipe_from_standard_input_is_planned_and_inspected(tamis):
+    """Both write nothing, so the recipe needs no name for a run directory."""
+    changes = ("--set", "model.vocab_size=300")
+    assert one_document(tamis, "inspect", "-", input=RECIPE) == one_document(tamis, "inspect", "tiny.toml")
+    assert one_document(tamis, "inspect", "-", *changes, input=RECIPE)["config"]["vocab_size"] == 300
+    file, pipe = one_document(tamis, "plan", "tiny.toml"), one_document(tamis, "plan", "-", input=RECIPE)
+    for key in ("parameters", "steps", "tokens", "checkpoint_bytes", "flops_per_token"):
+        assert pipe[key] == file[key], key
+    wide = one_document(tamis, "plan", "-", *changes, input=RECIPE)
+    assert wide["parameters"] == file["parameters"] + (300 - 257) * 16, wide
 
 
 def test_what_is_said_of_a_file_does_not_land_in_it(tamis):
@@ -223,6 +269,9 @@ def test_bad_standard_input_is_refused_with_one_line(tamis):
         (("score", "runs/tiny", "--ids", "-"), "{}", 3, "standard input: expected a list, but it is an object"),
         (("generate", "runs/tiny", "--prompt", "-"), "", 2, "the prompt is empty"),
         (("data", "generate", "needle", "--haystack", "-"), "  \n", 3, "standard input: holds no words"),
+        (("inspect", "-"), "[model", 2, "standard input:1: "),
+        (("plan", "-"), "[model", 2, "standard input:1: "),
+        (("inspect", "-", "--text", "-"), RECIPE, 2, "standard input describes a model that is not trained yet"),
     ]
     for arguments, stdin, code, text in cases:
         expect_refused(tamis(*arguments, input=stdin), code, text)

@@ -113,11 +113,14 @@ def test_a_corpus_that_is_not_opened_is_taken_to_be_validated(tamis):
 
 def test_a_missing_corpus_is_said_in_one_line(tamis):
     settings = ("--set=train.batch_tokens=1073741824", "--set=data.sources.text.path=nowhere")
-    assumed = tamis("plan", ROOT / "recipes/text.toml", *settings, "--json")
-    assert assumed.returncode == 0 and assumed.stderr.count("\n") == 1, assumed
-    assert 'data.sources.text: "nowhere" does not exist' in assumed.stderr, assumed
+    for command in ("plan", "inspect"):
+        assumed = tamis(command, ROOT / "recipes/text.toml", *settings, "--json")
+        assert assumed.returncode == 0 and assumed.stderr.count("\n") == 1, assumed
+        assert 'data.sources.text: "nowhere" does not exist, so the byte tokenizer' in assumed.stderr, assumed
     given = tamis("plan", ROOT / "recipes/text.toml", *settings, "--set=model.vocab_size=4096", "--json")
     assert given.returncode == 0 and not given.stderr, given
+    counted = json.loads(tamis.out("inspect", ROOT / "recipes/text.toml", "--set=model.vocab_size=4096", "--json"))
+    assert counted["parameters"] == json.loads(given.stdout)["parameters"], counted
 
 
 def test_the_table_says_the_same(tamis):

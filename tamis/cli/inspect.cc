@@ -12,6 +12,8 @@
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
 #include "tamis/base/input.h"
+#include "tamis/base/message.h"
+#include "tamis/base/names.h"
 #include "tamis/base/output_file.h"
 #include "tamis/base/terminal.h"
 #include "tamis/cli/commands.h"
@@ -26,7 +28,7 @@ namespace tamis::cli {
 namespace {
 
 struct InspectCommand {
-  report::InspectOptions options;      // checkpoint: also a recipe, FILE.toml
+  report::InspectOptions options;      // checkpoint: also a recipe, FILE.toml or - for standard input
   std::vector<std::string> overrides;  // of a recipe: `train.length=512`
   int64_t psi = 0;                     // > 0: no checkpoint
   int64_t vocab_size = 257;
@@ -35,7 +37,7 @@ struct InspectCommand {
   RunOptions run;
   bool json = false;
 
-  bool of_recipe() const { return options.checkpoint.extension() == ".toml"; }
+  bool of_recipe() const { return options.checkpoint == "-" || options.checkpoint.extension() == ".toml"; }
 };
 
 void check_options(const InspectCommand& command) {
@@ -56,23 +58,28 @@ void check_options(const InspectCommand& command) {
   if (untrained && !(command.options.model_changes.empty() && command.text_file.empty())) {
     fail(ExitCode::kUsage, "inspect: {} needs a checkpoint; {} describes a model that is not trained yet",
          command.text_file.empty() ? "--set-model" : "--text",
-         command.psi > 0 ? "--psi" : command.options.checkpoint.string());
+         command.psi > 0 ? "--psi" : input_name(command.options.checkpoint));
   }
   for (const std::string& assignment : command.overrides) train::split_override(assignment);
   if (!command.overrides.empty() && !command.of_recipe()) {
-    fail(ExitCode::kUsage, "inspect: --set changes a key of a recipe, FILE.toml; use --set-model for a checkpoint");
+    fail(ExitCode::kUsage,
+         "inspect: --set changes a key of a recipe, FILE.toml or -; use --set-model for a checkpoint");
   }
 }
 
 nlohmann::json find(const InspectCommand& command, const report::InspectOptions& options, at::Device device) {
   if (command.psi > 0) return report::inspect_config({{"psi", command.psi}, {"vocab_size", command.vocab_size}});
   if (!command.of_recipe()) return report::inspect(options, device);
-  return report::inspect_recipe(train::load_recipe(options.checkpoint, command.overrides), device);
+  const train::Recipe recipe = train::load_recipe(options.checkpoint, command.overrides, train::RecipeUse::kPlan);
+  for (const std::string& note : recipe.notes) print_message(stderr, one_line(note) + "\n");
+  return report::inspect_recipe(recipe, device);
 }
 
 void run(const InspectCommand& command) {
   check_options(command);
-  if (!command.html.empty()) check_output_file(command.html);
+  for (const std::filesystem::path& file : {command.html, command.options.map.file}) {
+    if (!file.empty()) check_output_file(file);
+  }
   const at::Device device = start(command.run);
   report::InspectOptions options = command.options;
   if (!command.text_file.empty()) options.text = read_input(command.text_file);
@@ -96,8 +103,9 @@ void add_inspect(CLI::App& app) {
   auto command = std::make_shared<InspectCommand>();
   report::InspectOptions& options = command->options;
   auto* sub = app.add_subcommand("inspect", "Count parameters; show windows, acceptance widths, relevance maps.");
-  sub->add_option("checkpoint", options.checkpoint,
-                  "Checkpoint or run directory; or a recipe, FILE.toml, whose model is not trained yet")
+  sub->add_option(
+         "checkpoint", options.checkpoint,
+         "Checkpoint or run directory; or a recipe, whose model is not trained yet: FILE.toml, or - for standard input")
       ->type_name("FILE");
   sub->add_option("--set", command->overrides, "Change a key of the recipe, as table.key=value; may be repeated")
       ->type_name("KEY=VALUE")

@@ -44,13 +44,7 @@ class RecipeReader {
     read_data();
     resolve_train();
     resolve_model();
-    if (recipe_.run.dir.empty()) {
-      if (given("run", "dir")) refuse("run.dir", "run.dir is empty; name a directory, or leave it out");
-      if (document_.name == input_name("-")) {
-        refuse("run.dir", "run.dir is missing, and this recipe has no file name; add --set run.dir=runs/NAME");
-      }
-      recipe_.run.dir = (std::filesystem::path("runs") / std::filesystem::path(document_.name).stem()).string();
-    }
+    if (recipe_.run.dir.empty()) recipe_.run.dir = default_directory();
     if (!is_utf8(recipe_.run.dir)) refuse("run.dir", "run.dir must be UTF-8, but is " + quoted_name(recipe_.run.dir));
     return std::move(recipe_);
   }
@@ -58,6 +52,16 @@ class RecipeReader {
  private:
   [[noreturn]] void refuse(const std::string& path, const std::string& text) const {
     throw Error(ExitCode::kUsage, document_.position(path) + ": " + text);
+  }
+
+  /// runs/<name of the recipe file>; empty for a plan of standard input, which has no name and writes nothing.
+  std::string default_directory() const {
+    if (given("run", "dir")) refuse("run.dir", "run.dir is empty; name a directory, or leave it out");
+    if (document_.name != input_name("-")) {
+      return (std::filesystem::path("runs") / std::filesystem::path(document_.name).stem()).string();
+    }
+    if (use_ == RecipeUse::kPlan) return "";
+    refuse("run.dir", "run.dir is missing, and this recipe has no file name; add --set run.dir=runs/NAME");
   }
 
   json table(const std::string& name) const { return document_.values.value(name, json::object()); }
@@ -238,8 +242,8 @@ class RecipeReader {
           std::ranges::find_if(source.path, [](const std::string& path) { return !std::filesystem::exists(path); });
       if (source.kind != "corpus" || (!source.path.empty() && missing == source.path.end())) continue;
       recipe_.notes.push_back(fmt::format(
-          "data.sources.{}: {}, so the plan assumes the byte tokenizer and model.vocab_size = {}; give "
-          "model.vocab_size, or the corpus",
+          "data.sources.{}: {}, so the byte tokenizer and model.vocab_size = {} are assumed; give model.vocab_size, or "
+          "the corpus",
           source.name, source.path.empty() ? "path is not given" : shown(*missing) + " does not exist", vocab_size));
       return;
     }

@@ -103,7 +103,7 @@ struct TrainRecipe {
 
 /// [run]
 struct RunRecipe {
-  std::string dir;                            // run directory; empty: runs/<name of the recipe file>
+  std::string dir;                            // run directory; empty in the file: runs/<name of the recipe file>
   std::vector<std::string> assumptions = {};  // what the paper leaves open, and what differs from it; for the report
 };
 
@@ -119,7 +119,8 @@ struct Recipe {
 /// Reads a recipe, applies `overrides` (`train.lr=0.0625`) and fills in defaults that depend on other keys: batch_size,
 /// run.dir, and in [model] the tokenizer's vocab_size and max_position_embeddings = train.length. Unknown keys, wrong
 /// types and values out of range throw ExitCode::kUsage with file:line and, for names, the closest known one.
-/// kPlan accepts texts and corpora without files, and notes what it assumes of them.
+/// kPlan, for commands that write nothing, accepts texts and corpora without files, and notes what it assumes of them;
+/// the run.dir of a recipe from standard input may be empty.
 enum class RecipeUse { kRun, kPlan };
 Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides = {},
                    RecipeUse use = RecipeUse::kRun);

@@ -201,8 +201,8 @@ TEST(Recipe, APlanSaysWhatItAssumesOfACorpusThatIsMissing) {
   const auto notes = [&](std::vector<std::string> overrides) {
     return load_recipe(file, overrides, RecipeUse::kPlan).notes;
   };
-  EXPECT_THAT(notes({}), ::testing::ElementsAre(HasSubstr("data.sources.books: path is not given, so the plan assumes "
-                                                          "the byte tokenizer and model.vocab_size = 257")));
+  EXPECT_THAT(notes({}), ::testing::ElementsAre(HasSubstr("data.sources.books: path is not given, so the byte "
+                                                          "tokenizer and model.vocab_size = 257 are assumed")));
   EXPECT_THAT(notes({"data.sources.books.path=nowhere"}),
               ::testing::ElementsAre(HasSubstr("data.sources.books: \"nowhere\" does not exist")));
   EXPECT_THAT(notes({"model.vocab_size=4096"}), ::testing::IsEmpty());
