@@ -188,6 +188,39 @@ panels = "mechanism"
         assert f">{name}</text>" in drawn and f">mechanism: {name}</text>" in drawn, name
 
 
+def test_a_logarithmic_axis_has_ticks_at_its_points_when_they_are_few(tamis):
+    """The axis's own ticks between 20 and 48 are 2, 3 and 4 x 10^1."""
+    weights = FUNCTION + """
+[[evaluations]]
+kind = "function"
+name = "largest_weight"
+settings = {n = [20, 24, 30, 36, 40, 44, 48]}
+
+[[figures]]
+id = "few"
+metric = "largest_weight"
+where = {n = [20, 30, 48]}
+x = "n"
+x_scale = "log"
+
+[[figures]]
+id = "many"
+metric = "largest_weight"
+x = "n"
+x_scale = "log"
+"""
+    done = study(tamis, "ticks", weights)
+    assert summary(tamis, "ticks")["drawn"] == ["few", "many"], done.stderr
+    names = {}
+    for figure in ("few", "many"):
+        drawn = xml.etree.ElementTree.parse(directory(tamis, "ticks") / f"figures/{figure}.svg")
+        axis = drawn.find(".//*[@id='matplotlib.axis_1']")
+        texts = ("".join(text.itertext()) for text in axis.iter("{http://www.w3.org/2000/svg}text"))
+        names[figure] = ["".join(text.split()) for text in texts]
+    assert names["few"] == ["20", "30", "48", "n"], names
+    assert not {"24", "36", "44", "48"} & set(names["many"]), names
+
+
 def test_a_figure_that_has_no_rows_any_more_is_removed(tamis):
     figure = FUNCTION + '\n[[figures]]\nmetric = "tanh_norm"\nx = "norm"\n'
     study(tamis, "removed", figure)
