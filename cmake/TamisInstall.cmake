@@ -25,7 +25,7 @@ function(tamis_install_headers)
       tamis/ops/screening/screening_layer.h tamis/kernels/attention.h tamis/kernels/rows.h)
   foreach(folder ${folders})
     get_filename_component(name ${folder} NAME)
-    if(EXISTS ${PROJECT_SOURCE_DIR}/${folder}/${name}.h)
+    if(EXISTS ${PROJECT_SOURCE_DIR}/${folder}/${name}.cc)  # not of what operators share, such as selection/
       list(APPEND headers ${folder}/${name}.h)
     endif()
   endforeach()
