@@ -264,10 +264,12 @@ ProcessGroup::Pending ProcessGroup::begin(const at::Tensor& to, const at::Tensor
   });
 }
 
+// Of the collectives with two names this file uses the older, which LibTorch 2.11 has, too.
+
 at::Tensor ProcessGroup::gathered(const at::Tensor& from) const {
   const at::Tensor to = at::empty({size(), from.numel()}, from.options());
   const auto start = [&](at::Tensor& received, at::Tensor& sent) {
-    return impl_->gloo->all_gather_single(received, sent);
+    return impl_->gloo->_allgather_base(received, sent);
   };
   begin(to.view({-1}), from, start).wait();
   return to;
@@ -282,15 +284,15 @@ ProcessGroup::Pending ProcessGroup::all_to_all(const at::Tensor& to, const at::T
                                                std::vector<int64_t> to_counts, std::vector<int64_t> from_counts) {
   bytes_sent_ += (from.numel() - from_counts[rank()]) * static_cast<int64_t>(from.element_size());
   return begin(to, from, [&](at::Tensor& received, at::Tensor& sent) {
-    // all_to_all_single moves from the vectors of counts.
-    return impl_->gloo->all_to_all_single(received, sent, to_counts, from_counts);
+    // alltoall_base moves from the vectors of counts.
+    return impl_->gloo->alltoall_base(received, sent, to_counts, from_counts);
   });
 }
 
 ProcessGroup::Pending ProcessGroup::all_gather(const at::Tensor& to, const at::Tensor& from) {
   bytes_sent_ += static_cast<int64_t>(from.nbytes()) * (size() - 1);
   return begin(to, from,
-               [&](at::Tensor& received, at::Tensor& sent) { return impl_->gloo->all_gather_single(received, sent); });
+               [&](at::Tensor& received, at::Tensor& sent) { return impl_->gloo->_allgather_base(received, sent); });
 }
 
 void ProcessGroup::send(const at::Tensor& tensor, int64_t rank) {
