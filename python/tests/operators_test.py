@@ -19,8 +19,22 @@ from torch.library import opcheck
 import tamis
 
 PYTHON = Path(__file__).resolve().parents[1]
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+@pytest.fixture(autouse=True, params=DEVICES)
+def device(request):
+    """Where the tensors of a test are."""
+    with torch.device(request.param):
+        yield request.param
+
 
 # Inputs.
+
+
+def there(options: dict) -> dict:
+    """Options with their tensors on the device of the test."""
+    return {name: value.to(torch.get_default_device()) if torch.is_tensor(value) else value for name, value in options.items()}
 
 
 def head_inputs(*leading: int, words: int = 11, width: int = 5, dtype: torch.dtype = torch.float32, grad: bool = True,
@@ -83,8 +97,8 @@ def test_opcheck_linear_cross_entropy_backward():
 def test_opcheck_screening():
     for options in SCREENING_OPTIONS:
         inputs, gate = screening_inputs()
-        opcheck(torch.ops.tamis.screening, inputs, options)
-        opcheck(torch.ops.tamis.screening, inputs, {"gate": gate, **options})
+        opcheck(torch.ops.tamis.screening, inputs, there(options))
+        opcheck(torch.ops.tamis.screening, inputs, {"gate": gate, **there(options)})
     for dtype in [torch.bfloat16, torch.float64]:
         inputs, gate = screening_inputs(queries=2, dtype=dtype)
         opcheck(torch.ops.tamis.screening, inputs, {"gate": gate})
@@ -93,7 +107,7 @@ def test_opcheck_screening():
 def test_opcheck_screening_backward():
     for options in SCREENING_OPTIONS:
         inputs, gate = screening_inputs(grad=False)
-        opcheck(torch.ops.tamis.screening_backward, (torch.randn_like(gate), *inputs), {"gate": gate, **options})
+        opcheck(torch.ops.tamis.screening_backward, (torch.randn_like(gate), *inputs), {"gate": gate, **there(options)})
     inputs, gate = screening_inputs(queries=2, grad=False)
     opcheck(torch.ops.tamis.screening_backward, (torch.randn_like(gate), *inputs))
 
@@ -124,7 +138,7 @@ def test_opcheck_attentions():
     for name, all_options in ATTENTIONS.items():
         operator = getattr(torch.ops.tamis, name).default
         for options, queries in itertools.product(all_options, (6, 4)):
-            opcheck(operator, attention_inputs(queries), options)
+            opcheck(operator, attention_inputs(queries), there(options))
 
 
 def mlstm_inputs(dtype: torch.dtype = torch.float32):
@@ -136,7 +150,7 @@ def mlstm_inputs(dtype: torch.dtype = torch.float32):
 def test_opcheck_mlstm():
     state = (torch.randn(2, 2, 4, 3), torch.randn(2, 2, 4), torch.randn(2, 2))
     for options in ({}, {"chunk": 2}, {"document": DOCUMENT}, {"state": list(state)}):
-        opcheck(torch.ops.tamis.mlstm.default, mlstm_inputs(), options)
+        opcheck(torch.ops.tamis.mlstm.default, mlstm_inputs(), there(options))
 
 
 def test_gradients_of_attentions():
@@ -156,7 +170,7 @@ def test_gradients_of_linear_cross_entropy():
 def test_gradients_of_screening():
     for options in SCREENING_OPTIONS:
         inputs, gate = screening_inputs(dtype=torch.float64)
-        assert gradcheck(lambda *x: tamis.screening(*x[:5], gate=x[5], **options), (*inputs, gate))
+        assert gradcheck(lambda *x: tamis.screening(*x[:5], gate=x[5], **there(options)), (*inputs, gate))
 
 
 def test_linear_cross_entropy_equals_torch():

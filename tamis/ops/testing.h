@@ -226,9 +226,28 @@ struct FormFunction : torch::autograd::Function<FormFunction> {
   }
 };
 
-/// The form as a differentiable function.
+/// Where blocked forms are tested: TAMIS_TEST_DEVICE, such as `cuda`, or the CPU.
+inline at::Device test_device() {
+  const char* device = std::getenv("TAMIS_TEST_DEVICE");
+  return device ? at::Device(device) : at::Device(at::kCPU);
+}
+
+/// The options with their tensors on the device of the tests.
+template <typename Options>
+Options on_test_device(Options options) {
+  if (options.document) options.document = options.document->to(test_device());
+  return options;
+}
+
+/// The form as a differentiable function of CPU tensors, computed on the device of the tests.
 inline Function differentiable(const Form& form) {
-  return [form](const Tensors& inputs) { return FormFunction::apply(at::TensorList(inputs), form); };
+  return [form](const Tensors& inputs) {
+    Tensors there;
+    for (const at::Tensor& input : inputs) there.push_back(input.to(test_device()));
+    Tensors results = FormFunction::apply(at::TensorList(there), form);
+    for (at::Tensor& result : results) result = result.to(at::kCPU);
+    return results;
+  };
 }
 
 /// The peak number of bytes of CPU tensors while `work()` runs in a new thread, including inputs that it makes.

@@ -48,7 +48,7 @@ at::Tensor blocked_head_targets(const BlockedHeadShape& s) {
 
 /// The loss of every token.
 testing::Function blocked_head(const at::Tensor& target, const std::optional<double>& soft_cap) {
-  const auto pass = [=](const Tensors& in) {
+  const auto pass = [soft_cap, target = target.to(testing::test_device())](const Tensors& in) {
     const LinearCrossEntropyOptions options = {.reduction = "none", .soft_cap = soft_cap};
     return HeadPass{.x_TD = in[0], .weight_ND = in[1], .target_T = target, .loss_gradient_T = {}, .options = {options}};
   };

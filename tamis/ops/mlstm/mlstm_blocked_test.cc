@@ -72,7 +72,8 @@ MlstmOptions with_state(MlstmOptions options, const Tensors& in) {
   return options;
 }
 
-testing::Function blocked_mlstm(const MlstmOptions& options) {
+testing::Function blocked_mlstm(const MlstmOptions& on_cpu) {
+  const MlstmOptions options = testing::on_test_device(on_cpu);
   return testing::differentiable({
       .forward = [=](const Tensors& in) -> Tensors {
         const auto [h, C, n, m] = mlstm_blocked(in[0], in[1], in[2], in[3], in[4], with_state(options, in));

@@ -19,7 +19,7 @@ using testing::Shape;
 using testing::Tensors;
 
 testing::Function blocked_screening(ScreeningOptions options) {
-  const auto with_gate = [options](const Tensors& in) {
+  const auto with_gate = [options = testing::on_test_device(options)](const Tensors& in) {
     ScreeningOptions mine = options;
     mine.gate = in.size() > 5 ? std::optional(in[5]) : std::nullopt;
     return mine;

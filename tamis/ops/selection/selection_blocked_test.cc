@@ -19,7 +19,7 @@ template <typename OptionsType, const SelectedWeights& (*kWeights)()>
 struct BlockedSelection {
   using Options = OptionsType;
   static at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Options& options) {
-    const Selection selection = selection_of(options, q.size(3));
+    const Selection selection = selection_of(on_test_device(options), q.size(3));
     const Form form{.forward = [=](const Tensors& in) -> Tensors {
                       return {selection_blocked(kWeights(), selection, in[0], in[1], in[2])};
                     },

@@ -73,7 +73,8 @@ ScaledAttentionOptions with_query_scale(ScaledAttentionOptions options, const Te
   return options;
 }
 
-testing::Function blocked_softmax(const ScaledAttentionOptions& options) {
+testing::Function blocked_softmax(const ScaledAttentionOptions& on_cpu) {
+  const ScaledAttentionOptions options = testing::on_test_device(on_cpu);
   return testing::differentiable({
       .forward = [=](const Tensors& in) -> Tensors {
         return {softmax_attention_blocked(in[0], in[1], in[2], with_query_scale(options, in))};

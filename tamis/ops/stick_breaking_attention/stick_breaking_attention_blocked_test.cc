@@ -61,7 +61,8 @@ Tensors blocked_stick_inputs(const BlockedStickShape& shape, uint64_t seed, at::
   return in;
 }
 
-testing::Function blocked_sticks(const StickBreakingOptions& options) {
+testing::Function blocked_sticks(const StickBreakingOptions& on_cpu) {
+  const StickBreakingOptions options = testing::on_test_device(on_cpu);
   return testing::differentiable({
       .forward = [=](const Tensors& in) -> Tensors {
         const auto [out, remainder] = stick_breaking_attention_blocked(in[0], in[1], in[2], options);
