@@ -1,5 +1,5 @@
-// tamis::screening as a torch operator: checks, schema, derivative, registrations. The work is in screening_cpu.cc and,
-// for other devices and dtypes, in screening_blocked.cc.
+// tamis::screening as a torch operator: checks, schema, derivative, registrations. The work is in screening_cpu.cc,
+// screening_cuda.cc and, for other devices, dtypes and sizes, in screening_blocked.cc.
 
 #include "tamis/ops/screening/screening.h"
 
@@ -16,6 +16,7 @@
 #include "tamis/ops/screening/screening_blocked.h"
 #include "tamis/ops/screening/screening_blocked_parts.h"
 #include "tamis/ops/screening/screening_cpu.h"
+#include "tamis/ops/screening/screening_cuda.h"
 
 namespace tamis::ops {
 
@@ -87,13 +88,15 @@ Gradients screening_backward_meta(const ScreeningOptions& options, const Tensor&
 Tensor screening_anywhere(const ScreeningOptions& options, const Tensor& q, const Tensor& k, const Tensor& v,
                           const Tensor& s_w, const Tensor& s_r) {
   check(options, q, k, v, s_w, s_r);
+  if (screening_has_cuda(q, v, options)) return screening_cuda(q, k, v, s_w, s_r, options);
   return screening_blocked(q, k, v, s_w, s_r, options);
 }
 
 Gradients screening_backward_anywhere(const ScreeningOptions& options, const Tensor& grad, const Tensor& q,
                                       const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r) {
   check(options, q, k, v, s_w, s_r);
-  auto [dq, dk, dv, ds_w, ds_r, dgate] = screening_backward_blocked(grad, q, k, v, s_w, s_r, options);
+  const auto backward = screening_has_cuda(q, v, options) ? &screening_backward_cuda : &screening_backward_blocked;
+  auto [dq, dk, dv, ds_w, ds_r, dgate] = backward(grad, q, k, v, s_w, s_r, options);
   return {dq, dk, dv, ds_w, ds_r, options.gate ? dgate : no_gradient(q)};
 }
 

@@ -1,0 +1,53 @@
+"""The CUDA sources compile for several generations of GPUs, with NVIDIA's compiler NVRTC, which needs none."""
+
+import ctypes
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "tamis/ops").glob("*/*.cu"))
+# As in screening_cuda.cc: every input, K of one and two chunks, V that is and is no multiple of 32, every shape.
+MACROS = {
+    "screening_cuda_kernel.cu": [
+        {"INPUT": 0, "EXACT": 1, "CHUNKS": 1, "PLANES": 2, "VALUE": 64, "POWER": 2, "MASK": 1},
+        {"INPUT": 1, "EXACT": 0, "CHUNKS": 2, "PLANES": 2, "VALUE": 33, "POWER": 3, "MASK": 2},
+        {"INPUT": 2, "EXACT": 0, "CHUNKS": 1, "PLANES": 2, "VALUE": 128, "POWER": 1, "MASK": 0},
+    ]
+}
+
+
+@pytest.fixture(scope="module")
+def nvrtc():
+    found = sorted(Path(sysconfig.get_paths()["purelib"]).glob("nvidia/*/lib/libnvrtc.so.*"))
+    if not found:
+        pytest.skip("no libnvrtc.so in site-packages/nvidia; PyTorch's wheel for CUDA brings it")
+    return ctypes.CDLL(str(found[0]))
+
+
+def messages(nvrtc, source: Path, options: list[str]) -> str | None:
+    """What the compiler says when it refuses, or warns about, a source."""
+    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.read_bytes(), source.name.encode(), 0, None, None) == 0
+    arguments = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    nvrtc.nvrtcCompileProgram(program, len(options), arguments)
+    nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    nvrtc.nvrtcGetProgramLog(program, log)
+    nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return log.value.decode() or (None if size.value > 0 else "no machine code")
+
+
+def test_all_sources_are_known():
+    assert [source.name for source in SOURCES] == sorted(MACROS)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100"])
+def test_sources_compile(nvrtc, architecture):
+    for source in SOURCES:
+        for macros in MACROS[source.name]:
+            defined = [f"-D{name}={value}" for name, value in macros.items()]
+            said = messages(nvrtc, source, ["--std=c++17", f"--gpu-architecture={architecture}", *defined])
+            assert said is None, f"{source.name} with {macros}: {said}"
