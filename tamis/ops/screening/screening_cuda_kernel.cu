@@ -170,9 +170,10 @@ __device__ inline float exact_similarity(const float* q, const float* k, int K) 
   return K % 2 ? fmaf(q[K - 1], k[K - 1], low + high) : low + high;
 }
 
-/// The root of Trim, at most 1; accepted are positive ones.                                                    (9)
+/// The root of Trim, at most 1; accepted are those that are not 0 or below, so NaN is and shows in the result.   (9)
 __device__ inline float trim_root(float s, float inverse_r) {
-  return fminf(fmaf(s - 1, inverse_r, 1), 1);
+  const float t = fmaf(s - 1, inverse_r, 1);
+  return t > 1 ? 1 : t;
 }
 
 /// tanh(SiLU(g)).                                                                                              (17)
@@ -261,15 +262,15 @@ extern "C" __global__ void __launch_bounds__(128)
       for (int r = 0; r < 4; ++r) {
         const int query = row[r / 2], j = key + part * 2 + r % 2, distance = query + offset - j;
         float t = trim_root(exact ? s[r] + kRounding : s[r], inverse_r);
-        bool accepted = t > 0 && distance >= 0 && distance < span && query < T_q;
+        bool accepted = !(t <= 0) && distance >= 0 && distance < span && query < T_q;
         if (document && accepted) accepted = document[(i64)b * T_k + j] == own_document[r / 2];
         if (exact && accepted) {
           t = trim_root(exact_similarity(q_unit + (head * T_q + query) * K, k_unit + (head * T_k + j) * K, K),
                         inverse_r);
-          accepted = t > 0;
+          accepted = !(t <= 0);
         }
         float m = 1;  // (10)
-        if (inverse_w > 0) {
+        if (inverse_w != 0) {
           if (MASK == 1) m = 0.5f * (cospif(distance * inverse_w) + 1);
           if (MASK == 2) m = 1 - distance * inverse_w;
         }
@@ -446,16 +447,16 @@ __device__ void gradients(const u16* q, const u16* k, const float* q_unit, const
         const int mine = row[r / 2], its = other + part * 2 + r % 2;
         const int i = kOwnKeys ? its : mine, j = kOwnKeys ? mine : its, distance = i + offset - j;
         float t = trim_root(s[r] + kRounding, inverse_r);
-        accepted[r] = t > 0 && distance >= 0 && distance < span && i < T_q && j < T_k;
+        accepted[r] = !(t <= 0) && distance >= 0 && distance < span && i < T_q && j < T_k;
         if (document && accepted[r]) {
           accepted[r] = document[(i64)b * T_k + its + (kOwnKeys ? offset : 0)] == own_document[r / 2];
         }
         if (accepted[r]) {
           t = trim_root(exact_similarity(q_unit + (head * T_q + i) * K, k_unit + (head * T_k + j) * K, K), inverse_r);
-          accepted[r] = t > 0;
+          accepted[r] = !(t <= 0);
         }
         float m = 1, slope = 0;
-        if (inverse_w > 0) {
+        if (inverse_w != 0) {
           const float x = distance * inverse_w;
           if (MASK == 1) {
             m = 0.5f * (cospif(x) + 1);
