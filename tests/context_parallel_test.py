@@ -121,3 +121,4 @@ def test_sequences_that_cannot_be_divided_are_refused(tamis, run):
     refused(tamis, run, 2, 'train.reduction = "ordered" gives the bits of a single process', settings=settings)
     done = tamis(*arguments(run, *fast), env=same_bits())
     expect_refused(done, 2, "train.context_parallel = 3 needs as many processes; start them with torchrun")
+    assert not run.exists()

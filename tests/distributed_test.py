@@ -355,6 +355,7 @@ def test_changed_data_are_refused(tamis, run, tmp_path):
 def test_more_processes_than_sequences_are_refused(tamis, run):
     settings = ("train.batch_size=2", "train.accumulation=1")
     refused(tamis, run, 2, "train.batch_size = 2: 3 processes need at least one sequence each", size=3, settings=settings)
+    assert not run.exists()
 
 
 def test_a_full_disk_ends_all(tamis, tmp_path):

@@ -49,6 +49,17 @@ def test_a_port_in_use(tamis, run, rank, text):
     expect_refused(done, LOST, text)
 
 
+def test_a_directory_that_is_not_shared_is_refused(tamis, tmp_path):
+    """Processes with other working directories, and a relative run.dir."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/recipe.toml").write_text(RECIPE)
+    options = {1: {"cwd": tmp_path / "other"}}
+    text = f"run.dir: process 1 does not see the directory of process 0 at {tmp_path}/other/not-shared; all processes need"
+    refused(tamis, "not-shared", 2, text, options=options)
+    assert not (tmp_path / "other/not-shared").exists()
+    assert not list((tamis.directory / "not-shared/checkpoints").iterdir())
+
+
 def test_a_process_of_another_version_is_refused(tamis, run, tmp_path):
     """Process 1 is the program with another commit written into it."""
     together(tamis, 1, run, "train.steps=1")

@@ -177,26 +177,33 @@ std::string plan_text(const json& plan) {
                            plan.at("precision").get<std::string>(), plan.at("threads").get<int64_t>(),
                            plan.at("measured").get<bool>() ? "measured on random tokens"
                                                            : "estimated from the matmul peak, not measured"));
-  row("time", fmt::format("{}, {} of it in steps", format_duration(number("seconds")),
-                          format_duration(number("seconds_in_steps"))));
-  row("memory", fmt::format("{} ({} available)", format_bytes(number("memory_bytes")),
-                            format_bytes(number("available_memory_bytes"))));
+  const char* const alone = plan.contains("communication") ? ", with a single process" : "";
+  row("time", fmt::format("{}, {} of it in steps{}", format_duration(number("seconds")),
+                          format_duration(number("seconds_in_steps")), alone));
+  row("memory", fmt::format("{} ({} available){}", format_bytes(number("memory_bytes")),
+                            format_bytes(number("available_memory_bytes")), alone));
   row("disk", fmt::format("{}: {} checkpoints of {}, logs", format_bytes(number("disk_bytes")),
                           plan.at("checkpoints").get<int64_t>(), format_bytes(number("checkpoint_bytes"))));
   if (!plan.contains("communication")) return text;
   const json& sent = plan.at("communication");
   const auto bytes = [&](const json& value) { return format_bytes(value.get<double>()); };
-  row("processes", fmt::format("{}, of which {} share each sequence", sent.at("processes").get<int64_t>(),
-                               sent.at("context_parallel").get<int64_t>()));
+  const auto sharing = sent.at("context_parallel").get<int64_t>();
+  row("processes", fmt::format("{}{}", sent.at("processes").get<int64_t>(),
+                               sharing > 1 ? fmt::format(", of which {} share each sequence", sharing) : ""));
   row("sent in a step",
       fmt::format("{} gradients and {} parameters by each process, {} by all together",
                   bytes(sent.at("gradient_bytes")), bytes(sent.at("parameter_bytes")), bytes(sent.at("sent_bytes"))));
   const json& layers = sent.at("context_bytes");
-  for (size_t l = 0; l < layers.size() && sent.at("context_parallel") > 1; ++l) {
-    row(l == 0 ? "for sequences" : "", fmt::format("layer {}: {}", l, bytes(layers[l])));
+  for (size_t first = 0, last = 0; first < layers.size() && sharing > 1; first = last + 1) {  // layers that send alike
+    for (last = first; last + 1 < layers.size() && layers[last + 1] == layers[first];) ++last;
+    const std::string which = last > first ? fmt::format("layers {} to {}: {} each", first, last, bytes(layers[first]))
+                                           : fmt::format("layer {}: {}", first, bytes(layers[first]));
+    row(first == 0 ? "for sequences" : "", which);
   }
-  row("time of a step", fmt::format("{:.3g} s, of which communication {:.3g} s", sent.at("step_seconds").get<double>(),
-                                    sent.at("seconds").get<double>()));
+  const double step = sent.at("step_seconds").get<double>();
+  row("time of a step",
+      fmt::format("{:.3g} s, of which communication {:.3g} s", step, sent.at("seconds").get<double>()));
+  row("time of all steps", format_duration(step * number("steps")));
   return text;
 }
 

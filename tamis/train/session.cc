@@ -24,6 +24,7 @@ Session::Session(Recipe recipe, at::Device device, std::function<void(const std:
   for (const std::string& note : data_.notes) say_(fmt::format("{}: {}", recipe_.run.dir, note));
   if (recipe_.train.epochs > 0) recipe_.train.steps = steps_of_epochs(data_, recipe_.train);
   if (mesh_) check_mesh();
+  check_processes(recipe_.train, mesh_ ? mesh_->all().size() : 1);
 }
 
 namespace {

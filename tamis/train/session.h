@@ -27,7 +27,7 @@ class Session {
  public:
   /// Opens the tokenizer and the data of the recipe. `say` gets lines for the user. With a `mesh`, which must outlive
   /// the session, all its processes must have the same version of Tamis, recipe, data and kind of device. Throws
-  /// ExitCode::kUsage when they have not, and as open_tokenizer and open_data do.
+  /// ExitCode::kUsage when they have not, as check_processes does, and as open_tokenizer and open_data do.
   Session(Recipe recipe, at::Device device, std::function<void(const std::string&)> say,
           distributed::ProcessMesh* mesh = nullptr);
 

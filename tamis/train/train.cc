@@ -8,10 +8,14 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <random>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "tamis/base/cores.h"
 #include "tamis/base/error.h"
+#include "tamis/base/files.h"
 #include "tamis/base/json.h"
 #include "tamis/base/message.h"
 #include "tamis/base/names.h"
@@ -36,6 +40,9 @@ namespace tamis::train {
 namespace {
 
 using nlohmann::json;
+
+/// Until a process sees what another one has written to a disk that they share.
+constexpr std::chrono::seconds kDiskDelay(10);
 
 bool is_due(int64_t step, int64_t every) {
   return every > 0 && step % every == 0;
@@ -71,6 +78,7 @@ class Run {
   void trace(const std::filesystem::path& file, int64_t steps) { trace_.emplace(file, steps); }
 
   json go() {
+    if (mesh_) check_directory_is_shared();
     open();
     if (state().step >= settings().steps) {
       say("{}: finished: {} of {} steps are done; raise train.steps to continue, or use --fresh to start a new run",
@@ -156,6 +164,34 @@ class Run {
     if (!first()) return;
     progress_.clear();
     print_message(messages_, one_line(fmt::format(text, std::forward<Args>(args)...)) + "\n");
+  }
+
+  /// Throws ExitCode::kUsage, in all processes, when one of them does not see what the first one writes.
+  void check_directory_is_shared() {
+    distributed::ProcessGroup& all = mesh_->all();
+    // A new name: a shared disk may remember for a while that there was no such file.
+    const std::string name =
+        all.broadcast(first() ? fmt::format("{}{:x}", kUnfinishedPrefix, std::random_device()()) : "");
+    const std::filesystem::path marker = std::filesystem::path(dir()) / "checkpoints" / name;
+    if (first()) write_file(marker, "");
+    all.barrier();
+    std::error_code ignored;
+    const auto deadline = std::chrono::steady_clock::now() + kDiskDelay;
+    bool seen = std::filesystem::exists(marker, ignored);
+    while (!seen && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      seen = std::filesystem::exists(marker, ignored);
+    }
+    const std::vector<std::string> missing =
+        all.gather(seen ? std::string() : std::filesystem::absolute(dir(), ignored).string());
+    if (first()) std::filesystem::remove(marker, ignored);
+    for (size_t rank = 1; rank < missing.size(); ++rank) {
+      if (missing[rank].empty()) continue;
+      fail(ExitCode::kUsage,
+           "run.dir: process {} does not see the directory of process 0 at {}; all processes need the same directory, "
+           "on a disk that they share",
+           rank, one_line(missing[rank]));
+    }
   }
 
   /// Resumes from the newest intact checkpoint, or begins.

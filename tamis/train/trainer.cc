@@ -99,6 +99,7 @@ void check_processes(const TrainRecipe& recipe, int64_t processes) {
         "train.accumulation, which is {}",
         processes, recipe.accumulation);
   }
+  micro_batches(recipe, processes / context);  // refuses more processes than sequences
 }
 
 namespace {
