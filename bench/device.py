@@ -87,6 +87,8 @@ def main():
     if not torch.cuda.is_available():
         parser.error("torch sees no GPU")
     names = options.mechanisms.split(";") if options.mechanisms else list(MECHANISMS)
+    if unknown := set(names) - set(MECHANISMS):
+        parser.error(f"unknown mechanism {sorted(unknown)[0]!r}; expected {'; '.join(MECHANISMS)}")
     rows = []
     for dtype in options.dtypes.split(","):
         for T in map(int, options.lengths.split(",")):

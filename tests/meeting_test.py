@@ -55,7 +55,7 @@ def test_a_directory_that_is_not_shared_is_refused(tamis, tmp_path):
     (tmp_path / "other/recipe.toml").write_text(RECIPE)
     options = {1: {"cwd": tmp_path / "other"}}
     text = f"run.dir: process 1 does not see the directory of process 0 at {tmp_path}/other/not-shared; all processes need"
-    refused(tamis, "not-shared", 2, text, options=options)
+    refused(tamis, "not-shared", 2, text, options=options, timeout=6)
     assert not (tmp_path / "other/not-shared").exists()
     assert not list((tamis.directory / "not-shared/checkpoints").iterdir())
 

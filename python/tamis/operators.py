@@ -58,7 +58,7 @@ def screening(
         tanh_norm: False leaves TanhNorm out.
         position: "mipe", or "none" for no rotation.
         document: integers [B, T_k]; a query sees only the keys of its own document.
-        trim_power: the exponent of Trim. Other shapes than the paper's run in plain torch.
+        trim_power: the exponent of Trim. Other shapes than the paper's run in plain torch on the CPU.
         softmask: "cosine", "linear", 1 - (i - j) / w, or "none", 1 inside the window.
 
     Returns:

@@ -41,8 +41,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Until a process sees what another one has written to a disk that they share.
-constexpr std::chrono::seconds kDiskDelay(10);
+/// Until a process sees what another one has written to a disk that they share: NFS remembers directories for a minute.
+constexpr std::chrono::milliseconds kDiskDelay(70'000);
 
 bool is_due(int64_t step, int64_t every) {
   return every > 0 && step % every == 0;
@@ -176,14 +176,15 @@ class Run {
     if (first()) write_file(marker, "");
     all.barrier();
     std::error_code ignored;
-    const auto deadline = std::chrono::steady_clock::now() + kDiskDelay;
+    const auto deadline = std::chrono::steady_clock::now() + std::min(kDiskDelay, all.timeout() / 2);
     bool seen = std::filesystem::exists(marker, ignored);
     while (!seen && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       seen = std::filesystem::exists(marker, ignored);
     }
-    const std::vector<std::string> missing =
-        all.gather(seen ? std::string() : std::filesystem::absolute(dir(), ignored).string());
+    std::error_code unknown;
+    const std::filesystem::path place = std::filesystem::absolute(dir(), unknown);
+    const std::vector<std::string> missing = all.gather(seen ? "" : unknown ? dir() : place.string());
     if (first()) std::filesystem::remove(marker, ignored);
     for (size_t rank = 1; rank < missing.size(); ++rank) {
       if (missing[rank].empty()) continue;

@@ -91,7 +91,7 @@ void check_processes(const TrainRecipe& recipe, int64_t processes) {
          "train.reduction = \"ordered\" gives the bits of a single process, which is impossible where processes share "
          "sequences; choose \"fast\", or train.context_parallel = 1");
   }
-  micro_batches(recipe, processes / context);
+  micro_batches(recipe, processes / context);  // refuses more processes than sequences
   if (recipe.reduction == "ordered" && recipe.accumulation % processes != 0) {
     fail(
         ExitCode::kUsage,
@@ -99,7 +99,6 @@ void check_processes(const TrainRecipe& recipe, int64_t processes) {
         "train.accumulation, which is {}",
         processes, recipe.accumulation);
   }
-  micro_batches(recipe, processes / context);  // refuses more processes than sequences
 }
 
 namespace {

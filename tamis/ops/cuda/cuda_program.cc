@@ -1,7 +1,7 @@
 #include "tamis/ops/cuda/cuda_program.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
@@ -154,6 +154,7 @@ struct CudaProgram::Impl {
     if (const auto known = modules.find(key); known != modules.end()) return known->second;
     Handle& module = modules[key];
     try {
+      if (at::hasHIP()) return module;  // its devices are called cuda, too
       if (!functions()) {
         TORCH_WARN("CUDA's driver or its compiler, NVRTC, was not found: ", name, " runs in plain torch, more slowly");
         return module;
@@ -173,8 +174,8 @@ struct CudaProgram::Impl {
     if (!function) {
       check(functions()->cuModuleGetFunction(&function, module, kernel), kernel);
     }
-    constexpr int64_t kWithoutAsking = 48 * 1024 - 16 * 1024;  // less what a kernel may declare
-    if (shared_bytes > kWithoutAsking) {
+    constexpr int64_t kDefaultSharedBytes = 48 * 1024 - 16 * 1024;  // less what a kernel may declare
+    if (shared_bytes > kDefaultSharedBytes) {
       check(functions()->cuFuncSetAttribute(function, kMaxDynamicSharedBytes, static_cast<int>(shared_bytes)), kernel);
     }
     return function;
@@ -186,6 +187,7 @@ CudaProgram::CudaProgram(const char* name, const char* source) : impl_(new Impl{
 CudaProgram::~CudaProgram() = default;
 
 bool CudaProgram::works(c10::Device device, const CudaMacros& macros) {
+  const c10::DeviceGuard guard(device);
   const std::scoped_lock lock(impl_->mutex);
   return impl_->module_of(device, macros) != nullptr;
 }
@@ -194,6 +196,7 @@ void CudaProgram::launch_with(c10::Device device, const CudaMacros& macros, cons
                               void** arguments) {
   const auto& [blocks, threads, shared_bytes] = grid;
   if (blocks[0] == 0 || blocks[1] == 0 || blocks[2] == 0) return;
+  const c10::DeviceGuard guard(device);
   Handle function = nullptr;
   {
     const std::scoped_lock lock(impl_->mutex);

@@ -20,8 +20,8 @@ struct CudaGrid {
   int64_t shared_bytes = 0;  // of a block, besides what the kernel declares
 };
 
-/// CUDA C++ that is compiled when a kernel of it is first launched, for the device at hand, by the compiler that
-/// LibTorch brings for its own kernels (NVRTC). So a build needs no CUDA, and the same library runs without a GPU.
+/// CUDA C++ that is compiled when it is first used, for the device at hand, by the compiler that LibTorch brings for
+/// its own kernels (NVRTC). So a build needs no CUDA, and the same library runs without a GPU.
 class CudaProgram {
  public:
   /// `source` must outlive the program. Names are those of `extern "C"` kernels.
@@ -30,7 +30,8 @@ class CudaProgram {
   CudaProgram(const CudaProgram&) = delete;
   CudaProgram& operator=(const CudaProgram&) = delete;
 
-  /// Whether there are CUDA's driver and compiler, and the program compiles for this device; warns once if not.
+  /// Whether there are CUDA's driver and compiler, and the program compiles for this device; warns if not,
+  /// once for each device and set of macros.
   bool works(c10::Device device, const CudaMacros& macros);
 
   /// Launches a kernel on the device's current stream. Arguments are those of the kernel: numbers, structs of numbers

@@ -1,4 +1,4 @@
-// The blocked form of the vocabulary head and its loss, which other devices run, on the CPU.
+// The blocked form of the vocabulary head and its loss, which other devices run, on the CPU or TAMIS_TEST_DEVICE.
 
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy_blocked.h"
 

@@ -1,4 +1,4 @@
-// The blocked form of the mLSTM, which other devices run, on the CPU.
+// The blocked form of the mLSTM, which other devices run, on the CPU or TAMIS_TEST_DEVICE.
 
 #include "tamis/ops/mlstm/mlstm_blocked.h"
 

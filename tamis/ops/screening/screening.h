@@ -21,7 +21,7 @@ struct ScreeningHeadOptions {
   int64_t trim_power = 2;
   std::string softmask = "cosine";
 
-  /// The shapes of the paper, which alone have fused kernels; others run in plain torch.
+  /// The shapes of the paper, which alone have kernels on the CPU; others run in plain torch there.
   bool has_paper_shapes() const { return trim_power == 2 && softmask == "cosine"; }
 };
 
@@ -56,8 +56,8 @@ struct ScreeningProjections {
 /// s_w_H, s_r_H      learned scalars of each head, float32 or float64; s_r = inf means r = 1
 /// returns           [B, T_q, H, V] in the dtype of v
 ///
-/// Dtype     float32, float64, bfloat16 (arithmetic in float32; the gate of the result to 2^-10), the same
-///           for q, k, v and gate. Any strides.
+/// Dtype     float32, float64, bfloat16 and float16 (arithmetic in float32; the gate of the result to 2^-10), the
+///           same for q, k, v and gate. Any strides.
 /// Gradient  q, k, v, gate, s_w (softmask and MiPE angle), s_r; once (no second derivative).
 /// Memory    O(T).  Time O(sum_H min(T, w)) per token for similarities; the value of a rejected key is not read.
 /// Bits      the same for any number of threads.

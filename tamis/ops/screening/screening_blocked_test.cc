@@ -1,4 +1,4 @@
-// The blocked form of screening, which other devices run, on the CPU.
+// The blocked form of screening, which other devices run, on the CPU or TAMIS_TEST_DEVICE.
 
 #include "tamis/ops/screening/screening_blocked.h"
 

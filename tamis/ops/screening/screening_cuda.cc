@@ -65,7 +65,7 @@ Strides strides_of(const Tensor& x) {
 class Call {
  public:
   Call(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
-       const ScreeningOptions& options, bool with_gradients)
+       const ScreeningOptions& options)
       : options_(options),
         macros_(macros_of(q, v, options)),
         device_(q.device()),
@@ -82,9 +82,8 @@ class Call {
     launch("head_numbers", {{blocks_of(H(), 64), 1, 1}, 64}, w.const_data_ptr(), r.const_data_ptr(), int{wide},
            heads_.data_ptr<double>(), size(H()), options.mipe_threshold,
            options.expand_beyond.value_or(std::numeric_limits<double>::infinity()), int{options.position == "mipe"});
-    const bool with_units = with_gradients || macros_.at("EXACT") == 1;
-    unit_rows(q_, T_k() - T_q(), q_planes_, with_units ? &q_unit_ : nullptr);
-    unit_rows(k_, 0, k_planes_, with_units ? &k_unit_ : nullptr);
+    unit_rows(q_, T_k() - T_q(), q_planes_, q_unit_);
+    unit_rows(k_, 0, k_planes_, k_unit_);
     v_norm_ = at::empty({B(), H(), T_k()}, floats_);
     launch("inverse_norms", rows_of(v_, 32), v_.const_data_ptr(), strides_of(v_), v_norm_.data_ptr<float>(), size(B()),
            size(T_k()), size(H()));
@@ -102,9 +101,11 @@ class Call {
   };
   Gradients gradients(const Tensor& grad, const Tensor& s_w, const Tensor& s_r) {
     const Tensor dh = at::empty({B(), T_q(), H(), V()}, floats_);
+    TORCH_CHECK_VALUE(grad.sizes() == dh.sizes(), "screening_backward: grad must have the shape ", dh.sizes(),
+                      ", but has ", grad.sizes());
     Gradients result;
     if (gate_.defined()) result.gate = at::empty(gate_.sizes(), gate_.options());
-    forward({}, with_rows(grad), dh, result.gate);
+    forward({}, with_rows(grad.to(v_.options())), dh, result.gate);
 
     const int64_t query_blocks = blocks_of(T_q(), kRows), key_blocks = blocks_of(T_k(), kRows);
     const Tensor dq = at::empty({B(), H(), T_q(), K()}, floats_), dk = at::empty({B(), H(), T_k(), K()}, floats_);
@@ -158,13 +159,12 @@ class Call {
 
   const int64_t* document() const { return document_.defined() ? document_.const_data_ptr<int64_t>() : nullptr; }
 
-  void unit_rows(const Tensor& x, int64_t first, Tensor& planes, Tensor* unit) {
+  void unit_rows(const Tensor& x, int64_t first, Tensor& planes, Tensor& unit) {
     const auto storage = floats_.dtype(at::kBFloat16);
     planes = at::empty({B(), H(), x.size(1), macros_.at("CHUNKS"), macros_.at("PLANES"), 16}, storage);
-    if (unit) *unit = at::empty({B(), H(), x.size(1), K()}, floats_);
+    unit = at::empty({B(), H(), x.size(1), K()}, floats_);
     launch("unit_rows", rows_of(x, 1), x.const_data_ptr(), strides_of(x), heads_.const_data_ptr<double>(),
-           planes.data_ptr(), unit ? unit->data_ptr<float>() : nullptr, size(B()), size(x.size(1)), size(H()),
-           size(K()), size(first));
+           planes.data_ptr(), unit.data_ptr<float>(), size(B()), size(x.size(1)), size(H()), size(K()), size(first));
   }
 
   Tensor row_gradients(const Tensor& x, int64_t first, const Tensor& unit, const Tensor& d_unit) {
@@ -211,14 +211,14 @@ bool screening_has_cuda(const Tensor& q, const Tensor& v, const ScreeningOptions
 
 Tensor screening_cuda(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s_w, const Tensor& s_r,
                       const ScreeningOptions& options) {
-  return Call(q, k, v, s_w, s_r, options, /*with_gradients=*/false).result();
+  return Call(q, k, v, s_w, s_r, options).result();
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> screening_backward_cuda(const Tensor& grad, const Tensor& q,
                                                                                    const Tensor& k, const Tensor& v,
                                                                                    const Tensor& s_w, const Tensor& s_r,
                                                                                    const ScreeningOptions& options) {
-  const auto d = Call(q, k, v, s_w, s_r, options, /*with_gradients=*/true).gradients(grad, s_w, s_r);
+  const auto d = Call(q, k, v, s_w, s_r, options).gradients(grad, s_w, s_r);
   return {d.q, d.k, d.v, d.s_w, d.s_r, d.gate};
 }
 

@@ -1,13 +1,14 @@
-// Screening on CUDA devices, compiled when it is first used. Equation numbers are those of "Screening Is
-// Enough".
+// Screening on CUDA devices, compiled when it is first used. Equation numbers are those of "Screening Is Enough".
+//
+// Similarities of tensor cores are exact to 16 bits. Where that is not enough they only exclude pairs, and those that
+// are left get a float32 product: for float32 inputs, in heads with a small r, and for gradients, because those of s_w
+// and s_r are float32 whatever the input.
 //
 // Macros:
 //   INPUT     dtype of q, k, v, gate and out: 0 float32, 1 bfloat16, 2 float16
+//   EXACT     1 for float32: always a float32 product
 //   CHUNKS    K in chunks of 16, the last filled with zeros
 //   PLANES    bfloat16 numbers whose sum is a component of a unit row: 2 (16 bits)
-//   EXACT     1: similarities of tensor cores only exclude pairs; those that they leave are computed in float32. So
-//   they are
-//             for gradients, whatever the input, because those of s_w and s_r are float32
 //   VALUE     V
 //   POWER     of Trim: 1, 2 or 3
 //   MASK      Softmask: 0 none, 1 cosine, 2 linear
@@ -78,7 +79,8 @@ extern "C" __global__ void head_numbers(const void* s_w, const void* s_r, int wi
   if (h >= H) return;
   const double by_w = wide ? ((const double*)s_w)[h] : ((const float*)s_w)[h];
   const double by_r = wide ? ((const double*)s_r)[h] : ((const float*)s_r)[h];
-  HeadNumbers head = {exp(by_w) + 1, 0, fmin(1 + exp(-by_r), 1e30), 0, 0, 1 / (1 + exp(by_r))};
+  const double inverse_r = 1 + exp(-by_r);
+  HeadNumbers head = {exp(by_w) + 1, 0, inverse_r > 1e30 ? 1e30 : inverse_r, 0, 0, 1 / (1 + exp(by_r))};
   if (head.window > expand_beyond) head.window = __longlong_as_double(0x7ff0000000000000LL);
   const double w = head.window;
   head.inverse_w = 1 / w;
@@ -91,12 +93,17 @@ extern "C" __global__ void head_numbers(const void* s_w, const void* s_r, int wi
   heads[h] = head;
 }
 
+/// Of a row with this square; rows shorter than 1e-12 are divided by that. NaN stays, which fmax would drop.      (5)
+__device__ inline double inverse_norm(double squared) {
+  return 1 / sqrt(squared < 1e-24 ? 1e-24 : squared);
+}
+
 /// Where component d of a chunk stands: a lane's four components of a fragment are neighbours.
 __device__ inline int place(int d) {
   return (d % 8 / 2) * 4 + d / 8 * 2 + d % 2;
 }
 
-/// Unit rows, rotated by MiPE, in planes: out [B, H, T, CHUNKS, PLANES, 16]; and, if wanted, as float32 [B, H, T, K].
+/// Unit rows, rotated by MiPE, in planes: out [B, H, T, CHUNKS, PLANES, 16]; and as float32 [B, H, T, K].
 ///                                                                                                     (5), (6)
 extern "C" __global__ void unit_rows(const Number* x, Strides stride, const HeadNumbers* heads, u16* out, float* unit,
                                      int B, int T, int H, int K, int first) {
@@ -111,7 +118,7 @@ extern "C" __global__ void unit_rows(const Number* x, Strides stride, const Head
     value[d] = d < K ? widen(row[d]) : 0.0f;
     squared += (double)value[d] * value[d];
   }
-  const double inverse = 1 / sqrt(fmax(squared, 1e-24));
+  const double inverse = inverse_norm(squared);
   double turned[2] = {value[0] * inverse, value[1] * inverse};
   const double step = heads[h].angle_step;
   if (step != 0) {
@@ -125,7 +132,7 @@ extern "C" __global__ void unit_rows(const Number* x, Strides stride, const Head
 #pragma unroll
   for (int d = 0; d < CHUNKS * 16; ++d) {
     float rest = d < 2 ? (float)turned[d] : (float)(value[d] * inverse);
-    if (unit && d < K) unit[(((i64)b * H + h) * T + t) * K + d] = rest;
+    if (d < K) unit[(((i64)b * H + h) * T + t) * K + d] = rest;
 #pragma unroll
     for (int p = 0; p < PLANES; ++p) {
       const u16 part = to_bfloat16(rest);
@@ -148,7 +155,7 @@ extern "C" __global__ void inverse_norms(const Number* x, Strides stride, float*
     squared += value * value;
   }
   for (int offset = 16; offset > 0; offset /= 2) squared += __shfl_xor_sync(kAll, squared, offset);
-  if (lane == 0) out[((i64)b * H + h) * T + t] = (float)(1 / sqrt(fmax(squared, 1e-24)));
+  if (lane == 0) out[((i64)b * H + h) * T + t] = (float)inverse_norm(squared);
 }
 
 __device__ inline void multiply(float c[4], const uint2& a, const uint2& below, const uint2& b) {
@@ -192,8 +199,8 @@ __device__ inline int next_lane(u32& mask) {
 /// 64 queries of one head: a warp has 16 of them, and all keys that they may see, 64 at a time. Similarities are matrix
 /// products; the values of accepted keys are added one by one, in a fixed order.           (8)-(14), (17), (18)
 extern "C" __global__ void __launch_bounds__(128)
-    screening(const u16* q, const u16* k, const float* q_unit, const float* k_unit,  // the latter two if EXACT
-              const Number* v, Strides v_stride, const float* v_norm, const HeadNumbers* heads,
+    screening(const u16* q, const u16* k, const float* q_unit, const float* k_unit, const Number* v, Strides v_stride,
+              const float* v_norm, const HeadNumbers* heads,
               const i64* document,  // [B, T_k] or null
               const Number* gate, Strides gate_stride, Number* out,
               // For the gradients of out instead: those of h, float32, and of the gate, both [B, T_q, H, V].
@@ -208,7 +215,7 @@ extern "C" __global__ void __launch_bounds__(128)
   const int span = window < T_k ? (int)ceil(window) : T_k;
   const int first_query = blockIdx.x * kQueries, first_row = first_query + warp * 16;
   const i64 head = (i64)b * H + h;
-  const bool exact = EXACT || dh;  // the gradients of s_w and s_r are float32
+  const bool exact = EXACT || dh || inverse_r > 32;  // 1/r amplifies rounding; gradients of s_w and s_r are float32
   float* own = sums + warp * 16 * VALUE;
   for (int d = lane; d < 16 * VALUE; d += 32) own[d] = 0;
 
@@ -347,7 +354,7 @@ struct Pair {
   float value, similarity, width, window;
 };
 
-/// 64 own rows of one head, queries or keys, and all rows of the other kind that they meet.
+/// 64 own rows of one head, queries or keys, and all rows of the other kind that see them or that they see.
 /// Own queries: dq [B, H, T_q, K] of unit rows; sums [B, H, blocks * 4, 3] for s_r, s_w and the angle of MiPE.
 /// Own keys: dk [B, H, T_k, K] and dv [B, H, T_k, V] of unit rows.
 template <bool kOwnKeys>
@@ -404,7 +411,7 @@ __device__ void gradients(const u16* q, const u16* k, const float* q_unit, const
     }
   }
 
-  // Rows of the other kind that the block, and this warp, may meet.
+  // Rows of the other kind for the block, and for this warp.
   const int last_own = min(first_own + 64, T_own) - 1, last_row = min(first_row + 16, T_own) - 1;
   const int begin = kOwnKeys ? max(0, first_own - offset) : max(0, first_own + offset - span + 1);
   const int end = kOwnKeys ? min(T_q - 1, last_own - offset + span - 1) : last_own + offset;
@@ -558,7 +565,7 @@ extern "C" __global__ void row_gradients(const Number* x, Strides stride, const 
     along = fmaf(u[c], d[c], along);
   }
   if (squared <= 1e-24) along = 0;
-  const float inverse = squared == 0 ? 0 : (float)(1 / sqrt(fmax(squared, 1e-24)));
+  const float inverse = squared == 0 ? 0 : (float)inverse_norm(squared);
   float g0 = (d[0] - u[0] * along) * inverse, g1 = (d[1] - u[1] * along) * inverse;
   const double step = heads[h].angle_step;
   if (step != 0) {
@@ -585,20 +592,19 @@ extern "C" __global__ void value_gradients(const Number* x, Strides stride, cons
   const Number* row = x + b * stride.b + t * stride.t + h * stride.h;
   const float* d = d_unit + at * VALUE;
   const float inverse = norm[at];
-  float along = 0, largest = 0;
+  float along = 0;
+  bool zero = true;
   for (int c = lane; c < VALUE; c += 32) {
     const float value = widen(row[c]);
     along = fmaf(value * inverse, d[c], along);
-    largest = fmaxf(largest, fabsf(value));
+    zero = zero && value == 0;
   }
-  for (int step = 16; step > 0; step /= 2) {
-    along += __shfl_xor_sync(kAll, along, step);
-    largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, step));
-  }
+  for (int step = 16; step > 0; step /= 2) along += __shfl_xor_sync(kAll, along, step);
+  zero = __all_sync(kAll, zero);
   if (inverse >= 1e12f) along = 0;  // a row shorter than 1e-12 is only scaled
   Number* to = out + n * VALUE;
   for (int c = lane; c < VALUE; c += 32) {
-    to[c] = largest == 0 ? narrow(0) : narrow((d[c] - widen(row[c]) * inverse * along) * inverse);
+    to[c] = zero ? narrow(0) : narrow((d[c] - widen(row[c]) * inverse * along) * inverse);
   }
 }
 

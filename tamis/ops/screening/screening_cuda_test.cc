@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
 #include "tamis/ops/screening/screening.h"
@@ -83,6 +84,33 @@ TEST_F(ScreeningCuda, GivesTheSameBitsAgain) {
   const Tensors in = testing::random_inputs(shape, 71);
   EXPECT_TRUE(testing::same_bits(testing::outputs_and_gradients(screening_there({}), in),
                                  testing::outputs_and_gradients(screening_there({}), in)));
+}
+
+TEST_F(ScreeningCuda, NaNShowsInTheResult) {
+  const Shape shape = {1, 100, 16, 8, {300, kInfinity}, {0.5}};
+  for (const size_t argument : {0, 1}) {  // q, k
+    Tensors in = testing::random_inputs(shape, 73);
+    in[argument].select(1, 40).fill_(std::numeric_limits<double>::quiet_NaN());
+    const at::Tensor out = screening_there({})(in)[0];
+    EXPECT_TRUE(out.select(1, 40).isnan().all().item<bool>()) << "argument " << argument;
+    EXPECT_TRUE(out.slice(1, 0, 40).isfinite().all().item<bool>()) << "argument " << argument;
+  }
+  for (const size_t argument : {2, 3, 4, 5}) {  // v, s_w, s_r, gate
+    Tensors in = testing::random_inputs(shape, 74);
+    in[argument].select(0, 0).fill_(std::numeric_limits<double>::quiet_NaN());
+    EXPECT_TRUE(screening_there({})(in)[0].isnan().any().item<bool>()) << "argument " << argument;
+  }
+}
+
+TEST_F(ScreeningCuda, SmallWidthsAreAsAccurateAsPlainTorch) {
+  const Shape shape = {1, 150, 4, 24, {17.3, kInfinity}, {0.002, 0.02}};
+  std::vector<Tensors> samples;
+  for (uint64_t i = 0; i < 4; ++i) {
+    Tensors in = testing::random_inputs(shape, 75 + 100 * i);
+    in[1].copy_(in[0] + 0.02 * in[1]);  // keys near the queries, which so narrow heads accept
+    samples.push_back(testing::to_bfloat16(in));
+  }
+  testing::expect_as_accurate_as_plain(screening_there({}), testing::reference_with({}), samples);
 }
 
 TEST_F(ScreeningCuda, ZeroRowsAndNoKeys) {

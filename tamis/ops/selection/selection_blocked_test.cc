@@ -1,4 +1,4 @@
-// The blocked form of entmax attention and Sieve, which other devices run, on the CPU.
+// The blocked form of entmax attention and Sieve, which other devices run, on the CPU or TAMIS_TEST_DEVICE.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The blocked form of softmax attention, which other devices run, on the CPU.
+// The blocked form of softmax attention, which other devices run, on the CPU or TAMIS_TEST_DEVICE.
 
 #include "tamis/ops/softmax_attention/softmax_attention_blocked.h"
 

@@ -1,4 +1,4 @@
-// The blocked form of stick-breaking attention, which other devices run, on the CPU.
+// The blocked form of stick-breaking attention, which other devices run, on the CPU or TAMIS_TEST_DEVICE.
 
 #include "tamis/ops/stick_breaking_attention/stick_breaking_attention_blocked.h"
 
