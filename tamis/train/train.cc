@@ -8,7 +8,6 @@
 #include <cmath>
 #include <memory>
 #include <optional>
-#include <random>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -169,10 +168,9 @@ class Run {
   /// Throws ExitCode::kUsage, in all processes, when one of them does not see what the first one writes.
   void check_directory_is_shared() {
     distributed::ProcessGroup& all = mesh_->all();
-    // A new name: a shared disk may remember for a while that there was no such file.
-    const std::string name =
-        all.broadcast(first() ? fmt::format("{}{:x}", kUnfinishedPrefix, std::random_device()()) : "");
-    const std::filesystem::path marker = std::filesystem::path(dir()) / "checkpoints" / name;
+    // A name of this start: a shared disk may remember for a while that there was no such file.
+    const std::filesystem::path marker =
+        std::filesystem::path(dir()) / "checkpoints" / fmt::format("{}start-{}", kUnfinishedPrefix, mesh_->token());
     if (first()) write_file(marker, "");
     all.barrier();
     std::error_code ignored;
