@@ -11,9 +11,9 @@ SOURCES = sorted((ROOT / "tamis/ops").glob("*/*.cu"))
 # As in screening_cuda.cc: every input, K of one and two chunks, V that is and is no multiple of 32, every shape.
 MACROS = {
     "screening_cuda_kernel.cu": [
-        {"INPUT": 0, "EXACT": 1, "CHUNKS": 1, "PLANES": 2, "VALUE": 64, "POWER": 2, "MASK": 1},
-        {"INPUT": 1, "EXACT": 0, "CHUNKS": 2, "PLANES": 2, "VALUE": 33, "POWER": 3, "MASK": 2},
-        {"INPUT": 2, "EXACT": 0, "CHUNKS": 1, "PLANES": 2, "VALUE": 128, "POWER": 1, "MASK": 0},
+        {"INPUT": 0, "CHUNKS": 1, "VALUE": 64, "POWER": 2, "MASK": 1},
+        {"INPUT": 1, "CHUNKS": 2, "VALUE": 33, "POWER": 3, "MASK": 2},
+        {"INPUT": 2, "CHUNKS": 1, "VALUE": 128, "POWER": 1, "MASK": 0},
     ]
 }
 

@@ -20,6 +20,7 @@ namespace {
 constexpr int64_t kMostKeyDim = 32, kMostValueDim = 128;
 constexpr int64_t kRows = 64, kWarps = 4;  // of a block of threads
 constexpr int64_t kNumbersOfAHead = 6;
+constexpr int64_t kPlanes = 2;
 
 struct Strides {
   int64_t b, t, h;
@@ -43,8 +44,6 @@ CudaMacros macros_of(const Tensor& q, const Tensor& v, const ScreeningOptions& o
                     : q.scalar_type() == at::kBFloat16 ? 1
                                                        : 2},
           {"CHUNKS", blocks_of(q.size(3), 16)},
-          {"PLANES", 2},
-          {"EXACT", is_half(q) ? 0 : 1},
           {"VALUE", v.size(3)},
           {"POWER", options.trim_power},
           {"MASK", options.softmask == "none"     ? 0
@@ -75,11 +74,10 @@ class Call {
         floats_(q.options().dtype(at::kFloat)) {
     if (options.document) document_ = options.document->to(at::kLong).contiguous();
     if (options.gate) gate_ = with_rows(*options.gate);
-    const bool wide = s_w.scalar_type() != at::kFloat || s_r.scalar_type() != at::kFloat;
-    const auto scalars = [&](const Tensor& x) { return x.detach().to(wide ? at::kDouble : at::kFloat).contiguous(); };
-    const Tensor w = scalars(s_w), r = scalars(s_r);
+    if (s_w.scalar_type() != at::kFloat || s_r.scalar_type() != at::kFloat) scalars_ = at::kDouble;
+    const Tensor w = s_w.detach().to(scalars_).contiguous(), r = s_r.detach().to(scalars_).contiguous();
     heads_ = at::empty({H(), kNumbersOfAHead}, floats_.dtype(at::kDouble));
-    launch("head_numbers", {{blocks_of(H(), 64), 1, 1}, 64}, w.const_data_ptr(), r.const_data_ptr(), int{wide},
+    launch("head_numbers", {{blocks_of(H(), 64), 1, 1}, 64}, w.const_data_ptr(), r.const_data_ptr(), wide(),
            heads_.data_ptr<double>(), size(H()), options.mipe_threshold,
            options.expand_beyond.value_or(std::numeric_limits<double>::infinity()), int{options.position == "mipe"});
     unit_rows(q_, T_k() - T_q(), q_planes_, q_unit_);
@@ -97,9 +95,9 @@ class Call {
   }
 
   struct Gradients {
-    Tensor q, k, v, s_w, s_r, gate;
+    Tensor q, k, v, s_w, s_r, gate;  // those of the scalars in the dtype in which both are computed
   };
-  Gradients gradients(const Tensor& grad, const Tensor& s_w, const Tensor& s_r) {
+  Gradients gradients(const Tensor& grad) {
     const Tensor dh = at::empty({B(), T_q(), H(), V()}, floats_);
     TORCH_CHECK_VALUE(grad.sizes() == dh.sizes(), "screening_backward: grad must have the shape ", dh.sizes(),
                       ", but has ", grad.sizes());
@@ -126,12 +124,10 @@ class Call {
     result.v = at::empty(v_.sizes(), v_.options().memory_format(at::MemoryFormat::Contiguous));
     launch("value_gradients", rows_of(v_, 32), v_.const_data_ptr(), strides_of(v_), v_norm_.const_data_ptr<float>(),
            dv.const_data_ptr<float>(), result.v.data_ptr(), size(B()), size(T_k()), size(H()));
-    const bool wide = s_w.scalar_type() != at::kFloat || s_r.scalar_type() != at::kFloat;
-    const Tensor ds_w = at::empty({H()}, floats_.dtype(wide ? at::kDouble : at::kFloat)), ds_r = at::empty_like(ds_w);
-    launch("head_gradients", {{H(), 1, 1}, 128}, sums.const_data_ptr<double>(), heads_.const_data_ptr<double>(),
-           int{wide}, ds_w.data_ptr(), ds_r.data_ptr(), size(B()), size(H()), size(query_blocks * kWarps));
-    result.s_w = ds_w.to(s_w.scalar_type());
-    result.s_r = ds_r.to(s_r.scalar_type());
+    result.s_w = at::empty({H()}, floats_.dtype(scalars_));
+    result.s_r = at::empty_like(result.s_w);
+    launch("head_gradients", {{H(), 1, 1}, 128}, sums.const_data_ptr<double>(), heads_.const_data_ptr<double>(), wide(),
+           result.s_w.data_ptr(), result.s_r.data_ptr(), size(B()), size(H()), size(query_blocks * kWarps));
     return result;
   }
 
@@ -143,7 +139,8 @@ class Call {
   int64_t K() const { return q_.size(3); }
   int64_t V() const { return v_.size(3); }
 
-  /// As the kernels take it.
+  /// As the kernels take them.
+  int wide() const { return int{scalars_ == at::kDouble}; }
   static int size(int64_t x) { return static_cast<int>(x); }
 
   /// Threads for every row [B, T, H] of x.
@@ -161,7 +158,7 @@ class Call {
 
   void unit_rows(const Tensor& x, int64_t first, Tensor& planes, Tensor& unit) {
     const auto storage = floats_.dtype(at::kBFloat16);
-    planes = at::empty({B(), H(), x.size(1), macros_.at("CHUNKS"), macros_.at("PLANES"), 16}, storage);
+    planes = at::empty({B(), H(), x.size(1), macros_.at("CHUNKS"), kPlanes, 16}, storage);
     unit = at::empty({B(), H(), x.size(1), K()}, floats_);
     launch("unit_rows", rows_of(x, 1), x.const_data_ptr(), strides_of(x), heads_.const_data_ptr<double>(),
            planes.data_ptr(), unit.data_ptr<float>(), size(B()), size(x.size(1)), size(H()), size(K()), size(first));
@@ -191,10 +188,11 @@ class Call {
   c10::Device device_;
   Tensor q_, k_, v_, gate_, document_;
   at::TensorOptions floats_;
-  Tensor heads_;                // float64 [H, 6]
-  Tensor q_planes_, k_planes_;  // bfloat16 [B, H, T, chunks, planes, 16]
-  Tensor q_unit_, k_unit_;      // float32 [B, H, T, K]
-  Tensor v_norm_;               // 1 / |v|, float32 [B, H, T_k]
+  at::ScalarType scalars_ = at::kFloat;  // of s_w and s_r
+  Tensor heads_;                         // float64 [H, 6]
+  Tensor q_planes_, k_planes_;           // bfloat16 [B, H, T, chunks, planes, 16]
+  Tensor q_unit_, k_unit_;               // float32 [B, H, T, K]
+  Tensor v_norm_;                        // 1 / |v|, float32 [B, H, T_k]
 };
 
 }  // namespace
@@ -218,8 +216,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> screening_backward_cu
                                                                                    const Tensor& k, const Tensor& v,
                                                                                    const Tensor& s_w, const Tensor& s_r,
                                                                                    const ScreeningOptions& options) {
-  const auto d = Call(q, k, v, s_w, s_r, options).gradients(grad, s_w, s_r);
-  return {d.q, d.k, d.v, d.s_w, d.s_r, d.gate};
+  const auto d = Call(q, k, v, s_w, s_r, options).gradients(grad);
+  return {d.q, d.k, d.v, d.s_w.to(s_w.scalar_type()), d.s_r.to(s_r.scalar_type()), d.gate};
 }
 
 }  // namespace tamis::ops

@@ -6,9 +6,7 @@
 //
 // Macros:
 //   INPUT     dtype of q, k, v, gate and out: 0 float32, 1 bfloat16, 2 float16
-//   EXACT     1 for float32: always a float32 product
 //   CHUNKS    K in chunks of 16, the last filled with zeros
-//   PLANES    bfloat16 numbers whose sum is a component of a unit row: 2 (16 bits)
 //   VALUE     V
 //   POWER     of Trim: 1, 2 or 3
 //   MASK      Softmask: 0 none, 1 cosine, 2 linear
@@ -69,8 +67,9 @@ struct HeadNumbers {
 
 const double kPi = 3.14159265358979323846;
 const u32 kAll = 0xffffffffu;
-const int kQueries = 64, kKeys = 64, kWarps = 4;
-const int kRow = CHUNKS * PLANES * 16;  // numbers of a unit row
+const int kTile = 64, kWarps = 4;  // rows of a block of threads, 16 for each warp, and those that they meet at a time
+const int kPlanes = 2;             // bfloat16 numbers whose sum is a component of a unit row: 16 bits
+const int kRow = CHUNKS * kPlanes * 16;  // numbers of a unit row
 
 /// What follows from the scalars of every head; windows above `expand_beyond` are infinite.        (4), (6), (7)
 extern "C" __global__ void head_numbers(const void* s_w, const void* s_r, int wide, HeadNumbers* heads, int H,
@@ -103,7 +102,7 @@ __device__ inline int place(int d) {
   return (d % 8 / 2) * 4 + d / 8 * 2 + d % 2;
 }
 
-/// Unit rows, rotated by MiPE, in planes: out [B, H, T, CHUNKS, PLANES, 16]; and as float32 [B, H, T, K].
+/// Unit rows, rotated by MiPE, in planes: out [B, H, T, CHUNKS, planes, 16]; and as float32 [B, H, T, K].
 ///                                                                                                     (5), (6)
 extern "C" __global__ void unit_rows(const Number* x, Strides stride, const HeadNumbers* heads, u16* out, float* unit,
                                      int B, int T, int H, int K, int first) {
@@ -134,9 +133,9 @@ extern "C" __global__ void unit_rows(const Number* x, Strides stride, const Head
     float rest = d < 2 ? (float)turned[d] : (float)(value[d] * inverse);
     if (d < K) unit[(((i64)b * H + h) * T + t) * K + d] = rest;
 #pragma unroll
-    for (int p = 0; p < PLANES; ++p) {
+    for (int p = 0; p < kPlanes; ++p) {
       const u16 part = to_bfloat16(rest);
-      to[(d / 16 * PLANES + p) * 16 + place(d % 16)] = part;
+      to[(d / 16 * kPlanes + p) * 16 + place(d % 16)] = part;
       rest -= of_bfloat16(part);
     }
   }
@@ -164,6 +163,52 @@ __device__ inline void multiply(float c[4], const uint2& a, const uint2& below, 
       : "r"(a.x), "r"(below.x), "r"(a.y), "r"(below.y), "r"(b.x), "r"(b.y));
 }
 
+/// The planes of a warp's 16 rows, as the products take them: of each lane those of two rows.
+struct Fragments {
+  uint2 above[CHUNKS][kPlanes], below[CHUNKS][kPlanes];
+
+  /// Rows of `planes`, of which there are T; others are 0.
+  __device__ Fragments(const u16* planes, const int row[2], int T, int part) {
+#pragma unroll
+    for (int c = 0; c < CHUNKS; ++c) {
+#pragma unroll
+      for (int p = 0; p < kPlanes; ++p) {
+        const int at = (c * kPlanes + p) * 16 + part * 4;
+        above[c][p] = row[0] < T ? *(const uint2*)(planes + (i64)row[0] * kRow + at) : make_uint2(0, 0);
+        below[c][p] = row[1] < T ? *(const uint2*)(planes + (i64)row[1] * kRow + at) : make_uint2(0, 0);
+      }
+    }
+  }
+};
+
+/// The next rows, for all warps of a block; others are 0.
+__device__ inline void copy_tile(u16* tile, const u16* planes, int rows) {
+  for (int n = threadIdx.x; n < kTile * kRow / 8; n += kWarps * 32) {
+    ((uint4*)tile)[n] = n < rows * kRow / 8 ? ((const uint4*)planes)[n] : make_uint4(0, 0, 0, 0);
+  }
+}
+
+/// Of a warp's rows with 8 others, of which a lane reads one. Rounding does not depend on which of them are the keys.
+/// (8)
+template <bool kOwnKeys>
+__device__ inline void similarities(float s[4], const Fragments& own, const u16* other, int part) {
+  for (int r = 0; r < 4; ++r) s[r] = 0;
+#pragma unroll
+  for (int c = 0; c < CHUNKS; ++c) {
+    uint2 others[kPlanes];
+#pragma unroll
+    for (int p = 0; p < kPlanes; ++p) others[p] = *(const uint2*)(other + (c * kPlanes + p) * 16 + part * 4);
+#pragma unroll
+    for (int order = kPlanes - 1; order >= 0; --order) {  // small terms first
+#pragma unroll
+      for (int p = 0; p <= order; ++p) {
+        const int mine = kOwnKeys ? order - p : p;
+        multiply(s, own.above[c][mine], own.below[c][mine], others[order - mine]);
+      }
+    }
+  }
+}
+
 /// Rounding of similarities of tensor cores, with components of 16 bits, at most.
 const float kRounding = 1e-4f;
 
@@ -181,6 +226,16 @@ __device__ inline float exact_similarity(const float* q, const float* k, int K) 
 __device__ inline float trim_root(float s, float inverse_r) {
   const float t = fmaf(s - 1, inverse_r, 1);
   return t > 1 ? 1 : t;
+}
+
+/// Trim of its root.                                                                                           (9)
+__device__ inline float trim(float t) {
+  return POWER == 1 ? t : POWER == 2 ? t * t : t * t * t;
+}
+
+/// Softmask inside the window for x = distance / w.                                                           (10)
+__device__ inline float softmask(float x) {
+  return MASK == 1 ? 0.5f * (cospif(x) + 1) : MASK == 2 ? 1 - x : 1;
 }
 
 /// tanh(SiLU(g)).                                                                                              (17)
@@ -206,64 +261,40 @@ extern "C" __global__ void __launch_bounds__(128)
               // For the gradients of out instead: those of h, float32, and of the gate, both [B, T_q, H, V].
               const Number* grad, Strides grad_stride, float* dh, Number* dgate, int T_q, int T_k, int H, int K,
               int tanh_norm) {
-  __shared__ __align__(16) u16 tile[kKeys * kRow];
+  __shared__ __align__(16) u16 tile[kTile * kRow];
   extern __shared__ float sums[];  // [queries, V]
   const int h = blockIdx.y, b = blockIdx.z, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int group = lane / 4, part = lane % 4, offset = T_k - T_q;
   const double window = heads[h].window;
   const float inverse_w = (float)heads[h].inverse_w, inverse_r = (float)heads[h].inverse_r;
   const int span = window < T_k ? (int)ceil(window) : T_k;
-  const int first_query = blockIdx.x * kQueries, first_row = first_query + warp * 16;
+  const int first_query = blockIdx.x * kTile, first_row = first_query + warp * 16;
   const i64 head = (i64)b * H + h;
-  const bool exact = EXACT || dh || inverse_r > 32;  // 1/r amplifies rounding; gradients of s_w and s_r are float32
+  const bool exact =
+      INPUT == 0 || dh || inverse_r > 32;  // 1/r amplifies rounding; gradients of s_w and s_r are float32
   float* own = sums + warp * 16 * VALUE;
   for (int d = lane; d < 16 * VALUE; d += 32) own[d] = 0;
 
-  uint2 above[CHUNKS][PLANES], below[CHUNKS][PLANES];
-  int row[2] = {first_row + group, first_row + group + 8};
-#pragma unroll
-  for (int c = 0; c < CHUNKS; ++c) {
-#pragma unroll
-    for (int p = 0; p < PLANES; ++p) {
-      const int at = (c * PLANES + p) * 16 + part * 4;
-      above[c][p] = row[0] < T_q ? *(const uint2*)(q + (head * T_q + row[0]) * kRow + at) : make_uint2(0, 0);
-      below[c][p] = row[1] < T_q ? *(const uint2*)(q + (head * T_q + row[1]) * kRow + at) : make_uint2(0, 0);
-    }
-  }
+  const int row[2] = {first_row + group, first_row + group + 8};
+  const Fragments own_rows(q + head * T_q * kRow, row, T_q, part);
   i64 own_document[2] = {0, 0};
   if (document) {
     for (int r = 0; r < 2; ++r) own_document[r] = row[r] < T_q ? document[(i64)b * T_k + offset + row[r]] : 0;
   }
 
-  const int last_key = min(first_query + kQueries, T_q) - 1 + offset;
-  const int oldest = max(0, first_query + offset - span + 1) / kKeys * kKeys;
+  const int last_key = min(first_query + kTile, T_q) - 1 + offset;
+  const int oldest = max(0, first_query + offset - span + 1) / kTile * kTile;
   const int own_last = min(first_row + 16, T_q) - 1 + offset, own_oldest = first_row + offset - span + 1;
-  for (int block = oldest; block <= last_key; block += kKeys) {
+  for (int block = oldest; block <= last_key; block += kTile) {
     __syncthreads();
-    const int keys = min(kKeys, T_k - block);
-    const uint4* from = (const uint4*)(k + (head * T_k + block) * kRow);
-    for (int n = threadIdx.x; n < kKeys * kRow / 8; n += kWarps * 32) {
-      ((uint4*)tile)[n] = n < keys * kRow / 8 ? from[n] : make_uint4(0, 0, 0, 0);
-    }
+    copy_tile(tile, k + (head * T_k + block) * kRow, min(kTile, T_k - block));
     __syncthreads();
-    if (block > own_last || block + kKeys <= own_oldest) continue;
-    for (int n = 0; n < kKeys; n += 8) {
+    if (block > own_last || block + kTile <= own_oldest) continue;
+    for (int n = 0; n < kTile; n += 8) {
       const int key = block + n;
       if (key > own_last || key + 8 <= own_oldest) continue;
-      float s[4] = {0, 0, 0, 0};
-#pragma unroll
-      for (int c = 0; c < CHUNKS; ++c) {
-        uint2 keys_of[PLANES];
-#pragma unroll
-        for (int p = 0; p < PLANES; ++p) {
-          keys_of[p] = *(const uint2*)(tile + (n + group) * kRow + (c * PLANES + p) * 16 + part * 4);
-        }
-#pragma unroll
-        for (int order = PLANES - 1; order >= 0; --order) {  // small terms first
-#pragma unroll
-          for (int p = 0; p <= order; ++p) multiply(s, above[c][p], below[c][p], keys_of[order - p]);
-        }
-      }
+      float s[4];
+      similarities<false>(s, own_rows, tile + (n + group) * kRow, part);
       float weight[4];
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
@@ -276,13 +307,8 @@ extern "C" __global__ void __launch_bounds__(128)
                         inverse_r);
           accepted = !(t <= 0);
         }
-        float m = 1;  // (10)
-        if (inverse_w != 0) {
-          if (MASK == 1) m = 0.5f * (cospif(distance * inverse_w) + 1);
-          if (MASK == 2) m = 1 - distance * inverse_w;
-        }
-        const float a = POWER == 1 ? t : POWER == 2 ? t * t : t * t * t;
-        weight[r] = accepted ? a * m * v_norm[head * T_k + j] : 0;
+        const float m = inverse_w != 0 ? softmask(distance * inverse_w) : 1;
+        weight[r] = accepted ? trim(t) * m * v_norm[head * T_k + j] : 0;
       }
       if (!__any_sync(kAll, weight[0] != 0 || weight[1] != 0 || weight[2] != 0 || weight[3] != 0)) continue;
 #pragma unroll
@@ -361,7 +387,7 @@ template <bool kOwnKeys>
 __device__ void gradients(const u16* q, const u16* k, const float* q_unit, const float* k_unit, const Number* v,
                           Strides v_stride, const float* v_norm, const float* dh, const HeadNumbers* heads,
                           const i64* document, float* d_own, float* dv, double* sums, int T_q, int T_k, int H, int K) {
-  __shared__ __align__(16) u16 tile[kKeys * kRow];
+  __shared__ __align__(16) u16 tile[kTile * kRow];
   extern __shared__ float shared[];
   const int h = blockIdx.y, b = blockIdx.z, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int group = lane / 4, part = lane % 4, offset = T_k - T_q;
@@ -371,7 +397,7 @@ __device__ void gradients(const u16* q, const u16* k, const float* q_unit, const
   const i64 head = (i64)b * H + h;
   const int T_own = kOwnKeys ? T_k : T_q, T_other = kOwnKeys ? T_q : T_k;
   const u16 *own_planes = kOwnKeys ? k : q, *other_planes = kOwnKeys ? q : k;
-  const int first_own = blockIdx.x * 64, first_row = first_own + warp * 16;
+  const int first_own = blockIdx.x * kTile, first_row = first_own + warp * 16;
 
   // Of the own rows: dh or unit values, the gradient of unit rows and, for keys, that of unit values.
   float* own = shared + warp * 16 * ((kOwnKeys ? 2 : 1) * VALUE + K);
@@ -391,19 +417,8 @@ __device__ void gradients(const u16* q, const u16* k, const float* q_unit, const
     for (int d = lane; d < K; d += 32) own_gradient[i * K + d] = 0;
   }
 
-  uint2 above[CHUNKS][PLANES], below[CHUNKS][PLANES];
   const int row[2] = {first_row + group, first_row + group + 8};
-#pragma unroll
-  for (int c = 0; c < CHUNKS; ++c) {
-#pragma unroll
-    for (int p = 0; p < PLANES; ++p) {
-      const int at = (c * PLANES + p) * 16 + part * 4;
-      above[c][p] =
-          row[0] < T_own ? *(const uint2*)(own_planes + (head * T_own + row[0]) * kRow + at) : make_uint2(0, 0);
-      below[c][p] =
-          row[1] < T_own ? *(const uint2*)(own_planes + (head * T_own + row[1]) * kRow + at) : make_uint2(0, 0);
-    }
-  }
+  const Fragments own_rows(own_planes + head * T_own * kRow, row, T_own, part);
   i64 own_document[2] = {0, 0};
   if (document) {
     for (int r = 0; r < 2; ++r) {
@@ -412,41 +427,21 @@ __device__ void gradients(const u16* q, const u16* k, const float* q_unit, const
   }
 
   // Rows of the other kind for the block, and for this warp.
-  const int last_own = min(first_own + 64, T_own) - 1, last_row = min(first_row + 16, T_own) - 1;
+  const int last_own = min(first_own + kTile, T_own) - 1, last_row = min(first_row + 16, T_own) - 1;
   const int begin = kOwnKeys ? max(0, first_own - offset) : max(0, first_own + offset - span + 1);
   const int end = kOwnKeys ? min(T_q - 1, last_own - offset + span - 1) : last_own + offset;
   const int own_begin = kOwnKeys ? first_row - offset : first_row + offset - span + 1;
   const int own_end = kOwnKeys ? last_row - offset + span - 1 : last_row + offset;
   double by_width = 0, by_window = 0, by_angle = 0;
-  for (int block = begin / 64 * 64; block <= end; block += 64) {
+  for (int block = begin / kTile * kTile; block <= end; block += kTile) {
     __syncthreads();
-    const int rows = min(64, T_other - block);
-    const uint4* from = (const uint4*)(other_planes + (head * T_other + block) * kRow);
-    for (int n = threadIdx.x; n < 64 * kRow / 8; n += kWarps * 32) {
-      ((uint4*)tile)[n] = n < rows * kRow / 8 ? from[n] : make_uint4(0, 0, 0, 0);
-    }
+    copy_tile(tile, other_planes + (head * T_other + block) * kRow, min(kTile, T_other - block));
     __syncthreads();
-    for (int n = 0; n < 64; n += 8) {
+    for (int n = 0; n < kTile; n += 8) {
       const int other = block + n;
       if (other > own_end || other + 8 <= own_begin) continue;
-      float s[4] = {0, 0, 0, 0};
-#pragma unroll
-      for (int c = 0; c < CHUNKS; ++c) {
-        uint2 others[PLANES];
-#pragma unroll
-        for (int p = 0; p < PLANES; ++p) {
-          others[p] = *(const uint2*)(tile + (n + group) * kRow + (c * PLANES + p) * 16 + part * 4);
-        }
-#pragma unroll
-        for (int order = PLANES - 1; order >= 0; --order) {
-#pragma unroll
-          for (int p = 0; p <= order; ++p) {
-            // The same sums of the same products, whichever rows are the own ones.
-            multiply(s, above[c][kOwnKeys ? order - p : p], below[c][kOwnKeys ? order - p : p],
-                     others[kOwnKeys ? p : order - p]);
-          }
-        }
-      }
+      float s[4];
+      similarities<kOwnKeys>(s, own_rows, tile + (n + group) * kRow, part);
       Pair pair[4];
       bool accepted[4];
 #pragma unroll
@@ -465,16 +460,11 @@ __device__ void gradients(const u16* q, const u16* k, const float* q_unit, const
         float m = 1, slope = 0;
         if (inverse_w != 0) {
           const float x = distance * inverse_w;
-          if (MASK == 1) {
-            m = 0.5f * (cospif(x) + 1);
-            slope = 1.57079632679489662f * x * sinpif(x) * (1 - inverse_w);
-          }
-          if (MASK == 2) {
-            m = 1 - x;
-            slope = x * (1 - inverse_w);
-          }
+          m = softmask(x);
+          if (MASK == 1) slope = 1.57079632679489662f * x * sinpif(x) * (1 - inverse_w);
+          if (MASK == 2) slope = x * (1 - inverse_w);
         }
-        const float a = POWER == 1 ? t : POWER == 2 ? t * t : t * t * t;
+        const float a = trim(t);
         const float da = POWER == 1 ? 1 : POWER == 2 ? 2 * t : 3 * t * t;  // da / dt
         const float norm = kOwnKeys || !accepted[r] ? 1 : v_norm[head * T_k + j];
         pair[r] = {a * m, da * m * inverse_r * norm, da * m * (1 - t) * norm, a * slope * norm};
