@@ -239,15 +239,20 @@ Options on_test_device(Options options) {
   return options;
 }
 
-/// The form as a differentiable function of CPU tensors, computed on the device of the tests.
-inline Function differentiable(const Form& form) {
-  return [form](const Tensors& inputs) {
+/// A function of tensors on the device of the tests as one of CPU tensors.
+inline Function from_cpu(const Function& function) {
+  return [function](const Tensors& inputs) {
     Tensors there;
     for (const at::Tensor& input : inputs) there.push_back(input.to(test_device()));
-    Tensors results = FormFunction::apply(at::TensorList(there), form);
+    Tensors results = function(there);
     for (at::Tensor& result : results) result = result.to(at::kCPU);
     return results;
   };
+}
+
+/// The form as a differentiable function of CPU tensors, computed on the device of the tests.
+inline Function differentiable(const Form& form) {
+  return from_cpu([form](const Tensors& inputs) { return FormFunction::apply(at::TensorList(inputs), form); });
 }
 
 /// The peak number of bytes of CPU tensors while `work()` runs in a new thread, including inputs that it makes.

@@ -27,14 +27,11 @@ class ScreeningCuda : public ::testing::Test {
 };
 
 testing::Function screening_there(const ScreeningOptions& on_cpu) {
-  return [options = testing::on_test_device(on_cpu)](const Tensors& inputs) -> Tensors {
-    Tensors in;
-    for (const at::Tensor& input : inputs) in.push_back(input.to(testing::test_device()));
-    ScreeningOptions mine = options;
-    if (in.size() > 5) mine.gate = in[5];
-    EXPECT_TRUE(screening_has_cuda(in[0], in[2], mine));
-    return {screening(in[0], in[1], in[2], in[3], in[4], mine).to(at::kCPU)};
-  };
+  const ScreeningOptions options = testing::on_test_device(on_cpu);
+  return testing::from_cpu([options](const Tensors& in) {
+    EXPECT_TRUE(screening_has_cuda(in[0], in[2], options));
+    return testing::operator_with(options)(in);
+  });
 }
 
 /// Parts of blocks of 64 queries and keys, windows within and across them, K and V that fill no chunk.
