@@ -64,8 +64,9 @@ foreach(directory ${torch_root}=torch ${torch_directory}=torch ${PROJECT_SOURCE_
   add_compile_options($<IF:$<CONFIG:Release>,-ffile-prefix-map,-fmacro-prefix-map>=${directory})
 endforeach()
 
-# Parsing the torch headers takes many seconds per file, so they are precompiled: for the program, and for tests, which
-# take a quarter less time to compile with -O1.
+# Parsing the torch headers takes many seconds per file, so they are precompiled: for the layers that compute, and for
+# -O1, which takes a third less time. Tests are compiled with -O1, and the layers whose own code is a small part of the
+# time of a step or a token: tamis_layer(... O1).
 function(tamis_torch_header name)  # tamis_torch_header(name [options])
   add_library(${name} STATIC ${PROJECT_SOURCE_DIR}/cmake/torch_header.cc)
   target_link_libraries(${name} PUBLIC tamis_torch tamis_flags)
@@ -74,21 +75,16 @@ function(tamis_torch_header name)  # tamis_torch_header(name [options])
                             <torch/csrc/autograd/custom_function.h> <torch/library.h>)
 endfunction()
 tamis_torch_header(tamis_torch_header)
-if(TAMIS_TESTS AND CMAKE_BUILD_TYPE STREQUAL "Release")
-  tamis_torch_header(tamis_torch_test_header -O1)
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  tamis_torch_header(tamis_torch_header_O1 -O1)
 endif()
 
-function(tamis_uses_torch target)
+function(tamis_uses_torch target)  # tamis_uses_torch(target [O1])
   target_link_libraries(${target} PUBLIC tamis_torch)
-  target_precompile_headers(${target} REUSE_FROM tamis_torch_header)
-endfunction()
-
-function(tamis_test_uses_torch target)
-  if(NOT TARGET tamis_torch_test_header)
-    tamis_uses_torch(${target})
-    return()
+  if("O1" IN_LIST ARGN AND TARGET tamis_torch_header_O1)
+    target_compile_options(${target} PRIVATE -O1)
+    target_precompile_headers(${target} REUSE_FROM tamis_torch_header_O1)
+  else()
+    target_precompile_headers(${target} REUSE_FROM tamis_torch_header)
   endif()
-  target_link_libraries(${target} PRIVATE tamis_torch)
-  target_compile_options(${target} PRIVATE -O1)
-  target_precompile_headers(${target} REUSE_FROM tamis_torch_test_header)
 endfunction()

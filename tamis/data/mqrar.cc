@@ -8,7 +8,7 @@
 namespace tamis::data {
 namespace {
 
-constexpr int64_t kSeparator = 0;
+constexpr int64_t kMqrarSeparator = 0;
 constexpr int64_t kPairsOfEach = 2;  // minimum number of pairs of each key
 
 void check_mqrar_settings(const Settings& settings) {
@@ -45,7 +45,7 @@ TokenInstance mqrar_instance(const TaskRequest& request, uint64_t index) {
     }
     instance.ids.insert(instance.ids.end(), {keys[key], latest[key]});
   }
-  instance.ids.push_back(kSeparator);
+  instance.ids.push_back(kMqrarSeparator);
   for (int64_t i = 0; i < queries; ++i) {
     const uint64_t key = random.below(keys.size());
     instance.answer_positions.push_back(static_cast<int64_t>(instance.ids.size()));
@@ -56,7 +56,7 @@ TokenInstance mqrar_instance(const TaskRequest& request, uint64_t index) {
 }
 
 std::optional<int64_t> solve_mqrar(std::span<const int64_t> read, const Settings& settings) {
-  if (std::find(read.begin(), read.end(), kSeparator) == read.end()) return std::nullopt;
+  if (std::find(read.begin(), read.end(), kMqrarSeparator) == read.end()) return std::nullopt;
   return solve_recall(read, settings);
 }
 

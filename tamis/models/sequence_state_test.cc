@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using testing::random_tokens;
 using testing::small_config;
 
-std::unique_ptr<Model> small_model(const json& change = json::object()) {
+std::unique_ptr<Model> disturbed_model(const json& change = json::object()) {
   auto model = make_model(small_config(change), 3);
   disturb(*model);
   return model;
@@ -49,7 +49,7 @@ Tensor in_random_chunks(const Model& model, DecodingState& state, const Tensor& 
 class Decoding : public ::testing::TestWithParam<json> {};
 
 TEST_P(Decoding, FullIsChunkedIsTokenByToken) {
-  const auto model = small_model(GetParam());
+  const auto model = disturbed_model(GetParam());
   const Tensor tokens = random_tokens(1, 400, model->vocab_size(), 1)[0];
   Random random({7});
   for (const bool expand : {false, true}) {
@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(Multiscreen, Decoding,
                                            json{{"trim_power", 3}, {"softmask", "linear"}}));
 
 TEST(Decoding, Bfloat16IsNearItsForwardPass) {
-  const auto model = small_model();
+  const auto model = disturbed_model();
   const Tensor tokens = random_tokens(1, 200, model->vocab_size(), 1)[0];
   const ForwardOptions options = {.compute_dtype = at::kBFloat16};
   const auto state = model->new_state(options);
@@ -86,7 +86,7 @@ TEST(Decoding, Bfloat16IsNearItsForwardPass) {
 }
 
 TEST(Decoding, SeveralSequencesAtTheirOwnPositions) {
-  const auto model = small_model();
+  const auto model = disturbed_model();
   const Tensor tokens_BT = random_tokens(3, 150, model->vocab_size(), 2);
   const int64_t seen[] = {0, 1, 77};
   std::vector<std::unique_ptr<DecodingState>> owned;
@@ -109,7 +109,7 @@ TEST(Decoding, SeveralSequencesAtTheirOwnPositions) {
 }
 
 TEST(Decoding, ForksGoTheirOwnWays) {
-  const auto model = small_model();
+  const auto model = disturbed_model();
   const Tensor tokens = random_tokens(1, 90, model->vocab_size(), 2)[0];
   const auto trunk = model->new_state({.expand_windows = true});
   decode(*model, *trunk, tokens.slice(0, 0, 50));
@@ -123,7 +123,7 @@ TEST(Decoding, ForksGoTheirOwnWays) {
 }
 
 TEST(Decoding, ASavedStateGoesOnWithTheSameBits) {
-  const auto model = small_model();
+  const auto model = disturbed_model();
   const Tensor tokens = random_tokens(1, 130, model->vocab_size(), 2)[0];
   for (const bool expand : {false, true}) {
     const auto state = model->new_state({.expand_windows = expand});
@@ -142,7 +142,7 @@ TEST(Decoding, ASavedStateGoesOnWithTheSameBits) {
 }
 
 TEST(Decoding, RefusesAStateOfAnotherModelOrADamagedOne) {
-  const auto model = small_model();
+  const auto model = disturbed_model();
   const Tensor tokens = random_tokens(1, 40, model->vocab_size(), 2)[0];
   const auto state = model->new_state({});
   decode(*model, *state, tokens);
@@ -159,7 +159,7 @@ TEST(Decoding, RefusesAStateOfAnotherModelOrADamagedOne) {
     }
     return std::string("accepted");
   };
-  const auto other = small_model({{"key_dim", 8}});
+  const auto other = disturbed_model({{"key_dim", 8}});
   EXPECT_THAT(refusal(*other->new_state({}), bytes), HasSubstr("decoding state: expected one of this model"));
   EXPECT_THAT(refusal(*model->new_state({.expand_windows = true}), bytes), HasSubstr("expanded windows"));
   const auto target = model->new_state({});
@@ -218,7 +218,7 @@ TEST(Decoding, AMillionTokensTakeNoMemory) {
 }
 
 TEST(Decoding, LivingStatesShareWeightsUntilTheyChange) {
-  const auto model = small_model();
+  const auto model = disturbed_model();
   const Tensor tokens = random_tokens(1, 20, model->vocab_size(), 2)[0];
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
     const ForwardOptions options = {.compute_dtype = dtype};
@@ -239,7 +239,7 @@ TEST(Decoding, LivingStatesShareWeightsUntilTheyChange) {
 }
 
 TEST(Decoding, ThreadsDecodeOnTheirOwn) {
-  const auto model = small_model();
+  const auto model = disturbed_model();
   const Tensor tokens_BT = random_tokens(4, 120, model->vocab_size(), 2);
   std::vector<Tensor> found(4);
   std::vector<std::thread> threads;
@@ -255,7 +255,7 @@ TEST(Decoding, ThreadsDecodeOnTheirOwn) {
 }
 
 TEST(Decoding, RefusesTokensWithoutAState) {
-  const auto model = small_model();
+  const auto model = disturbed_model();
   const auto state = model->new_state({});
   DecodingState* const states[] = {state.get()};
   EXPECT_THROW(model->decode(random_tokens(2, 3, 37, 1), states), Error);
