@@ -350,6 +350,13 @@ TEST(Multiscreen, CountsTheWorkOfATokensWeights) {
   EXPECT_EQ(model->flops_per_token(4096).weights, 2.0 * (917'698 - kVectors + 500 * 64));
 }
 
+TEST(Multiscreen, CountsTheInitialWindowsWithoutWeights) {
+  const json config = small_config({{"mipe_threshold", 64}});
+  const auto made = make_model(config, 1),
+             planned = make_model(config, Start{.seed = std::nullopt, .device = at::kMeta});
+  EXPECT_EQ(planned->flops_per_token(4096).executed(1), made->flops_per_token(4096).executed(1));
+}
+
 TEST(Multiscreen, CountsTheKeysThatWindowsShow) {
   const auto model = make_model(testing::small_config({{"num_hidden_layers", 1}, {"num_attention_heads", 3}}), 1);
   const at::NoGradGuard no_grad;

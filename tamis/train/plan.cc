@@ -31,7 +31,7 @@ constexpr double kLongestMicroBatch = 30;  // seconds, as estimated
 /// What training reaches of the matmul peak; only for models that are not measured.
 constexpr double kShareOfPeak = 0.6;
 
-/// FLOPs of a token's training, from a model that has the weights (its windows are among them).
+/// FLOPs of a token's training.
 double training_flops(const models::Model& model, int64_t length) {
   return 3.0 * model.flops_per_token(length).executed(/*accepted_share=*/1);
 }
@@ -89,13 +89,10 @@ void add_disk(json& result, const Recipe& recipe, const models::Model* model, in
 double planned_flops_per_token(const json& config, int64_t length) {
   // FLOPs grow linearly with the number of layers.
   const std::string pattern = config.value("pattern", std::string("s"));
-  const bool windows = pattern.find('s') != std::string::npos;  // of screening; they are among the weights
   const auto with_layers = [&](int64_t layers) {
     json small = config;
     small["num_hidden_layers"] = layers;
-    const models::Start start =
-        windows ? models::Start{.seed = 1} : models::Start{.seed = std::nullopt, .device = at::kMeta};
-    return training_flops(*models::make_model(small, start), length);
+    return training_flops(*models::make_model(small, {.seed = std::nullopt, .device = at::kMeta}), length);
   };
   const auto layers = config.at("num_hidden_layers").get<int64_t>();
   const auto period = static_cast<int64_t>(pattern.size());

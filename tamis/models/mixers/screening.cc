@@ -98,7 +98,7 @@ class ScreeningMixer final : public Mixer {
     initialiser.unit(parts[2], value);
     if (config_.gate) initialiser.normal(parts[3], 0.1);
     initialiser.normal(output_, 0.1 / std::sqrt(static_cast<double>(config_.hidden_size)));
-    s_w_.copy_(at::linspace(0, std::log(config_.mipe_threshold), layout_.heads));
+    s_w_.copy_(initial_s_w());
     if (!config_.fixed_r) s_r_.fill_(0);
     const auto all_heads = static_cast<double>(config_.num_hidden_layers * layout_.heads);
     if (s_O_.defined()) s_O_.fill_(-std::log(all_heads) / 2);
@@ -231,7 +231,9 @@ class ScreeningMixer final : public Mixer {
     return map;
   }
 
-  std::vector<double> windows() const override { return of_heads(s_w_, ops::window_tokens<double>); }
+  std::vector<double> windows() const override {
+    return of_heads(s_w_.is_meta() ? initial_s_w() : s_w_, ops::window_tokens<double>);
+  }
   std::vector<double> acceptance_widths() const override { return of_heads(s_r_, ops::acceptance_width); }
   bool expands_windows() const override { return true; }
 
@@ -242,6 +244,8 @@ class ScreeningMixer final : public Mixer {
     if (config_.gate) rows.push_back(config_.value_width());
     return rows;
   }
+
+  Tensor initial_s_w() const { return at::linspace(0, std::log(config_.mipe_threshold), layout_.heads); }
 
   static ops::ScreeningWeights named(const std::vector<Tensor>& weights) {
     return {.projection = weights[0], .output = weights[1], .s_w = weights[2], .s_r = weights[3]};
