@@ -3,15 +3,18 @@
 import json
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
 
 import pytest
-from program import Program, environment, expect_refused, small_disk
+from program import Program, environment, expect_refused, limited, small_disk
 from studies import FUNCTION, ONE_RUN
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+RECIPES = sorted((ROOT / "recipes/studies").glob("*.toml"))
+WITH_PAPER_TIER = [path for path in RECIPES if "[tiers.paper" in path.read_text()]
 
 
 @pytest.fixture
@@ -53,6 +56,17 @@ def test_the_shipped_studies_are_listed(tamis):
     assert all(each["title"] and each["seconds"] for each in found if each["tier"] == "cpu"), found
 
 
+@pytest.mark.parametrize("path", WITH_PAPER_TIER, ids=lambda path: path.stem)
+def test_the_sizes_of_the_papers_are_planned(tamis, path):
+    # Models of up to 7 billion parameters, without their weights.
+    planned = tamis(
+        *("repro", path.stem, "--tier", "paper", "--plan"),
+        env=environment(TAMIS_STUDIES=str(path.parent)),
+        preexec_fn=limited(resource.RLIMIT_DATA, 1 << 30),
+    )
+    assert planned.returncode == 0 and f"runs/{path.stem}-paper: " in planned.stdout, planned
+
+
 def test_repro_runs_a_study_and_knows_no_other(shelf, tmp_path):
     done = shelf("a-norm")
     assert done.returncode == 0 and "Command: tamis repro a-norm" in done.stdout, done
@@ -80,6 +94,7 @@ def test_book(shelf, tmp_path):
     index = (book / "README.md").read_text()
     assert "| [a-norm](a-norm.md) | The norm stays below one |" in index and "| holds |" in index, index
     assert "| [b-trim](b-trim.md) | b-trim | | no claim |" in index, index
+    assert "\n| All papers | 2 | 1 | 0 | 0 | " in index, index
     assert "tanh_norm" in (book / "a-norm/results.csv").read_text() and (book / "other.md").read_text() == "kept"
     assert "Command: tamis repro a-norm" in (book / "a-norm.md").read_text()
 

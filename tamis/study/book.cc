@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <set>
 
 #include "tamis/base/error.h"
@@ -82,6 +83,39 @@ void write_again(const json& study, const std::filesystem::path& recipe, const s
   write_file_atomic(directory / (name + ".md"), to_markdown(now, rows, name));
 }
 
+/// Verdicts by paper, and what the studies of the first tier took.
+std::string summary_of(const std::vector<json>& studies) {
+  struct Paper {
+    int64_t studies = 0;
+    std::map<std::string, int64_t> verdicts;
+    double seconds = 0;
+  };
+  std::map<std::string, Paper> papers;
+  const std::string all = "All papers";
+  for (const json& study : studies) {
+    if (text_at(study, "tier") != tiers().front()) continue;
+    const std::string source = text_at(study, "paper");  // the title, then what in it
+    const size_t end = std::min({source.find(','), source.find(" ("), source.size()});
+    for (const std::string& title : {source.substr(0, end), all}) {
+      Paper& paper = papers[title];
+      ++paper.studies;
+      paper.seconds += study.value("seconds", 0.0);
+      for (const json& claim : study["claims"]) ++paper.verdicts[text_at(claim, "verdict")];
+    }
+  }
+  std::string text = "| paper | studies | holds | does not hold | undecided | time |\n|---|---|---|---|---|---|\n";
+  const auto add = [&](const std::string& title) {
+    Paper& paper = papers[title];
+    text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", title, paper.studies, paper.verdicts["holds"],
+                        paper.verdicts["does not hold"], paper.verdicts["undecided"], format_duration(paper.seconds));
+  };
+  for (const auto& [title, paper] : papers) {
+    if (title != all) add(title);
+  }
+  add(all);
+  return text + "\n";
+}
+
 /// `outdated` names the studies whose recipe has changed since they were run.
 std::string index_of(const std::filesystem::path& directory, const std::set<std::string>& outdated) {
   std::vector<json> studies;
@@ -98,7 +132,8 @@ std::string index_of(const std::filesystem::path& directory, const std::set<std:
       "a "
       "study again;\n[studies.md](../studies.md) explains recipes and verdicts. These pages are written by `tamis "
       "repro "
-      "--book docs/results`.\n\n| study | claim | the paper | verdict | version |\n|---|---|---|---|---|\n";
+      "--book docs/results`.\n\n" +
+      summary_of(studies) + "| study | claim | the paper | verdict | version |\n|---|---|---|---|---|\n";
   for (const json& study : studies) {
     const std::string version =
         text_at(study, "commit") + (outdated.contains(text_at(study, "name")) ? ", recipe changed since" : "");
