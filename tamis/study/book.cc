@@ -113,7 +113,8 @@ std::string summary_of(const std::vector<json>& studies) {
     if (title != all) add(title);
   }
   add(all);
-  return text + "\n";
+  return text +
+         "\nTimes are those of the pages, from different machines; studies with the same runs count them each.\n\n";
 }
 
 /// `outdated` names the studies whose recipe has changed since they were run.
