@@ -21,7 +21,8 @@ using nlohmann::json;
 using train::TableReader;
 using train::TomlDocument;
 
-/// Applies the changes of [tiers.NAME] and removes all of [tiers].
+/// Applies the changes of [tiers.NAME] and removes all of [tiers]. The command that makes the texts is not that of a
+/// tier with other data.
 void apply_tier(TomlDocument& document, const std::string& tier) {
   const auto refuse = [&](const std::string& path, const std::string& text) {
     throw Error(ExitCode::kUsage, document.position(path) + ": " + text);
@@ -36,6 +37,7 @@ void apply_tier(TomlDocument& document, const std::string& tier) {
   }
   if (tier != tiers().front()) {
     if (!all.contains(tier)) refuse("tiers", fmt::format("there is no [tiers.{}]", tier));
+    if (all[tier].contains("data") && document.values.contains("study")) document.values["study"].erase("prepare");
     put_over(document, document.values, "", all[tier], "tiers." + tier);
   }
   document.values.erase("tiers");

@@ -296,6 +296,17 @@ TEST(StudyRecipe, AMissingTextComesWithTheCommandThatMakesIt) {
   EXPECT_THAT(message, HasSubstr("make the texts of this study with: scripts/books.sh"));
 }
 
+TEST(StudyRecipe, ATierWithOtherDataHasNotTheCommandOfTheFirst) {
+  const tamis::testing::TemporaryDirectory temporary;
+  const std::string text = replaced(kTwoVariants, "seeds = [1, 2]", "seeds = [1]\nprepare = \"scripts/books.sh\"") +
+                           "\n[tiers.gpu.data.sources.text]\nkind = \"text\"\nfiles = [\"mix.txt\"]\n" +
+                           "\n[tiers.paper.study]\nseeds = [3]\n";
+  const auto file = temporary.write("small.toml", text);
+  EXPECT_EQ(load_study(file).prepare, "scripts/books.sh");
+  EXPECT_EQ(load_study(file, {}, "gpu", train::RecipeUse::kPlan).prepare, "");
+  EXPECT_EQ(load_study(file, {}, "paper", train::RecipeUse::kPlan).prepare, "scripts/books.sh");
+}
+
 TEST(StudyRecipe, OnlyAMissingTextComesWithTheCommandThatMakesIt) {
   const tamis::testing::TemporaryDirectory temporary;
   const std::string prepared = replaced(kTwoVariants, "seeds = [1, 2]", "seeds = [1]\nprepare = \"scripts/books.sh\"");
