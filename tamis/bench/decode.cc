@@ -98,15 +98,15 @@ void measure_decoding(const DecodeBench& bench, std::vector<Case> cases, std::ve
                      .prepare = [&] { each.decoder.emplace(each.context.fork()); }});
   }
   const std::vector<Measurement> times = measure_interleaved(works, bench.measure);
-  std::optional<size_t> shallow;  // of this batch, the first with a context
+  const Row* shallow = nullptr;  // of this batch, the first with a context
   for (size_t i = 0; i < cases.size(); ++i) {
     Row& row = cases[i].row;
     row.time = times[i];
-    if (i > 0 && row.batch != cases[i - 1].row.batch) shallow.reset();
-    if (shallow) {
-      row.ratio = Ratio{times[i].median / times[*shallow].median, fmt::format("depth {}", cases[*shallow].row.tokens)};
+    if (i > 0 && row.batch != cases[i - 1].row.batch) shallow = nullptr;
+    if (shallow != nullptr) {
+      row.ratio = Ratio{row.time.median / shallow->time.median, fmt::format("depth {}", shallow->tokens)};
     } else if (row.tokens > 0) {
-      shallow = i;
+      shallow = &row;
     }
     rows.push_back(row);
   }

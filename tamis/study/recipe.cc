@@ -37,7 +37,8 @@ void apply_tier(TomlDocument& document, const std::string& tier) {
   }
   if (tier != tiers().front()) {
     if (!all.contains(tier)) refuse("tiers", fmt::format("there is no [tiers.{}]", tier));
-    if (all[tier].contains("data") && document.values.contains("study")) document.values["study"].erase("prepare");
+    const auto study = document.values.find("study");
+    if (study != document.values.end() && study->is_object() && all[tier].contains("data")) study->erase("prepare");
     put_over(document, document.values, "", all[tier], "tiers." + tier);
   }
   document.values.erase("tiers");
