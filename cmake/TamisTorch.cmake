@@ -65,8 +65,8 @@ foreach(directory ${torch_root}=torch ${torch_directory}=torch ${PROJECT_SOURCE_
 endforeach()
 
 # Parsing the torch headers takes many seconds per file, so they are precompiled: for the layers that compute, and for
-# -O1, which takes a third less time. Tests are compiled with -O1, and the layers whose own code is a small part of the
-# time of a step or a token: tamis_layer(... O1).
+# -O1, which takes a third less time. With -O1 are compiled tests, the program, and the layers whose own code takes a
+# small part of the time of a step or a token: tamis_layer(... O1).
 function(tamis_torch_header name)  # tamis_torch_header(name [options])
   add_library(${name} STATIC ${PROJECT_SOURCE_DIR}/cmake/torch_header.cc)
   target_link_libraries(${name} PUBLIC tamis_torch tamis_flags)

@@ -14,7 +14,8 @@ from studies import FUNCTION, ONE_RUN
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECIPES = sorted((ROOT / "recipes/studies").glob("*.toml"))
-WITH_PAPER_TIER = [path for path in RECIPES if "[tiers.paper" in path.read_text()]
+WITH_PAPER_TIER = [path for path in RECIPES if re.search(r"^\[+tiers\.paper\b", path.read_text(), re.MULTILINE)]
+assert WITH_PAPER_TIER, "no recipe has a paper tier"
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_book(shelf, tmp_path):
     index = (book / "README.md").read_text()
     assert "| [a-norm](a-norm.md) | The norm stays below one |" in index and "| holds |" in index, index
     assert "| [b-trim](b-trim.md) | b-trim | | no claim |" in index, index
-    assert "\n| All papers | 2 | 1 | 0 | 0 | " in index, index
+    assert "\n| none | 2 | 1 | 0 | 0 | " in index and "\n| All papers | 2 | 1 | 0 | 0 | " in index, index
     assert "tanh_norm" in (book / "a-norm/results.csv").read_text() and (book / "other.md").read_text() == "kept"
     assert "Command: tamis repro a-norm" in (book / "a-norm.md").read_text()
 

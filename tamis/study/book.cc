@@ -83,7 +83,7 @@ void write_again(const json& study, const std::filesystem::path& recipe, const s
   write_file_atomic(directory / (name + ".md"), to_markdown(now, rows, name));
 }
 
-/// Verdicts by paper, and what the studies of the first tier took.
+/// Verdicts by paper, and the time, of the studies of the first tier.
 std::string summary_of(const std::vector<json>& studies) {
   struct Paper {
     int64_t studies = 0;
@@ -91,30 +91,28 @@ std::string summary_of(const std::vector<json>& studies) {
     double seconds = 0;
   };
   std::map<std::string, Paper> papers;
-  const std::string all = "All papers";
+  Paper all;
   for (const json& study : studies) {
     if (text_at(study, "tier") != tiers().front()) continue;
     const std::string source = text_at(study, "paper");  // the title, then what in it
-    const size_t end = std::min({source.find(','), source.find(" ("), source.size()});
-    for (const std::string& title : {source.substr(0, end), all}) {
-      Paper& paper = papers[title];
-      ++paper.studies;
-      paper.seconds += study.value("seconds", 0.0);
-      for (const json& claim : study["claims"]) ++paper.verdicts[text_at(claim, "verdict")];
+    const std::string title = source.substr(0, std::min({source.find(','), source.find(" ("), source.find(": ")}));
+    for (Paper* paper : {&papers[title.empty() ? "none" : title], &all}) {
+      ++paper->studies;
+      paper->seconds += study.value("seconds", 0.0);
+      for (const json& claim : study["claims"]) ++paper->verdicts[text_at(claim, "verdict")];
     }
   }
   std::string text = "| paper | studies | holds | does not hold | undecided | time |\n|---|---|---|---|---|---|\n";
-  const auto add = [&](const std::string& title) {
-    Paper& paper = papers[title];
+  const auto add = [&](const std::string& title, Paper& paper) {
     text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", title, paper.studies, paper.verdicts["holds"],
                         paper.verdicts["does not hold"], paper.verdicts["undecided"], format_duration(paper.seconds));
   };
-  for (const auto& [title, paper] : papers) {
-    if (title != all) add(title);
-  }
-  add(all);
-  return text +
-         "\nTimes are those of the pages, from different machines; studies with the same runs count them each.\n\n";
+  for (auto& [title, paper] : papers) add(title, paper);
+  add("All papers", all);
+  return text + fmt::format(
+                    "\nThese are the studies of the tier {}. Times are those on the pages, measured on different "
+                    "machines; runs that\nseveral studies share are counted in each.\n\n",
+                    tiers().front());
 }
 
 /// `outdated` names the studies whose recipe has changed since they were run.

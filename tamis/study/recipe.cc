@@ -21,8 +21,8 @@ using nlohmann::json;
 using train::TableReader;
 using train::TomlDocument;
 
-/// Applies the changes of [tiers.NAME] and removes all of [tiers]. The command that makes the texts is not that of a
-/// tier with other data.
+/// Applies the changes of [tiers.NAME] and removes all of [tiers]. A tier with its own [data] does not inherit the
+/// command that makes the texts.
 void apply_tier(TomlDocument& document, const std::string& tier) {
   const auto refuse = [&](const std::string& path, const std::string& text) {
     throw Error(ExitCode::kUsage, document.position(path) + ": " + text);

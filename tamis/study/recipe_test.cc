@@ -296,7 +296,7 @@ TEST(StudyRecipe, AMissingTextComesWithTheCommandThatMakesIt) {
   EXPECT_THAT(message, HasSubstr("make the texts of this study with: scripts/books.sh"));
 }
 
-TEST(StudyRecipe, ATierWithOtherDataHasNotTheCommandOfTheFirst) {
+TEST(StudyRecipe, ATierWithOtherDataDoesNotInheritTheCommand) {
   const tamis::testing::TemporaryDirectory temporary;
   const std::string text = replaced(kTwoVariants, "seeds = [1, 2]", "seeds = [1]\nprepare = \"scripts/books.sh\"") +
                            "\n[tiers.gpu.data.sources.text]\nkind = \"text\"\nfiles = [\"mix.txt\"]\n" +
