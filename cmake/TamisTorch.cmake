@@ -68,7 +68,7 @@ endforeach()
 # -O1, which takes a third less time. With -O1 are compiled tests, the program, and the layers whose own code takes a
 # small part of the time of a step or a token: tamis_layer(... O1).
 function(tamis_torch_header name)  # tamis_torch_header(name [options])
-  add_library(${name} STATIC ${PROJECT_SOURCE_DIR}/cmake/torch_header.cc)
+  add_library(${name} STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/cmake/torch_header.cc)
   target_link_libraries(${name} PUBLIC tamis_torch tamis_flags)
   target_compile_options(${name} PRIVATE ${ARGN})
   target_precompile_headers(${name} PRIVATE <ATen/ATen.h> <torch/csrc/autograd/autograd.h>

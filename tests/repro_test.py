@@ -61,7 +61,7 @@ def test_the_shipped_studies_are_listed(tamis):
 def test_the_sizes_of_the_papers_are_planned(tamis, path):
     # Models of up to 7 billion parameters, without their weights.
     planned = tamis(
-        *("repro", path.stem, "--tier", "paper", "--plan"),
+        *("repro", path.stem, "--tier", "paper", "--plan", "--threads", 1),
         env=environment(TAMIS_STUDIES=str(path.parent)),
         preexec_fn=limited(resource.RLIMIT_DATA, 1 << 30),
     )

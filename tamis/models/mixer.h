@@ -150,8 +150,8 @@ class Mixer {
   virtual ValuePath value_path(const at::Tensor& x_1TD, const MixerCall& call) const = 0;
   /// All maps of the layer for one sequence; map.layer is left to the caller.
   virtual RelevanceMap relevance(const at::Tensor& x_1TD, const MixerCall& call) const;
-  /// Tokens that a query of each head sees, before any expansion; infinite without a window. Initial ones on the meta
-  /// device.
+  /// Tokens that a query of each head sees, before any expansion; infinite without a window. On the meta device
+  /// the initial windows.
   virtual std::vector<double> windows() const = 0;
   /// Acceptance width of each head; empty for mixers without acceptance widths. Mixers that have them also learn their
   /// windows.
