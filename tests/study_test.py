@@ -54,6 +54,8 @@ def test_results_and_tables(tamis, whole):
     assert "9 of 10 jobs done" in whole.stderr, whole.stderr
     found = summary(tamis, "whole")
     assert (found["done"], found["jobs"], found["failed"]) == (10, 10, []), found
+    assert found["processor_seconds"] > 1 and len(found["threads"]) == 1, found
+    assert f"of processor time, {found['threads'][0]} thread" in whole.stdout, whole.stdout
     for point in found["points"]:
         grid = {each["value"]: each["loss"] for each in point["search"]}
         best = min(grid, key=grid.get)

@@ -46,6 +46,9 @@ std::string heat(std::string_view text, double share);
 /// Time of a monotonic clock, in seconds.
 double now_seconds();
 
+/// Processor time of this process, all threads together, and of those of its children that have ended.
+double processor_seconds();
+
 /// `1h02m`, `3m20s`, `12.5s`.
 std::string format_duration(double seconds);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
@@ -176,7 +177,8 @@ std::optional<json> diverged_before(const StudyRecipe& study, const Job& job) {
   return json{{"status", "diverged"},
               {"reason", text_at(*stored, "reason")},
               {"rows", diverged_rows(study, job)},
-              {"earlier_seconds", stored->value("job_seconds", 0.0)}};
+              {"earlier_seconds", stored->value("job_seconds", 0.0)},
+              {"earlier_processor_seconds", stored->value("job_processor_seconds", json())}};
 }
 
 json train_and_measure(const StudyRecipe& study, const Job& job, at::Device device, std::FILE* messages,
@@ -185,11 +187,19 @@ json train_and_measure(const StudyRecipe& study, const Job& job, at::Device devi
   if (study.train) {
     const auto before = trained_before(study, job);
     if (!before) check_start(study, job);
-    const json trained = before ? *before : train::train(job.recipe, device, messages);
-    for (const char* key : {"seconds", "tokens"}) result[key] = trained[key];
+    json trained;
+    if (before) {
+      trained = *before;
+    } else {
+      const double start = processor_seconds();
+      trained = train::train(job.recipe, device, messages);
+      trained["processor_seconds"] = processor_seconds() - start;
+    }
+    for (const char* key : {"seconds", "processor_seconds", "tokens"}) result[key] = trained.value(key, json());
     if (before) {
       result["threads"] = before->value("threads", json());
       result["earlier_seconds"] = before->value("seconds", 0.0);  // the training is part of what this study costs
+      result["earlier_processor_seconds"] = result["processor_seconds"];
     }
     stop_if_asked(job.name, signals);
   }
@@ -272,10 +282,28 @@ std::optional<json> finished(const StudyRecipe& recipe, const Job& job) {
   return result->value("question", json()) == question(recipe, job) ? result : std::nullopt;
 }
 
+json processor_seconds_of(const Results& results) {
+  double seconds = 0;
+  for (const auto& [name, result] : results) {
+    const json of_job = result.value("job_processor_seconds", json());
+    if (!of_job.is_number()) return {};
+    seconds += of_job.get<double>();
+  }
+  return seconds;
+}
+
+json threads_of(const Results& results) {
+  std::set<int64_t> threads;
+  for (const auto& [name, result] : results) {
+    if (const json of_job = result.value("threads", json()); of_job.is_number()) threads.insert(of_job.get<int64_t>());
+  }
+  return threads;
+}
+
 json run_job(const StudyRecipe& recipe, const Job& job, at::Device device, std::FILE* messages,
              const train::StopSignals& signals) {
   if (auto result = finished(recipe, job)) return *result;
-  const double start = now_seconds();
+  const double start = now_seconds(), processor_start = processor_seconds();
   json result;
   try {
     auto diverged = diverged_before(recipe, job);
@@ -286,6 +314,9 @@ json run_job(const StudyRecipe& recipe, const Job& job, at::Device device, std::
   }
   result["job"] = job.name;
   result["job_seconds"] = now_seconds() - start + result.value("earlier_seconds", 0.0);
+  const json earlier = result.value("earlier_processor_seconds", json(0.0));
+  result["job_processor_seconds"] =
+      earlier.is_number() ? json(processor_seconds() - processor_start + earlier.get<double>()) : json();
   if (recipe.model) result.update(training_of(recipe, job));
   result["question"] = question(recipe, job);
   result["version"] = kVersion;

@@ -31,10 +31,18 @@ struct Job {
 /// Results of finished jobs by job name. A result is
 ///
 ///   status    "done", or "diverged" with a reason
-///   seconds, tokens, threads    of the training;  job_seconds  of training and measuring
+///   seconds, processor_seconds, tokens, threads    of the training
+///   job_seconds, job_processor_seconds             of training and measuring; the latter null when the training was
+///                                                  another study's, of a version that did not store it
 ///   rows      measured values (table.h)
 ///   recipe, checksums, start, question, version, commit    what was run; `start`: what the run was that it starts from
 using Results = std::map<std::string, nlohmann::json>;
+
+/// Of all jobs together; null when it is not known of one of them.
+nlohmann::json processor_seconds_of(const Results& results);
+
+/// The numbers of threads that jobs had, in ascending order, each once.
+nlohmann::json threads_of(const Results& results);
 
 /// The short runs of [choose], with the first seed; none without it.
 std::vector<Job> search_jobs(const StudyRecipe& recipe, size_t point);

@@ -181,6 +181,20 @@ std::string processor_of(const json& machine) {
   return text_at(machine, "processor", "unknown processor") + (set.empty() ? "" : " (" + set + ")");
 }
 
+/// ` (52m of processor time, 1 thread each)`; empty for results of versions that did not store it.
+std::string work_of(const json& study) {
+  std::vector<std::string> parts;
+  if (const json seconds = study.value("processor_seconds", json()); seconds.is_number()) {
+    parts.push_back(format_duration(seconds) + " of processor time");
+  }
+  if (const json threads = study.value("threads", json()); threads.is_array() && !threads.empty()) {
+    const bool one = threads == json{1};
+    parts.push_back(
+        fmt::format("{} thread{} each", fmt::join(threads.get<std::vector<int64_t>>(), " or "), one ? "" : "s"));
+  }
+  return parts.empty() ? "" : fmt::format(" ({})", fmt::join(parts, ", "));
+}
+
 void write_runs(Writer& out, const json& study) {
   out.heading(2, "What was run");
   Cells cells = {{"model", "parameters", "without embedding", "tokens", "chosen", "runs", "time"}};
@@ -199,9 +213,9 @@ void write_runs(Writer& out, const json& study) {
         "{}: the smallest or the largest of the values that were tried; a better one may lie beyond.", kEdge));
   }
   const json& machine = study["machine"];
-  out.paragraph(fmt::format("{} of {} jobs are done, {} in all. {}, {} cores, Tamis {} ({}), {}.",
+  out.paragraph(fmt::format("{} of {} jobs are done, {} in all{}. {}, {} cores, Tamis {} ({}), {}.",
                             study["done"].get<int64_t>(), study["jobs"].get<int64_t>(),
-                            format_duration(study["seconds"]), processor_of(machine),
+                            format_duration(study["seconds"]), work_of(study), processor_of(machine),
                             number_text(machine.value("cores", json())), study["version"].get<std::string>(),
                             study["commit"].get<std::string>(), study["time"].get<std::string>()));
 }

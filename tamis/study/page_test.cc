@@ -101,6 +101,18 @@ TEST(StudyPage, NamesEveryModelAndTheMachine) {
   EXPECT_THAT(text, HasSubstr("a processor, 2 cores, Tamis 0.1 (abc), 2026-01-01T00:00:00Z."));
 }
 
+TEST(StudyPage, SaysWhatItCostWhateverElseRan) {
+  json study = page_study();
+  EXPECT_THAT(to_markdown(study, {}, "figures"), HasSubstr("1 of 2 jobs are done, 2.0s in all. "));
+  study["processor_seconds"] = json();
+  study["threads"] = {1};
+  EXPECT_THAT(to_markdown(study, {}, "figures"), HasSubstr("2.0s in all (1 thread each). "));
+  study["processor_seconds"] = 1.5;
+  study["threads"] = {1, 2};
+  EXPECT_THAT(to_markdown(study, {}, "figures"),
+              HasSubstr("2.0s in all (1.5s of processor time, 1 or 2 threads each). "));
+}
+
 TEST(StudyPage, ExplainsAValueAtTheEdge) {
   const std::string note =
       "(edge): the smallest or the largest of the values that were tried; a better one may lie beyond.";

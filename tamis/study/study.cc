@@ -393,6 +393,8 @@ class Study {
       seconds += study["points"].back()["seconds"].get<double>();
     }
     study["seconds"] = seconds;
+    study["processor_seconds"] = processor_seconds_of(results_);
+    study["threads"] = threads_of(results_);
     study["claims"] = judge_all(recipe_.claims, rows);
     study["verdict"] = overall_verdict(study["claims"]);
     for (const auto& [name, result] : results_) {
