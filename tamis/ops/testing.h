@@ -292,35 +292,51 @@ inline void expect_error_within(double factor, const Tensors& fused, const Tenso
   }
 }
 
-/// Expects `fused` and its gradients to satisfy the accuracy rule against `reference`, on every instruction set. Inputs
-/// have the dtype of storage (float32 or bfloat16). Errors are the largest of all `samples`: a gradient of a few
-/// numbers may have a plain result that happens to be exact.
-inline void expect_as_accurate_as_plain(const Function& fused, const Function& reference,
-                                        const std::vector<Tensors>& samples) {
-  const auto results = [&](const Function& function, std::optional<at::ScalarType> dtype) {
-    std::vector<Tensors> by_tensor;
-    for (const Tensors& sample : samples) {
-      Tensors inputs = sample;
-      for (at::Tensor& input : inputs) input = dtype ? input.to(*dtype) : input;
-      const Tensors found = outputs_and_gradients(function, inputs);
-      by_tensor.resize(found.size());
-      for (size_t t = 0; t < found.size(); ++t) by_tensor[t].push_back(found[t]);
-    }
-    Tensors joint;
-    for (const Tensors& of_samples : by_tensor) joint.push_back(at::stack(of_samples));
-    return joint;
-  };
-  const Tensors exact = results(reference, at::kDouble);
-  Tensors plain = results(reference, at::kFloat);
-  for_each_target([&] {
-    const Tensors found = results(fused, std::nullopt);
+/// Outputs and gradients of every sample, stacked by tensor.
+inline Tensors joint_results(const Function& function, const std::vector<Tensors>& samples,
+                             std::optional<at::ScalarType> dtype = std::nullopt) {
+  std::vector<Tensors> by_tensor;
+  for (const Tensors& sample : samples) {
+    Tensors inputs = sample;
+    for (at::Tensor& input : inputs) input = dtype ? input.to(*dtype) : input;
+    const Tensors found = outputs_and_gradients(function, inputs);
+    by_tensor.resize(found.size());
+    for (size_t t = 0; t < found.size(); ++t) by_tensor[t].push_back(found[t]);
+  }
+  Tensors joint;
+  for (const Tensors& of_samples : by_tensor) joint.push_back(at::stack(of_samples));
+  return joint;
+}
+
+/// Calls `check(expect)`, where `expect()` computes `fused` once and expects it to satisfy the accuracy rule.
+template <typename Check>
+void with_accuracy_rule(const Function& fused, const Function& reference, const std::vector<Tensors>& samples,
+                        const Check& check) {
+  const Tensors exact = joint_results(reference, samples, at::kDouble);
+  Tensors plain = joint_results(reference, samples, at::kFloat);
+  check([&] {
+    const Tensors found = joint_results(fused, samples);
     for (size_t t = 0; t < found.size(); ++t) plain[t] = plain[t].to(found[t].scalar_type());
     expect_error_within(2.0, found, plain, exact);
   });
 }
 
+/// Expects `fused` and its gradients to satisfy the accuracy rule against `reference`, on every instruction set. Inputs
+/// have the dtype of storage (float32 or bfloat16). Errors are the largest of all `samples`: a gradient of a few
+/// numbers may have a plain result that happens to be exact.
+inline void expect_as_accurate_as_plain(const Function& fused, const Function& reference,
+                                        const std::vector<Tensors>& samples) {
+  with_accuracy_rule(fused, reference, samples, [](const auto& expect) { for_each_target(expect); });
+}
+
 inline void expect_as_accurate_as_plain(const Function& fused, const Function& reference, const Tensors& inputs) {
   expect_as_accurate_as_plain(fused, reference, std::vector<Tensors>{inputs});
+}
+
+/// The same, computing `fused` once: for forms that do not use our kernels, and so know nothing of instruction sets.
+inline void expect_as_accurate_as_plain_once(const Function& fused, const Function& reference,
+                                             const std::vector<Tensors>& samples) {
+  with_accuracy_rule(fused, reference, samples, [](const auto& expect) { expect(); });
 }
 
 struct FiniteDifferenceOptions {

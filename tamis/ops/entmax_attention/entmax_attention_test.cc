@@ -13,6 +13,7 @@ namespace {
 struct EntmaxSubject {
   using Options = EntmaxAttentionOptions;
   static constexpr const char* kName = "entmax_attention";
+  static constexpr bool kUsesKernels = true;
   static at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Options& options) {
     return entmax_attention(q, k, v, options);
   }

@@ -95,16 +95,15 @@ testing::Function defined_mlstm(const MlstmOptions& options) {
 }
 
 TEST(MlstmBlocked, IsAsAccurateAsPlainTorch) {
-  for (const BlockedMlstmShape& shape : kBlockedMlstmShapes) {
+  for (BlockedMlstmShape shape : kBlockedMlstmShapes) {
+    if (shape.H <= 3) shape.B *= 8;  // of a few numbers the plain result may happen to be exact
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       SCOPED_TRACE(::testing::Message() << "T " << shape.T << ", K " << shape.K << ", chunk " << shape.chunk
                                         << ", state " << shape.state << ", documents " << shape.documents << ", "
                                         << dtype);
       const MlstmOptions options = blocked_mlstm_options(shape);
-      std::vector<Tensors> samples;
-      for (uint64_t i = 0; i < (shape.H > 3 ? 1 : 4); ++i)
-        samples.push_back(blocked_mlstm_inputs(shape, 42 + 100 * i, dtype));
-      testing::expect_as_accurate_as_plain(blocked_mlstm(options), defined_mlstm(options), samples);
+      testing::expect_as_accurate_as_plain_once(blocked_mlstm(options), defined_mlstm(options),
+                                                {blocked_mlstm_inputs(shape, 42, dtype)});
     }
   }
 }
@@ -172,9 +171,9 @@ TEST(MlstmBlocked, MemoryIsLinear) {
       testing::outputs_and_gradients(blocked_mlstm({}), blocked_mlstm_inputs({1, T, 2, 8, 16}, 57));
     });
   };
-  const int64_t at_4k = peak(4096), at_16k = peak(16384);
-  EXPECT_LE(at_16k, 4.5 * at_4k);
-  EXPECT_LT(at_16k, int64_t{16384} * 16384);  // less than one byte per pair
+  const int64_t at_2k = peak(2048), at_8k = peak(8192);
+  EXPECT_LE(at_8k, 4.5 * at_2k);
+  EXPECT_LT(at_8k, int64_t{8192} * 8192);  // less than one byte per pair
 }
 
 }  // namespace

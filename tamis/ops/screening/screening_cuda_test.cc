@@ -53,9 +53,9 @@ TEST_F(ScreeningCuda, IsAsAccurateAsPlainTorch) {
     for (uint64_t i = 0; i < (shape.T < 500 ? 4 : 1); ++i) {
       samples.push_back(testing::random_inputs(shape, 70 + 100 * i));
     }
-    testing::expect_as_accurate_as_plain(screening_there({}), testing::reference_with({}), samples);
+    testing::expect_as_accurate_as_plain_once(screening_there({}), testing::reference_with({}), samples);
     for (Tensors& sample : samples) sample = testing::to_bfloat16(sample);
-    testing::expect_as_accurate_as_plain(screening_there({}), testing::reference_with({}), samples);
+    testing::expect_as_accurate_as_plain_once(screening_there({}), testing::reference_with({}), samples);
   }
 }
 
@@ -72,7 +72,7 @@ TEST_F(ScreeningCuda, OptionsAreAsAccurateAsPlainTorch) {
     SCOPED_TRACE(&options - all_options.data());
     std::vector<Tensors> samples;
     for (uint64_t i = 0; i < 4; ++i) samples.push_back(testing::random_inputs(shape, 171 + 100 * i));
-    testing::expect_as_accurate_as_plain(screening_there(options), testing::reference_with(options), samples);
+    testing::expect_as_accurate_as_plain_once(screening_there(options), testing::reference_with(options), samples);
   }
 }
 
@@ -107,7 +107,7 @@ TEST_F(ScreeningCuda, SmallWidthsAreAsAccurateAsPlainTorch) {
     in[1].copy_(in[0] + 0.02 * in[1]);  // keys near the queries, which so narrow heads accept
     samples.push_back(testing::to_bfloat16(in));
   }
-  testing::expect_as_accurate_as_plain(screening_there({}), testing::reference_with({}), samples);
+  testing::expect_as_accurate_as_plain_once(screening_there({}), testing::reference_with({}), samples);
 }
 
 TEST_F(ScreeningCuda, ZeroRowsAndNoKeys) {

@@ -12,6 +12,7 @@ namespace {
 struct SieveSubject {
   using Options = SieveAttentionOptions;
   static constexpr const char* kName = "sieve_attention";
+  static constexpr bool kUsesKernels = true;
   static at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Options& options) {
     return sieve_attention(q, k, v, options);
   }

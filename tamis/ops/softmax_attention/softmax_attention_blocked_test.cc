@@ -100,8 +100,9 @@ TEST(SoftmaxAttentionBlocked, IsAsAccurateAsPlainTorch) {
                                         << shape.window.value_or(0) << ", " << dtype);
       const ScaledAttentionOptions options = blocked_options_of(shape);
       std::vector<Tensors> samples;
-      for (uint64_t i = 0; i < 4; ++i) samples.push_back(blocked_softmax_inputs(shape, 42 + 100 * i, dtype));
-      testing::expect_as_accurate_as_plain(blocked_softmax(options), defined_softmax(options), samples);
+      for (uint64_t i = 0; i < (shape.T < 500 ? 4 : 1); ++i)
+        samples.push_back(blocked_softmax_inputs(shape, 42 + 100 * i, dtype));
+      testing::expect_as_accurate_as_plain_once(blocked_softmax(options), defined_softmax(options), samples);
     }
   }
 }
@@ -171,9 +172,9 @@ TEST(SoftmaxAttentionBlocked, MemoryIsLinear) {
                                        blocked_softmax_inputs({1, T, 2, 16, 16}, 48));
       });
     };
-    const int64_t at_4k = peak(4096), at_16k = peak(16384);
-    EXPECT_LE(at_16k, 4.5 * at_4k) << "window " << window.value_or(0);
-    EXPECT_LT(at_16k, int64_t{16384} * 16384) << "window " << window.value_or(0);  // less than one byte per pair
+    const int64_t at_2k = peak(2048), at_8k = peak(8192);
+    EXPECT_LE(at_8k, 4.5 * at_2k) << "window " << window.value_or(0);
+    EXPECT_LT(at_8k, int64_t{8192} * 8192) << "window " << window.value_or(0);  // less than one byte per pair
   }
 }
 

@@ -90,8 +90,9 @@ TEST(StickBreakingAttentionBlocked, IsAsAccurateAsPlainTorch) {
                                         << ", documents " << shape.documents << ", " << dtype);
       const StickBreakingOptions options = blocked_stick_options(shape);
       std::vector<Tensors> samples;
-      for (uint64_t i = 0; i < 4; ++i) samples.push_back(blocked_stick_inputs(shape, 42 + 100 * i, dtype));
-      testing::expect_as_accurate_as_plain(blocked_sticks(options), defined_sticks(options), samples);
+      for (uint64_t i = 0; i < (shape.T < 500 ? 4 : 1); ++i)
+        samples.push_back(blocked_stick_inputs(shape, 42 + 100 * i, dtype));
+      testing::expect_as_accurate_as_plain_once(blocked_sticks(options), defined_sticks(options), samples);
     }
   }
 }
@@ -141,9 +142,9 @@ TEST(StickBreakingAttentionBlocked, MemoryIsLinear) {
       testing::outputs_and_gradients(blocked_sticks({}), blocked_stick_inputs({1, T, 1, 8, 8}, 47));
     });
   };
-  const int64_t at_4k = peak(4096), at_16k = peak(16384);
-  EXPECT_LE(at_16k, 4.5 * at_4k);
-  EXPECT_LT(at_16k, int64_t{16384} * 16384);  // less than one byte per pair
+  const int64_t at_2k = peak(2048), at_8k = peak(8192);
+  EXPECT_LE(at_8k, 4.5 * at_2k);
+  EXPECT_LT(at_8k, int64_t{8192} * 8192);  // less than one byte per pair
 }
 
 }  // namespace
