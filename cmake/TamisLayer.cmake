@@ -220,6 +220,10 @@ function(tamis_tests_across_layers)
     endif()
     tamis_test(${name} ${name})
   endforeach()
+  if(NOT TAMIS_SANITIZE)  # their libraries have to be loaded first
+    add_library(tamis_fork_server SHARED ${PROJECT_SOURCE_DIR}/tests/fork_server.cc)
+    target_link_libraries(tamis_fork_server PRIVATE tamis_flags ${CMAKE_DL_LIBS})
+  endif()
   file(GLOB scripts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*_test.py)
   set(python ${PROJECT_SOURCE_DIR}/.venv/bin/python)  # with pytest and Playwright: scripts/setup.sh test
   foreach(file ${scripts})

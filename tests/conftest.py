@@ -4,8 +4,9 @@ import os
 import pathlib
 
 import pytest
+from fork_server import ForkServers
 from pages import Page, chromium_path
-from program import Program
+from program import INSTRUCTION_SETS, Program
 from trained_runs import train_digits, train_letters
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -16,6 +17,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--program", type=pathlib.Path, default=ROOT / "build/release/tamis", help="tamis; default: build/release/tamis"
     )
+    parser.addoption("--no-forks", action="store_true", help="load the program anew for every run of it")
     parser.addoption("--consumer", action="store_true", help="also build a program against an installation")
     parser.addoption("--package", type=pathlib.Path, help="the Debian package to try")
     parser.addoption("--wheel", type=pathlib.Path, help="the wheel of the Python package to try")
@@ -29,11 +31,17 @@ def pytest_sessionfinish(session, exitstatus):
 
 
 @pytest.fixture(scope="session")
-def program(pytestconfig) -> pathlib.Path:
+def program(pytestconfig):
     path = pytestconfig.getoption("program").resolve()
     if not path.is_file():
         pytest.exit(f"{path} is missing; build it with `make build`, or name it with --program", 2)
-    return path
+    library = path.parent / "libtamis_fork_server.so"
+    if not library.exists() or pytestconfig.getoption("no_forks"):
+        yield path
+        return
+    Program.forks = ForkServers(path, library, INSTRUCTION_SETS)
+    yield path
+    Program.forks.close()
 
 
 @pytest.fixture(scope="module")

@@ -34,8 +34,8 @@ validate_tokens = 2048
 """
 
 
-def plan(tamis, *arguments):
-    return json.loads(tamis.out("plan", *arguments, "--json"))
+def plan(tamis, *arguments, **options):
+    return json.loads(tamis.out("plan", *arguments, "--json", **options))
 
 
 def peak_of_training(tamis, *arguments) -> int:
@@ -61,7 +61,7 @@ def bytes_below(directory) -> int:
 )
 def test_a_plan_is_what_the_run_takes(tamis, run, model, tokens, accumulation):
     (tamis.directory / "recipe.toml").write_text(RECIPE.format(model=model, tokens=tokens, accumulation=accumulation))
-    planned = plan(tamis, "recipe.toml")
+    planned = plan(tamis, "recipe.toml", anew=True)
     peak = peak_of_training(tamis, "recipe.toml", "--set", f"run.dir={run}")
     assert planned["measured"] is True and planned["steps"] == 12 and planned["tokens"] == 12 * tokens, planned
     assert planned["parameters"] == json.loads((run / "run.json").read_text())["parameters"], planned

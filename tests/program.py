@@ -11,20 +11,29 @@ import subprocess
 import time
 
 import pytest
+from fork_server import ForkServers
 
 
 class Program:
     """The program under test, run in a directory of the test's own."""
 
+    forks: ForkServers | None = None  # of all programs of this process; conftest.py starts it
+
     def __init__(self, path: pathlib.Path, directory: pathlib.Path):
         self.path, self.directory = path, directory
 
-    def __call__(self, *arguments, **options) -> subprocess.CompletedProcess:
-        """Runs to the end. Options as for subprocess.run; output is captured as text, standard input is empty."""
+    def __call__(self, *arguments, anew: bool = False, **options) -> subprocess.CompletedProcess:
+        """Runs to the end. Options as for subprocess.run; output is captured as text, standard input is empty.
+
+        anew: as a process that loads its libraries itself. A fork has less of them in its resident memory.
+        """
         if not options.keys() & {"input", "stdin"}:
             options["stdin"] = subprocess.DEVNULL
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 600, **self._common(), **options}
-        return subprocess.run([self.path, *map(str, arguments)], **options)
+        arguments = [str(argument) for argument in arguments]
+        if self.forks and not anew and (server := self.forks.server_for(self.path, arguments, options)):
+            return server.run(arguments, **options)
+        return subprocess.run([self.path, *arguments], **options)
 
     def out(self, *arguments, code: int = 0, **options) -> str:
         """What it prints when it ends with this exit code: results, or messages of a failure."""
