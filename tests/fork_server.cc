@@ -2,10 +2,11 @@
 // LibTorch 0.2 to 0.4 s of processor time, and each request runs main() in a new process that it forks. The program
 // itself is not changed. tests/fork_server.py is the client.
 //
-// TAMIS_FORK_SERVER is the descriptor of a listening Unix socket that keeps messages apart. A request is one message
-// with the descriptors of standard input, output and error, and strings that end with NUL: the number of arguments, the
-// working directory, the arguments with the program's name first, the environment. It is answered with the process id
-// and, at its end, with the status that waitpid returned, both as int.
+// TAMIS_FORK_SERVER is the descriptor of a listening Unix socket that keeps messages apart, TAMIS_FORK_SERVER_PARENT
+// the process whose end ends the server. A request is one message with the descriptors of standard input, output and
+// error, and strings that end with NUL: the number of arguments, the working directory, the arguments with the
+// program's name first, the environment. It is answered with the process id and, at its end, with the status that
+// waitpid returned, both as int.
 
 #include <dlfcn.h>
 #include <sys/prctl.h>
@@ -84,10 +85,11 @@ void answer(int connection, int number) {
 bool serve_request(int connection, const Request& request) {
   const pid_t child = fork();
   if (child == 0) return true;
+  if (child < 0) _exit(kCannotServe);
   for (const int stream : request.streams) close(stream);  // so that the reader of a pipe sees its end
   answer(connection, child);
   int status = 0;
-  waitpid(child, &status, 0);
+  if (waitpid(child, &status, 0) != child) _exit(kCannotServe);
   answer(connection, status);
   _exit(0);
 }
@@ -95,6 +97,7 @@ bool serve_request(int connection, const Request& request) {
 int serve(int, char**, char**) {
   const int listening = std::atoi(std::getenv("TAMIS_FORK_SERVER"));
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != std::atoi(std::getenv("TAMIS_FORK_SERVER_PARENT"))) return kCannotServe;  // it has ended before
   while (true) {
     const int connection = accept(listening, nullptr, nullptr);
     if (connection < 0) return kCannotServe;

@@ -289,7 +289,7 @@ def test_standard_input_is_a_text(tamis, tmp_path):
 
 def test_jsonl_from_standard_input_goes_on_after_a_kill(tamis, tmp_path):
     path = tmp_path / "a.jsonl"
-    write_jsonl(path, 50_000)
+    write_jsonl(path, 100_000)
     arguments = ("-", "--format", "jsonl", "--threads", 1)
     prepared(tamis, *arguments, "--out", tmp_path / "whole", input=path.read_text())
     assert texts_of(tmp_path / "whole") == [json.loads(line)["text"] for line in path.read_text().splitlines()]

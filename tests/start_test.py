@@ -105,3 +105,16 @@ def test_errors_of_commands_have_their_exit_codes(tamis):
         ("inspect --psi 100000", 2, '"psi" must be a whole number'),
     ):
         expect_refused(tamis(*shlex.split(line)), code, text)
+
+
+def test_a_run_names_the_command_that_made_it(tamis, tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        "model = {hidden_size = 16, num_hidden_layers = 1, num_attention_heads = 2}\n"
+        'data.sources.copy = {kind = "copy"}\n'
+        "train = {steps = 1, length = 32, batch_tokens = 64}\n"
+    )
+    words = ("train", recipe, "--set", f"run.dir={tmp_path / 'run'}")
+    tamis.out(*words, anew=True)  # a fork has another command line
+    command = json.loads((tmp_path / "run/run.json").read_text())["command"]
+    assert command == [str(tamis.path), *map(str, words)], command

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <sstream>
 #include <string>
@@ -107,5 +107,5 @@ int status_of(int argc, char** argv) {
 int main(int argc, char** argv) {
   const int status = status_of(argc, argv);
   std::fflush(nullptr);
-  std::_Exit(status);  // without LibTorch's destructors, which take as long as all of `tamis --version`
+  _exit(status);  // without LibTorch's destructors, which take half as long as all the rest of `tamis --version`
 }

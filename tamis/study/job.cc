@@ -177,6 +177,7 @@ std::optional<json> diverged_before(const StudyRecipe& study, const Job& job) {
   return json{{"status", "diverged"},
               {"reason", text_at(*stored, "reason")},
               {"rows", diverged_rows(study, job)},
+              {"threads", stored->value("threads", json())},
               {"earlier_seconds", stored->value("job_seconds", 0.0)},
               {"earlier_processor_seconds", stored->value("job_processor_seconds", json())}};
 }
@@ -191,15 +192,17 @@ json train_and_measure(const StudyRecipe& study, const Job& job, at::Device devi
     if (before) {
       trained = *before;
     } else {
+      const bool resumed = !train::saved_steps(job.directory).empty();  // then an earlier process did a part of it
       const double start = processor_seconds();
       trained = train::train(job.recipe, device, messages);
-      trained["processor_seconds"] = processor_seconds() - start;
+      trained["processor_seconds"] = resumed ? json() : json(processor_seconds() - start);
     }
     for (const char* key : {"seconds", "processor_seconds", "tokens"}) result[key] = trained.value(key, json());
+    if (before) result["earlier_processor_seconds"] = result["processor_seconds"];
+    if (result["processor_seconds"].is_null()) result["earlier_processor_seconds"] = json();
     if (before) {
       result["threads"] = before->value("threads", json());
       result["earlier_seconds"] = before->value("seconds", 0.0);  // the training is part of what this study costs
-      result["earlier_processor_seconds"] = result["processor_seconds"];
     }
     stop_if_asked(job.name, signals);
   }
@@ -295,7 +298,9 @@ json processor_seconds_of(const Results& results) {
 json threads_of(const Results& results) {
   std::set<int64_t> threads;
   for (const auto& [name, result] : results) {
-    if (const json of_job = result.value("threads", json()); of_job.is_number()) threads.insert(of_job.get<int64_t>());
+    const json of_job = result.value("threads", json());
+    if (!of_job.is_number()) return {};
+    threads.insert(of_job.get<int64_t>());
   }
   return threads;
 }
@@ -310,7 +315,10 @@ json run_job(const StudyRecipe& recipe, const Job& job, at::Device device, std::
     result = diverged ? std::move(*diverged) : train_and_measure(recipe, job, device, messages, signals);
   } catch (const Error& error) {
     if (error.code() != ExitCode::kDiverged) throw;
-    result = {{"status", "diverged"}, {"reason", error.what()}, {"rows", diverged_rows(recipe, job)}};
+    result = {{"status", "diverged"},
+              {"reason", error.what()},
+              {"threads", at::get_num_threads()},
+              {"rows", diverged_rows(recipe, job)}};
   }
   result["job"] = job.name;
   result["job_seconds"] = now_seconds() - start + result.value("earlier_seconds", 0.0);

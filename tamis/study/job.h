@@ -31,9 +31,11 @@ struct Job {
 /// Results of finished jobs by job name. A result is
 ///
 ///   status    "done", or "diverged" with a reason
-///   seconds, processor_seconds, tokens, threads    of the training
-///   job_seconds, job_processor_seconds             of training and measuring; the latter null when the training was
-///                                                  another study's, of a version that did not store it
+///   seconds, tokens, threads    of the steps of the training; processor_seconds    of the training with its set-up,
+///                               validations and checkpoints
+///   job_seconds                 of the steps, or of this process's training as a whole, and of measuring
+///   job_processor_seconds       of training and measuring. Both processor times are null when they are not known: the
+///                               training was resumed, or an earlier result lacks them
 ///   rows      measured values (table.h)
 ///   recipe, checksums, start, question, version, commit    what was run; `start`: what the run was that it starts from
 using Results = std::map<std::string, nlohmann::json>;
@@ -41,7 +43,7 @@ using Results = std::map<std::string, nlohmann::json>;
 /// Of all jobs together; null when it is not known of one of them.
 nlohmann::json processor_seconds_of(const Results& results);
 
-/// The numbers of threads that jobs had, in ascending order, each once.
+/// The numbers of threads that jobs had, in ascending order, each once; null when it is not known of one of them.
 nlohmann::json threads_of(const Results& results);
 
 /// The short runs of [choose], with the first seed; none without it.

@@ -92,9 +92,8 @@ void expect_accurate(const SelectionShape& shape, const typename Subject::Option
   SCOPED_TRACE(::testing::Message() << "alpha " << options.alpha << ", strict " << options.strict << ", T " << shape.T
                                     << ", T_q " << shape.queries << ", K " << shape.K << ", V " << shape.V
                                     << ", spread " << shape.spread);
-  const uint64_t seeds = shape.T < 50    ? 16
-                         : shape.T < 500 ? 3
-                                         : 1;  // of a few numbers the plain result may happen to be exact
+  // Of a few numbers the plain result may happen to be exact.
+  const uint64_t seeds = shape.T < 50 ? 16 : shape.T < 500 ? 3 : 1;
   std::vector<Tensors> inputs;
   for (uint64_t i = 0; i < seeds; ++i) inputs.push_back(clear_inputs(shape, options, seed + 10'000 * i, dtype, margin));
   if (inputs.back().empty()) return;
