@@ -1,5 +1,6 @@
 """Help of every command, and the refusal of wrong command lines in one line."""
 
+import json
 import shlex
 
 from program import INSTRUCTION_SETS, environment, expect_refused
