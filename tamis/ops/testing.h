@@ -333,7 +333,7 @@ inline void expect_as_accurate_as_plain(const Function& fused, const Function& r
   expect_as_accurate_as_plain(fused, reference, std::vector<Tensors>{inputs});
 }
 
-/// The same, computing `fused` once: for forms that do not use our kernels, and so do not depend on the instruction set.
+/// The same, computing `fused` once: for forms without our kernels, which do not depend on the instruction set.
 inline void expect_as_accurate_as_plain_once(const Function& fused, const Function& reference,
                                              const std::vector<Tensors>& samples) {
   with_accuracy_rule(fused, reference, samples, [](const auto& expect) { expect(); });
