@@ -25,8 +25,8 @@ class Program:
     def __call__(self, *arguments, anew: bool = False, **options) -> subprocess.CompletedProcess:
         """Runs to the end. Options as for subprocess.run; output is captured as text, standard input is empty.
 
-        anew: as a process that loads its libraries itself. A fork has less of them in its resident memory, the addresses
-        of other forks, and the command line of the program that was forked.
+        anew: as a process that loads its libraries itself. A fork has less of them in its resident memory, the
+        addresses of other forks, and the command line of the program that was forked.
         """
         if not options.keys() & {"input", "stdin"}:
             options["stdin"] = subprocess.DEVNULL
