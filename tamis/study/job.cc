@@ -198,8 +198,9 @@ json train_and_measure(const StudyRecipe& study, const Job& job, at::Device devi
       trained["processor_seconds"] = resumed ? json() : json(processor_seconds() - start);
     }
     for (const char* key : {"seconds", "processor_seconds", "tokens"}) result[key] = trained.value(key, json());
-    if (before) result["earlier_processor_seconds"] = result["processor_seconds"];
-    if (result["processor_seconds"].is_null()) result["earlier_processor_seconds"] = json();
+    if (before || result["processor_seconds"].is_null()) {
+      result["earlier_processor_seconds"] = result["processor_seconds"];
+    }
     if (before) {
       result["threads"] = before->value("threads", json());
       result["earlier_seconds"] = before->value("seconds", 0.0);  // the training is part of what this study costs
