@@ -84,7 +84,7 @@ void BackgroundSave::start(const models::Model& model, const Trainer& trainer, c
   wait();
   AddFiles collect_shards;
   if (mesh) {
-    collect_shards = [this, place = ShardPlace(directory_.path(), state.step, mesh->token()),
+    collect_shards = [this, place = ShardPlace{directory_.path(), state.step, mesh->token()},
                       weights = cut_weights(model, mesh->all().size()), processes = mesh->all().size(),
                       timeout = mesh->all().timeout()](const fs::path& directory) {
       const auto deadline = std::chrono::steady_clock::now() + timeout;
@@ -136,7 +136,7 @@ void BackgroundShard::start(const fs::path& run, const models::Model& model, Tra
   WeightShards shards = cut_weights(model, size);
   const size_t count = shards.size();
   shards.resize(size);  // empty for a process that has no part
-  running_ = std::async(std::launch::async, [place = ShardPlace(run, step, mesh.token()), rank, size, count,
+  running_ = std::async(std::launch::async, [place = ShardPlace{run, step, mesh.token()}, rank, size, count,
                                              weights = copy_weights(model, *trainer.exchange(), shards[rank]),
                                              moments = copy_shard(trainer.optimizer())] {
     if (!weights.empty()) write_shard(place, nn::tensor_shard_name(rank, count), weights, nn::kTensorMetadata);
