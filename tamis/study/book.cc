@@ -83,6 +83,19 @@ void write_again(const json& study, const std::filesystem::path& recipe, const s
   write_file_atomic(directory / (name + ".md"), to_markdown(now, rows, name));
 }
 
+/// Seconds on two cores of runs, by folder and name; of one that several studies share, the longest.
+using Runs = std::map<std::pair<std::string, std::string>, double>;
+
+void add_runs(Runs& runs, const json& study) {
+  const double seconds = study.value("seconds", 0.0);
+  if (seconds <= 0) return;
+  const std::string folder = folder_of_runs(study);
+  for (const json& point : study["points"]) {
+    double& longest = runs[{folder, text_at(point, "name")}];
+    longest = std::max(longest, point.value("seconds", 0.0) / seconds * seconds_on_two_cores(study));
+  }
+}
+
 /// Verdicts by paper, and the time, of the studies of the first tier.
 std::string summary_of(const std::vector<json>& studies) {
   struct Paper {
@@ -92,27 +105,33 @@ std::string summary_of(const std::vector<json>& studies) {
   };
   std::map<std::string, Paper> papers;
   Paper all;
+  Runs runs;
   for (const json& study : studies) {
     if (text_at(study, "tier") != tiers().front()) continue;
+    add_runs(runs, study);
     const std::string source = text_at(study, "paper");  // the title, then what in it
     const std::string title = source.substr(0, std::min({source.find(','), source.find(" ("), source.find(": ")}));
     for (Paper* paper : {&papers[title.empty() ? "none" : title], &all}) {
       ++paper->studies;
-      paper->seconds += study.value("seconds", 0.0);
+      paper->seconds += seconds_on_two_cores(study);
       for (const json& claim : study["claims"]) ++paper->verdicts[text_at(claim, "verdict")];
     }
   }
-  std::string text = "| paper | studies | holds | does not hold | undecided | time |\n|---|---|---|---|---|---|\n";
+  std::string text =
+      "| paper | studies | holds | does not hold | undecided | time on two cores |\n|---|---|---|---|---|---|\n";
   const auto add = [&](const std::string& title, Paper& paper) {
     text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", title, paper.studies, paper.verdicts["holds"],
                         paper.verdicts["does not hold"], paper.verdicts["undecided"], format_duration(paper.seconds));
   };
   for (auto& [title, paper] : papers) add(title, paper);
   add("All papers", all);
+  double once = 0;
+  for (const auto& [run, seconds] : runs) once += seconds;
   return text + fmt::format(
                     "\nThese are the studies of the tier {}. Times are those on the pages, measured on different "
-                    "machines; runs that\nseveral studies share are counted in each.\n\n",
-                    tiers().front());
+                    "machines; where each run had one\nthread, two go at a time, in half of their processor time. With "
+                    "runs that several studies share counted once they add up to {}.\n\n",
+                    tiers().front(), format_duration(once));
 }
 
 /// `outdated` names the studies whose recipe has changed since they were run.
@@ -187,7 +206,7 @@ json list_studies() {
       const std::filesystem::path directory = newest(id, tier);
       const json study = stored_study(directory);
       json seconds = first ? about.value("seconds", json()) : json();
-      if (study.is_object() && study.contains("seconds")) seconds = study["seconds"];
+      if (study.is_object() && study.contains("seconds")) seconds = seconds_on_two_cores(study);
       studies.push_back({{"id", id},
                          {"title", text_at(about, "title")},
                          {"tier", tier},

@@ -15,9 +15,9 @@ std::filesystem::path studies_directory();
 std::filesystem::path find_study(const std::string& id);
 
 /// {"studies": [{"id", "title", "tier", "seconds", "verdict", "recipe_changed"}]}, one entry for each tier of each
-/// study. seconds: of the newest stored result, else what the recipe expects. verdict: of the newest stored result, in
-/// runs/ or docs/results/; null where there is none. recipe_changed: whether the recipe now trains or measures
-/// something else than when that result was stored.
+/// study. seconds, on two cores: of the newest stored result, else what the recipe expects. verdict: of the newest
+/// stored result, in runs/ or docs/results/; null where there is none. recipe_changed: whether the recipe now trains or
+/// measures something else than when that result was stored.
 nlohmann::json list_studies();
 
 /// The same as a table.

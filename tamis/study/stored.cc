@@ -184,6 +184,19 @@ json stored_study(const std::filesystem::path& directory) {
   return whole && std::ranges::all_of(study["drawn"], &json::is_string) ? study : json();
 }
 
+double seconds_on_two_cores(const json& study) {
+  const double seconds = study.value("seconds", 0.0);
+  if (study.value("threads", json()) != json{1}) return seconds;
+  const json processor = study.value("processor_seconds", json());
+  return (processor.is_number() ? processor.get<double>() : seconds) / 2;
+}
+
+std::string folder_of_runs(const json& study) {
+  const std::string own = "runs/" + text_at(study, "id");
+  const json values = values_then(study).value_or(json::object()), about = values.value("study", json::object());
+  return text_at(about, "runs", text_at(about, "dir", own));
+}
+
 std::set<std::string> shown_metrics(const json& study) {
   std::set<std::string> names = read_names(study);
   names.merge(read_names(values_then(study).value_or(json::object())));  // x of claims stands there only

@@ -26,6 +26,13 @@ enum class RecipeChange {
 RecipeChange change_since(const nlohmann::json& study, const std::filesystem::path& directory,
                           const std::filesystem::path& recipe);
 
+/// What the runs of a study take on two cores, in seconds: where each had one thread, two go at a time, in half of
+/// their processor time (of their wall-clock time in results that lack it); else their wall-clock time.
+double seconds_on_two_cores(const nlohmann::json& study);
+
+/// The folder of the training runs of a study, which others may share.
+std::string folder_of_runs(const nlohmann::json& study);
+
 /// The metrics that figures, tables and claims of the study read, among names of columns.
 std::set<std::string> shown_metrics(const nlohmann::json& study);
 
