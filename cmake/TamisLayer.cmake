@@ -52,8 +52,8 @@ endfunction()
 set(TAMIS_SLOW_TESTS ops models bench_test busy_machine_test command_line_test context_parallel_test convert_test
     data_test distributed_test fine_tuning_test inference_commands_test input_output_test inspect_test install_test
     meeting_test non_finite_test parquet_test plan_test prepare_test report_test repro_test resume_test robust_input_test
-    robust_process_test sharded_checkpoint_test shared_evaluation_test start_test study_process_test
-    study_start_test study_test tokenizers_test your_text_test)
+    robust_process_test sharded_checkpoint_test shared_evaluation_test start_test study_figures_test
+    study_process_test study_start_test study_test tokenizers_test your_text_test)
 
 # Cases of slow layers that take less than five seconds together. They are the test <layer>_quick, which QUICK=1 runs
 # too.
