@@ -83,20 +83,7 @@ void write_again(const json& study, const std::filesystem::path& recipe, const s
   write_file_atomic(directory / (name + ".md"), to_markdown(now, rows, name));
 }
 
-/// Seconds on two cores of runs, by folder and name; of one that several studies share, the longest.
-using Runs = std::map<std::pair<std::string, std::string>, double>;
-
-void add_runs(Runs& runs, const json& study) {
-  const double seconds = study.value("seconds", 0.0);
-  if (seconds <= 0) return;
-  const std::string folder = folder_of_runs(study);
-  for (const json& point : study["points"]) {
-    double& longest = runs[{folder, text_at(point, "name")}];
-    longest = std::max(longest, point.value("seconds", 0.0) / seconds * seconds_on_two_cores(study));
-  }
-}
-
-/// Verdicts by paper, and the time, of the studies of the first tier.
+/// Verdicts by paper, and the time, of studies of the first tier.
 std::string summary_of(const std::vector<json>& studies) {
   struct Paper {
     int64_t studies = 0;
@@ -105,10 +92,7 @@ std::string summary_of(const std::vector<json>& studies) {
   };
   std::map<std::string, Paper> papers;
   Paper all;
-  Runs runs;
   for (const json& study : studies) {
-    if (text_at(study, "tier") != tiers().front()) continue;
-    add_runs(runs, study);
     const std::string source = text_at(study, "paper");  // the title, then what in it
     const std::string title = source.substr(0, std::min({source.find(','), source.find(" ("), source.find(": ")}));
     for (Paper* paper : {&papers[title.empty() ? "none" : title], &all}) {
@@ -125,13 +109,17 @@ std::string summary_of(const std::vector<json>& studies) {
   };
   for (auto& [title, paper] : papers) add(title, paper);
   add("All papers", all);
-  double once = 0;
-  for (const auto& [run, seconds] : runs) once += seconds;
   return text + fmt::format(
-                    "\nThese are the studies of the tier {}. Times are those on the pages, measured on different "
-                    "machines; where each run had one\nthread, two go at a time, in half of their processor time. With "
-                    "runs that several studies share counted once they add up to {}.\n\n",
-                    tiers().front(), format_duration(once));
+                    "\nThese are the studies of the tier {}. Times are for two cores: where each run had one thread, "
+                    "two run at a time, in half of the\nprocessor time on the page; else the wall-clock time on the "
+                    "page, with what else the machine did. Runs that several studies\nshare are counted in each; "
+                    "counted once, all take {}.\n\n",
+                    tiers().front(), format_duration(seconds_of_all_runs(studies)));
+}
+
+std::vector<json> of_first_tier(std::vector<json> studies) {
+  std::erase_if(studies, [](const json& study) { return text_at(study, "tier") != tiers().front(); });
+  return studies;
 }
 
 /// `outdated` names the studies whose recipe has changed since they were run.
@@ -151,7 +139,7 @@ std::string index_of(const std::filesystem::path& directory, const std::set<std:
       "study again;\n[studies.md](../studies.md) explains recipes and verdicts. These pages are written by `tamis "
       "repro "
       "--book docs/results`.\n\n" +
-      summary_of(studies) + "| study | claim | the paper | verdict | version |\n|---|---|---|---|---|\n";
+      summary_of(of_first_tier(studies)) + "| study | claim | the paper | verdict | version |\n|---|---|---|---|---|\n";
   for (const json& study : studies) {
     const std::string version =
         text_at(study, "commit") + (outdated.contains(text_at(study, "name")) ? ", recipe changed since" : "");
@@ -206,7 +194,7 @@ json list_studies() {
       const std::filesystem::path directory = newest(id, tier);
       const json study = stored_study(directory);
       json seconds = first ? about.value("seconds", json()) : json();
-      if (study.is_object() && study.contains("seconds")) seconds = seconds_on_two_cores(study);
+      if (study.is_object()) seconds = first ? json(seconds_on_two_cores(study)) : study["seconds"];
       studies.push_back({{"id", id},
                          {"title", text_at(about, "title")},
                          {"tier", tier},

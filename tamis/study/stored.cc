@@ -53,6 +53,19 @@ std::optional<json> values_then(const json& study) {
   }
 }
 
+/// Where the training runs of a study of the first tier are.
+std::string folder_of_runs(const json& study) {
+  const std::string own = "runs/" + text_at(study, "id");
+  const json values = values_then(study).value_or(json::object()), about = values.value("study", json::object());
+  return text_at(about, "runs", text_at(about, "dir", own));
+}
+
+double number_at(const json& object, const char* key, double fallback = 0) {
+  if (!object.is_object()) return fallback;
+  const json value = object.value(key, json());
+  return value.is_number() ? value.get<double>() : fallback;
+}
+
 /// Claims by id, as the recipe states them.
 json stated_claims(const json& values) {
   json stated = json::object();
@@ -185,16 +198,25 @@ json stored_study(const std::filesystem::path& directory) {
 }
 
 double seconds_on_two_cores(const json& study) {
-  const double seconds = study.value("seconds", 0.0);
-  if (study.value("threads", json()) != json{1}) return seconds;
-  const json processor = study.value("processor_seconds", json());
-  return (processor.is_number() ? processor.get<double>() : seconds) / 2;
+  const double seconds = number_at(study, "seconds");
+  if (study.value("threads", json()) != json::array({1})) return seconds;
+  return number_at(study, "processor_seconds", seconds) / 2;
 }
 
-std::string folder_of_runs(const json& study) {
-  const std::string own = "runs/" + text_at(study, "id");
-  const json values = values_then(study).value_or(json::object()), about = values.value("study", json::object());
-  return text_at(about, "runs", text_at(about, "dir", own));
+double seconds_of_all_runs(const std::vector<json>& studies) {
+  std::map<std::string, double> runs;
+  for (const json& study : studies) {
+    const double seconds = number_at(study, "seconds");
+    if (seconds <= 0) continue;
+    const std::string folder = folder_of_runs(study);
+    for (const json& point : study.value("points", json::array())) {
+      double& most = runs[fmt::format("{}/{}/{}", folder, text_at(point, "name"), text_at(point, "chosen"))];
+      most = std::max(most, number_at(point, "seconds") / seconds * seconds_on_two_cores(study));
+    }
+  }
+  double sum = 0;
+  for (const auto& [run, seconds] : runs) sum += seconds;
+  return sum;
 }
 
 std::set<std::string> shown_metrics(const json& study) {

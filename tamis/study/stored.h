@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "tamis/study/recipe.h"
 #include "tamis/study/table.h"
@@ -26,12 +27,13 @@ enum class RecipeChange {
 RecipeChange change_since(const nlohmann::json& study, const std::filesystem::path& directory,
                           const std::filesystem::path& recipe);
 
-/// What the runs of a study take on two cores, in seconds: where each had one thread, two go at a time, in half of
+/// What the runs of a study take on two cores, in seconds: where each had one thread, two run at a time, in half of
 /// their processor time (of their wall-clock time in results that lack it); else their wall-clock time.
 double seconds_on_two_cores(const nlohmann::json& study);
 
-/// The folder of the training runs of a study, which others may share.
-std::string folder_of_runs(const nlohmann::json& study);
+/// The same of all runs of several studies of the first tier. A run that some of them share, because they keep runs of
+/// the same name in the same folder, counts once, with the study that spent most time on it.
+double seconds_of_all_runs(const std::vector<nlohmann::json>& studies);
 
 /// The metrics that figures, tables and claims of the study read, among names of columns.
 std::set<std::string> shown_metrics(const nlohmann::json& study);

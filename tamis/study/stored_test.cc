@@ -15,19 +15,38 @@ TEST(StoredStudy, TakesHalfOfItsProcessorTimeOnTwoCoresWhereRunsHaveOneThread) {
   EXPECT_EQ(seconds_on_two_cores(study), 40);
   study["processor_seconds"] = nullptr;  // a run was resumed
   EXPECT_EQ(seconds_on_two_cores(study), 50);
-  for (const json& threads : {json{2}, json{1, 2}, json()}) {
+  for (const json& threads : {json::array({2}), json::array({1, 2}), json()}) {
     study["threads"] = threads;
     EXPECT_EQ(seconds_on_two_cores(study), 100);
   }
 }
 
-TEST(StoredStudy, KnowsTheFolderOfItsRuns) {
-  json study = {{"id", "a"}, {"tier", "cpu"}, {"recipe", ""}};
-  EXPECT_EQ(folder_of_runs(study), "runs/a");
-  study["recipe"] = "[study]\nruns = \"runs/b\"\n";
-  EXPECT_EQ(folder_of_runs(study), "runs/b");
-  study["recipe"] = "[study\n";
-  EXPECT_EQ(folder_of_runs(study), "runs/a");
+TEST(StoredStudies, CountSharedRunsOnce) {
+  const auto study = [](const std::string& id, const std::string& recipe, const json& points, double seconds) {
+    return json{{"id", id}, {"tier", "cpu"}, {"recipe", recipe}, {"points", points}, {"seconds", seconds}};
+  };
+  const auto point = [](const std::string& name, double seconds) { return json{{"name", name}, {"seconds", seconds}}; };
+  const std::string shared = "[study]\nruns = \"runs/a\"\n";
+  const json a = study("a", "", {point("plain", 10), point("other", 1)}, 11);
+  const json b = study("b", shared, json::array({point("plain", 14)}), 14);
+  EXPECT_EQ(seconds_of_all_runs({a, b}), 14 + 1);
+  EXPECT_EQ(seconds_of_all_runs({a, study("b", "", json::array({point("plain", 14)}), 14)}), 11 + 14);
+  EXPECT_EQ(seconds_of_all_runs({a, study("b", "[study]\ndir = \"runs/a\"\n", json::array({point("plain", 14)}), 14)}),
+            14 + 1);
+
+  json halved = b;
+  halved["threads"] = json::array({1});
+  EXPECT_EQ(seconds_of_all_runs({a, halved}), 10 + 1);  // 7 seconds, less than those of a
+
+  json chosen = point("plain", 14);
+  chosen["chosen"] = "train.lr 0.01";  // the run is another: its name has the rate
+  EXPECT_EQ(seconds_of_all_runs({a, study("b", shared, json::array({chosen}), 14)}), 11 + 14);
+}
+
+TEST(StoredStudies, WithDamagedPointsCountAsFarAsTheyAreRead) {
+  json study = {{"id", "a"}, {"tier", "cpu"}, {"recipe", "[study\n"}, {"seconds", 5.0}};
+  study["points"] = {1, {{"name", 2}, {"seconds", "3"}}, {{"name", "plain"}, {"seconds", 5.0}}};
+  EXPECT_EQ(seconds_of_all_runs(std::vector<json>{study}), 5);
 }
 
 }  // namespace
