@@ -1,9 +1,37 @@
-"""The figures of `tamis study`: chance levels, legends, ticks, and what happens without rows or without matplotlib."""
+"""The figures of `tamis study`: bands, chance levels, legends, ticks, and what happens without rows or without matplotlib."""
 
+import importlib.util
+import pathlib
 import xml.etree.ElementTree
 
+import pytest
 from program import environment
 from studies import FUNCTION, directory, study, summary
+
+SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "tamis/study/draw_figures.py"
+
+
+@pytest.fixture(scope="module")
+def drawing():
+    """The script that draws."""
+    specification = importlib.util.spec_from_file_location("draw_figures", SCRIPT)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_the_band_of_a_loss_does_not_reach_below_zero(drawing):
+    def low(*values):
+        return drawing.summary([{"seed": seed, "value": value} for seed, value in enumerate(values)], "sd")[1]
+
+    assert low(0.0, 1.0) == 0
+    assert low(1.0, 2.0) == pytest.approx(1.5 - 0.5**0.5)
+    assert low(-1.0, 1.0) == pytest.approx(-(2**0.5))
+
+
+def test_an_axis_names_what_a_curve_shows(drawing):
+    assert drawing.words("validation_curve") == "validation loss"
+    assert drawing.words("training_seconds") == "training seconds"
 
 
 def test_chance_and_histograms_are_drawn(tamis):

@@ -24,6 +24,8 @@ MARKERS = "osD^vP*X"
 BINS = 24  # of a histogram
 MOST_TICKS = 6  # of a logarithmic axis of lines: more points have the axis's own ticks
 MOST_LABELS = 12  # of a heatmap: with more rows or columns its cells have no numbers
+CURVES = {"validation_curve": "validation loss", "text_loss_curve": "text loss", "window_curve": "window",
+          "acceptance_curve": "acceptance width"}
 
 
 def matches(row, where):
@@ -36,6 +38,11 @@ def label(value):
     if isinstance(value, float):
         return f"{value:g}"
     return "all" if value is None else str(value)
+
+
+def words(name):
+    """`validation loss` of `validation_curve`, `training seconds` of `training_seconds`."""
+    return CURVES.get(name, name.replace("_", " "))
 
 
 def series_name(figure, key):
@@ -99,7 +106,8 @@ def summary(rows, band):
     if band == "range":
         return mean, min(values), max(values)
     sd = statistics.stdev(values)
-    return mean, mean - sd, mean + sd
+    low = mean - sd if min(values) < 0 else max(mean - sd, 0)  # a loss is never below 0
+    return mean, low, mean + sd
 
 
 def smoothed(values, width):
@@ -253,7 +261,7 @@ def draw_chance(axis, chance):
 
 def draw_scale(canvas, image, axes, figure):
     """The scale of a heatmap."""
-    name, chance = figure["metric"].replace("_", " "), figure.get("chance")
+    name, chance = words(figure["metric"]), figure.get("chance")
     bar = canvas.colorbar(image, ax=axes, label=name if chance is None else f"{name} (dashed: chance {chance:.3g})")
     if chance is not None:
         bar.ax.axhline(chance, color="0.8", lw=1, ls="--")
@@ -328,9 +336,9 @@ def draw(figure, all_rows, directory):
             name = figure["panels"].replace("_", " ")
             title = label(panel) if name == "map" else f"{name}: {label(panel)}"
             axis.set_title(title, fontsize=9, pad=40 if figure.get("marginals") else None)
-        axis.set_xlabel(figure["x_label"] or figure["x"].replace("_", " "))
+        axis.set_xlabel(figure["x_label"] or words(figure["x"]))
         heat = figure["kind"] == "heatmap"
-        axis.set_ylabel(figure["y_label"] or (figure["y"] if heat else figure["metric"]).replace("_", " "))
+        axis.set_ylabel(figure["y_label"] or words(figure["y"] if heat else figure["metric"]))
     if image is not None:
         draw_scale(canvas, image, axes[:len(panels)], figure)
     elif len(series) > 1 or figure["fit"] != "none":
