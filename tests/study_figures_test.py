@@ -2,6 +2,7 @@
 
 import importlib.util
 import pathlib
+import re
 import xml.etree.ElementTree
 
 import pytest
@@ -69,6 +70,15 @@ metric = "tanh_norm"
         assert f">{words}</text>" in (figures / f"{name}.svg").read_text(), name
     assert "chance" not in (figures / "shares.svg").read_text()
     assert ">chance 0.25</text>" in (directory(tamis, "chance") / "report.html").read_text()
+
+
+def test_a_long_title_takes_two_lines(tamis):
+    title = "The length of the output after the norm by the length of the input, of one variant alone, with many words"
+    done = study(tamis, "title", FUNCTION + f'\n[[figures]]\ntitle = "{title}"\nmetric = "tanh_norm"\nx = "norm"\n')
+    assert summary(tamis, "title")["drawn"] == ["figure-1"], done.stderr
+    drawn = (directory(tamis, "title") / "figures/figure-1.svg").read_text()
+    lines = [line for line in re.findall(r">([^<>]+)</t(?:ext|span)>", drawn) if line.strip() in title and " " in line.strip()]
+    assert len(lines) == 2 and " ".join(line.strip() for line in lines) == title, lines
 
 
 def test_a_legend_names_the_series_of_every_panel(tamis):

@@ -10,6 +10,7 @@ import os
 import pathlib
 import statistics
 import sys
+import textwrap
 
 import matplotlib
 
@@ -24,6 +25,8 @@ MARKERS = "osD^vP*X"
 BINS = 24  # of a histogram
 MOST_TICKS = 6  # of a logarithmic axis of lines: more points have the axis's own ticks
 MOST_LABELS = 12  # of a heatmap: with more rows or columns its cells have no numbers
+MOST_NAMES = 6  # of a legend in a panel
+LETTERS_PER_INCH = 12  # of a title
 CURVES = {"validation_curve": "validation loss", "text_loss_curve": "text loss", "window_curve": "window",
           "acceptance_curve": "acceptance width"}
 
@@ -268,15 +271,16 @@ def draw_scale(canvas, image, axes, figure):
 
 
 def draw_legend(canvas, axes):
-    """Of the series of all panels: below several panels, which need not have the same series."""
+    """Of the series of all panels: below several panels, which need not have the same series, and below many series."""
     named = {}
     for axis in axes:
         for handle, name in zip(*axis.get_legend_handles_labels()):
             named.setdefault(name, handle)
-    if len(axes) == 1:
+    if len(axes) == 1 and len(named) <= MOST_NAMES:
         axes[0].legend(fontsize=8)
     else:
-        canvas.legend(named.values(), named.keys(), fontsize=8, loc="outside lower center", ncols=3)
+        columns = 2 if len(axes) == 1 else 3
+        canvas.legend(named.values(), named.keys(), fontsize=8, loc="outside lower center", ncols=columns)
 
 
 def draw(figure, all_rows, directory):
@@ -344,7 +348,8 @@ def draw(figure, all_rows, directory):
     elif len(series) > 1 or figure["fit"] != "none":
         draw_legend(canvas, axes[:len(panels)])
     if figure["title"]:
-        canvas.suptitle(figure["title"], fontsize=10)
+        letters = int(canvas.get_figwidth() * LETTERS_PER_INCH)
+        canvas.suptitle(textwrap.fill(figure["title"], letters), fontsize=10)
     for kind in ("svg", "pdf"):
         path = os.path.join(directory, f"{figure['id']}.{kind}")
         unfinished = f"{path}.{os.getpid()}"
