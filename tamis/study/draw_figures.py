@@ -50,7 +50,7 @@ def words(name):
 
 def series_name(figure, key):
     """`multiscreen`, `layers 2`."""
-    parts = [label(v) if isinstance(v, str) else f"{column.replace('_', ' ')} {label(v)}"
+    parts = [label(v) if isinstance(v, str) else f"{words(column)} {label(v)}"
              for column, v in zip(figure["series"], key) if v not in (None, "")]
     return ", ".join(parts)
 
@@ -337,7 +337,7 @@ def draw(figure, all_rows, directory):
             if figure.get("marginals"):
                 draw_marginals(axis, figure, named, rows)
         if figure["panels"]:
-            name = figure["panels"].replace("_", " ")
+            name = words(figure["panels"])
             title = label(panel) if name == "map" else f"{name}: {label(panel)}"
             axis.set_title(title, fontsize=9, pad=40 if figure.get("marginals") else None)
         axis.set_xlabel(figure["x_label"] or words(figure["x"]))

@@ -208,10 +208,11 @@ double seconds_of_all_runs(const std::vector<json>& studies) {
   for (const json& study : studies) {
     const double seconds = number_at(study, "seconds");
     if (seconds <= 0) continue;
+    const double on_two_cores = seconds_on_two_cores(study) / seconds;  // per second of a run
     const std::string folder = folder_of_runs(study);
     for (const json& point : study.value("points", json::array())) {
       double& most = runs[fmt::format("{}/{}/{}", folder, text_at(point, "name"), text_at(point, "chosen"))];
-      most = std::max(most, number_at(point, "seconds") / seconds * seconds_on_two_cores(study));
+      most = std::max(most, number_at(point, "seconds") * on_two_cores);
     }
   }
   double sum = 0;
