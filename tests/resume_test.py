@@ -198,13 +198,9 @@ def test_kill_before_the_first_checkpoint(tamis, run):
 
 def test_signals_save_and_stop(tamis, run):
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
-        before = saved_steps(run)
+        before, logged = saved_steps(run), len(log_steps(run))
         process = start(tamis, run, "train.save_every=1000")
-        wait_until(
-            lambda: (run / "log.jsonl").exists() and len(log_steps(run)) > len(before) * 4 + 3,
-            process,
-            "step in the log",
-        )
+        wait_until(lambda: len(log_steps(run)) > logged + 3, process, "step in the log")
         process.send_signal(number)
         expect(finished(process), code, f"stopped by {number.name} and saved after step")
         assert saved_steps(run)[-1:] > before[-1:], "nothing was saved"
@@ -235,7 +231,8 @@ def test_every_mixer_goes_on_and_windows_stay_as_drawn(tamis, run):
 
 
 def log_steps(run):
-    return [line for line in (run / "log.jsonl").read_text().splitlines() if '"type":"train"' in line]
+    log = run / "log.jsonl"
+    return [line for line in log.read_text().splitlines() if '"type":"train"' in line] if log.exists() else []
 
 
 def test_second_process_is_refused(tamis, run):
