@@ -5,11 +5,12 @@ import pathlib
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 
 import pytest
-from program import Program, environment, expect_refused, limited, small_disk
+from program import Program, environment, expect_refused, finished, limited, small_disk, wait_until
 from studies import FUNCTION, ONE_RUN
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -73,7 +74,7 @@ def test_repro_runs_a_study_and_knows_no_other(shelf, tmp_path):
     assert done.returncode == 0 and "Command: tamis repro a-norm" in done.stdout, done
     assert (tmp_path / "work/runs/a-norm/report.html").exists()
     expect_refused(shelf("a-nrm"), 2, 'unknown study "a-nrm"; did you mean "a-norm"')
-    expect_refused(shelf(), 2, "expected the id of a study, --list or --book DIR")
+    expect_refused(shelf(), 2, "expected the id of a study, --list, --check or --book DIR")
     expect_refused(shelf("a-norm", "--list"), 2, "expected the id of a study")
     expect_refused(shelf("b-trim", "--tier", "gpu"), 2, "there is no [tiers.gpu]")
 
@@ -238,6 +239,100 @@ def test_settings_stay_in_the_recipe_of_a_page_once(shelf, tmp_path):
         assert shelf("--book", "book").returncode == 0
 
 
+@pytest.fixture
+def checked(shelf, tmp_path):
+    """Three studies, of which the book has a-norm and c-run, and a function that checks them."""
+    (tmp_path / "studies/c-run.toml").write_text(ONE_RUN)
+    for name in ("a-norm", "c-run"):
+        assert shelf(name, "--threads", 1).returncode == 0
+    assert shelf("--book", "docs/results").returncode == 0
+    shutil.rmtree(tmp_path / "work/runs")
+
+    def check(*arguments):
+        done = shelf("--check", *arguments, "--json", "--threads", 1)
+        assert not (tmp_path / "work/runs/.check").exists(), "nothing is left behind"
+        return done, {each["id"]: each for each in json.loads(done.stdout)["studies"]}
+
+    return check
+
+
+def test_check_finds_what_is_stored(checked, shelf, tmp_path):
+    done, studies = checked()
+    assert done.returncode == 0, done
+    assert studies["a-norm"]["same"] is True and studies["a-norm"]["run"] == "all/functions", studies
+    assert studies["c-run"]["same"] is True and studies["c-run"]["run"].endswith("/seed-1"), studies
+    assert studies["b-trim"]["same"] is None and studies["b-trim"]["reason"] == "b-trim: has no result", studies
+    assert "/seed-1 gave the same values. " not in (tmp_path / "work/docs/results/c-run.md").read_text()
+    assert shelf("--book", "docs/results").returncode == 0
+    assert "/seed-1 gave the same values. " in (tmp_path / "work/docs/results/c-run.md").read_text()
+    assert re.search(r"^c-run +\S+/seed-1 +same$", shelf("--check", "c-run").stdout, re.MULTILINE)
+
+
+def test_check_finds_that_a_result_is_another(checked, shelf, tmp_path):
+    results = tmp_path / "work/docs/results/c-run/results.csv"
+    text = re.sub(r"^(validation_loss),[^,]+,", r"\1,9.5,", results.read_text(), flags=re.MULTILINE)
+    results.write_text(text)
+    done, studies = checked("c-run")
+    assert done.returncode == 1 and done.stderr.endswith(
+        "tamis: repro: this version no longer gives what is stored of c-run; run it again\n"
+    ), done
+    assert len(studies) == 1 and studies["c-run"]["same"] is False, studies
+    assert re.fullmatch(r"validation_loss [\d.]+, was 9\.5", studies["c-run"]["differences"][0]), studies
+    study = json.loads((results.parent / "study.json").read_text())
+    study["commit"] = "0123456789ab"
+    (results.parent / "study.json").write_text(json.dumps(study))
+    assert shelf("--book", "docs/results").returncode == 0
+    assert "/seed-1 gave other values: validation_loss " in (results.parent.parent / "c-run.md").read_text()
+    assert "| 0123456789ab, differs with " in (results.parent.parent / "README.md").read_text()
+
+
+def test_what_check_cannot_compare(checked, shelf, tmp_path):
+    recipe = tmp_path / "studies/c-run.toml"
+    rewrite(recipe, ("steps = 6", "steps = 7"))
+    expect_refused(shelf("--check", "c-run"), 3, "c-run: the recipe has changed since; run the study again")
+    expect_refused(shelf("--check", "b-trim"), 3, "b-trim: has no result")
+    expect_refused(shelf("--check", "c-rum"), 2, 'unknown study "c-rum"')
+    expect_refused(shelf("--check", "--list"), 2, "expected the id of a study")
+    expect_refused(shelf("--check", "--tier", "gpu"), 2, "--check takes no --set, --tier, --plan or --jobs")
+    done, studies = checked()
+    assert done.returncode == 0 and studies["a-norm"]["same"] is True, done
+    assert "the recipe has changed since" in studies["c-run"]["reason"], studies
+
+
+def test_a_check_that_is_stopped_leaves_nothing(checked, program, tmp_path):
+    recipe = tmp_path / "studies/c-run.toml"
+    study = tmp_path / "work/docs/results/c-run/study.json"
+    for path in (recipe, study):  # as if it had been long
+        path.write_text(path.read_text().replace("steps = 6", "steps = 5000"))
+    before, scratch = study.read_text(), tmp_path / "work/runs/.check"
+    run = Program(program, tmp_path / "work")
+    options = {"env": environment(TAMIS_STUDIES=str(tmp_path / "studies"))}
+    process = run.start("repro", "--check", "c-run", "--threads", 1, **options)
+    wait_until(lambda: any(log.stat().st_size for log in scratch.rglob("log.jsonl")), process, "step in the log")
+    expect_refused(run("repro", "--check", "a-norm", **options), 1, "runs/.check: in use by another process")
+    process.send_signal(signal.SIGINT)
+    stopped = finished(process)
+    assert stopped.returncode == 130 and stopped.stderr.endswith("c-run: the check was stopped by SIGINT\n"), stopped
+    assert not scratch.exists() and study.read_text() == before
+
+
+def test_check_notices_other_texts(shelf, tmp_path):
+    text = tmp_path / "work/words.txt"
+    text.write_text("to be or not to be that is the question " * 200)
+    source = '[data.sources.text]\nkind = "text"\nfiles = ["words.txt"]\nvalidation_fraction = 0.2\n'
+    recipe = re.sub(r"\[\[evaluations\]\].*", "", ONE_RUN, flags=re.DOTALL)
+    recipe = recipe.replace('[data.sources.copy]\nkind = "copy"\n', source)
+    recipe = recipe.replace("seeds = [1]", 'seeds = [1]\nprepare = "make words"')
+    (tmp_path / "studies/d-text.toml").write_text(recipe)
+    assert shelf("d-text", "--threads", 1).returncode == 0
+    assert shelf("--check", "d-text", "--threads", 1).returncode == 0
+    text.write_text("whether tis nobler in the mind to suffer " * 200)
+    expect_refused(
+        shelf("--check", "d-text", "--threads", 1),
+        *(3, "the text of data.sources.text is another one than then; make it with: make words"),
+    )
+
+
 def test_books_are_joined_from_given_texts(tmp_path):
     script = ROOT / "scripts/books.sh"
     for name, text in (("a", "first\n"), ("b", "second\n"), ("c", "x" * 40000)):
@@ -262,7 +357,7 @@ def test_books_are_joined_from_given_texts(tmp_path):
 
 def test_a_study_without_its_texts_names_the_command(tamis):
     refused = tamis("repro", "000-fig6", env=environment(TAMIS_STUDIES=str(ROOT / "recipes/studies")))
-    expect_refused(refused, 3, "books.txt: cannot open", "scripts/books.sh FOLDER")
+    expect_refused(refused, 3, "books.txt: cannot open", "scripts/books.sh FOLDER/{13272,14263,16215,972,16595}.txt")
 
 
 def test_a_full_disk_under_a_book(shelf, tmp_path):

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 
@@ -8,6 +10,7 @@
 #include "tamis/cli/common.h"
 #include "tamis/cli/study_options.h"
 #include "tamis/study/book.h"
+#include "tamis/study/check.h"
 
 namespace tamis::cli {
 namespace {
@@ -15,15 +18,34 @@ namespace {
 struct ReproCommand {
   std::string id;
   bool list = false;
+  bool check = false;
   std::filesystem::path book;
   study::StudyOptions options;
   RunOptions run;
 };
 
-void run(const ReproCommand& command) {
-  if (command.list + !command.book.empty() + !command.id.empty() != 1) {
-    fail(ExitCode::kUsage, "repro: expected the id of a study, --list or --book DIR; tamis repro --list shows the ids");
+void check(const ReproCommand& command) {
+  study::StudyOptions options = command.options;
+  if (options.plan || options.jobs != 1 || options.tier != study::tiers().front() || !options.overrides.empty()) {
+    fail(ExitCode::kUsage, "repro: --check takes no --set, --tier, --plan or --jobs");
   }
+  check_options(command.run);
+  if (command.run.threads > 0) options.overrides.push_back(fmt::format("train.threads={}", command.run.threads));
+  const nlohmann::json checks = study::check_studies(command.id, options.overrides, start(command.run), stderr);
+  fmt::print("{}", options.json ? to_line(checks) : study::checks_to_table(checks));
+  const std::vector<std::string> ids = study::differing(checks);
+  if (ids.empty()) return;
+  std::fflush(stdout);
+  fail(ExitCode::kRuntime, "repro: this version no longer gives what is stored of {}; run {} again",
+       fmt::join(ids, ", "), ids.size() == 1 ? "it" : "them");
+}
+
+void run(const ReproCommand& command) {
+  if (command.list + !command.book.empty() + (command.check || !command.id.empty()) != 1) {
+    fail(ExitCode::kUsage,
+         "repro: expected the id of a study, --list, --check or --book DIR; tamis repro --list shows the ids");
+  }
+  if (command.check) return check(command);
   if (command.list) {
     const nlohmann::json studies = study::list_studies();
     fmt::print("{}", command.options.json ? to_line(studies) : study::to_table(studies));
@@ -48,10 +70,12 @@ void add_repro(CLI::App& app) {
   auto* sub = app.add_subcommand("repro", "Reproduce a claim, table or figure of the papers.");
   sub->add_option("id", command->id, "A study of --list")->type_name("ID");
   sub->add_flag("--list", command->list, "List all studies with their cost and their verdict so far");
+  sub->add_flag("--check", command->check,
+                "Train and measure a model of this study, or of each one that has a result, once more, and compare");
   sub->add_option("--book", command->book, "Write the pages of all studies that have run, and a table of all verdicts")
       ->type_name("DIR");
   add_study_options(*sub, options, command->run);
-  sub->footer("tamis repro --list\ntamis repro 002-fig1");
+  sub->footer("tamis repro --list\ntamis repro 002-fig1\ntamis repro --check");
   sub->callback([command] { run(*command); });
 }
 

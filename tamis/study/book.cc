@@ -22,29 +22,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Where the newer of what is stored under runs/ and in the book is.
-std::filesystem::path newest(const std::string& id, const std::string& tier) {
-  const std::string name = tier == tiers().front() ? id : id + "-" + tier;
-  const std::filesystem::path run = std::filesystem::path("runs") / name,
-                              book = std::filesystem::path("docs/results") / name;
-  const auto time = [](const std::filesystem::path& directory) {
-    const json study = stored_study(directory);
-    return study.is_object() ? text_at(study, "time") : "";
-  };
-  return time(run) < time(book) ? book : run;
-}
-
 bool is_outdated(const json& study, const std::filesystem::path& directory, const std::filesystem::path& recipe) {
   return change_since(study, directory, recipe) == RecipeChange::kMeasured;
-}
-
-std::vector<std::filesystem::path> recipes() {
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(studies_directory())) {
-    if (entry.path().extension() == ".toml") files.push_back(entry.path());
-  }
-  std::ranges::sort(files);
-  return files;
 }
 
 /// Rows that the page shows: those of metrics in figures, tables and claims, and all that are not curves.
@@ -122,6 +101,16 @@ std::vector<json> of_first_tier(std::vector<json> studies) {
   return studies;
 }
 
+/// `8ba0599252b1, the same with 4ca9d0ed2c11`
+std::string version_of(const json& study, bool is_outdated) {
+  const std::string version = text_at(study, "commit");
+  if (is_outdated) return version + ", recipe changed since";
+  const json check = study.value("check", json());
+  const json same = check.is_object() ? check.value("same", json()) : json();
+  if (!same.is_boolean() || text_at(check, "commit") == version) return version;
+  return fmt::format("{}, {} with {}", version, same == true ? "the same" : "differs", text_at(check, "commit"));
+}
+
 /// `outdated` names the studies whose recipe has changed since they were run.
 std::string index_of(const std::filesystem::path& directory, const std::set<std::string>& outdated) {
   std::vector<json> studies;
@@ -141,8 +130,7 @@ std::string index_of(const std::filesystem::path& directory, const std::set<std:
       "--book docs/results`.\n\n" +
       summary_of(of_first_tier(studies)) + "| study | claim | the paper | verdict | version |\n|---|---|---|---|---|\n";
   for (const json& study : studies) {
-    const std::string version =
-        text_at(study, "commit") + (outdated.contains(text_at(study, "name")) ? ", recipe changed since" : "");
+    const std::string version = version_of(study, outdated.contains(text_at(study, "name")));
     for (const json& claim : study["claims"]) {
       text += fmt::format("| [{0}]({0}.md) | {1} | {2} | {3} | {4} |\n", text_at(study, "name"), text_at(claim, "text"),
                           text_at(claim, "paper"), text_at(claim, "verdict"), version);
@@ -172,9 +160,18 @@ std::filesystem::path studies_directory() {
        "folder of recipes in TAMIS_STUDIES");
 }
 
+std::vector<std::filesystem::path> study_recipes() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(studies_directory())) {
+    if (entry.path().extension() == ".toml") files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
 std::filesystem::path find_study(const std::string& id) {
   std::vector<std::string> known;
-  for (const std::filesystem::path& file : recipes()) {
+  for (const std::filesystem::path& file : study_recipes()) {
     known.push_back(file.stem().string());
     if (known.back() == id) return file;
   }
@@ -183,7 +180,7 @@ std::filesystem::path find_study(const std::string& id) {
 
 json list_studies() {
   json studies = json::array();
-  for (const std::filesystem::path& file : recipes()) {
+  for (const std::filesystem::path& file : study_recipes()) {
     const train::TomlDocument document = train::read_toml(file);
     const json found = document.values.value("study", json());
     const json about = found.is_object() ? found : json::object();
@@ -191,7 +188,7 @@ json list_studies() {
       const bool first = tier == tiers().front();
       if (!first && !document.values.value("tiers", json::object()).contains(tier)) continue;
       const std::string id = file.stem().string();
-      const std::filesystem::path directory = newest(id, tier);
+      const std::filesystem::path directory = newest_result(id, tier);
       const json study = stored_study(directory);
       json seconds = first ? about.value("seconds", json()) : json();
       if (study.is_object()) seconds = first ? json(seconds_on_two_cores(study)) : study["seconds"];
@@ -221,7 +218,7 @@ int64_t write_book(const std::filesystem::path& directory) {
   make_directories(directory);
   int64_t written = 0;
   std::set<std::string> outdated;
-  for (const std::filesystem::path& file : recipes()) {
+  for (const std::filesystem::path& file : study_recipes()) {
     const json changes = train::read_toml(file).values.value("tiers", json::object());
     for (const std::string& tier : tiers()) {
       const bool first = tier == tiers().front();

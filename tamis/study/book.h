@@ -4,12 +4,16 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+#include <vector>
 
 namespace tamis::study {
 
 /// The recipes of the studies that come with Tamis: TAMIS_STUDIES, recipes/studies under the working directory, or
 /// share/tamis/recipes/studies next to the program. Throws ExitCode::kUsage when there is none.
 std::filesystem::path studies_directory();
+
+/// The recipes in that folder, by name.
+std::vector<std::filesystem::path> study_recipes();
 
 /// The recipe of a study. Throws ExitCode::kUsage with the closest known id.
 std::filesystem::path find_study(const std::string& id);

@@ -220,6 +220,21 @@ void write_runs(Writer& out, const json& study) {
                             study["commit"].get<std::string>(), study["time"].get<std::string>()));
 }
 
+/// What `tamis repro --check` found.
+void write_check(Writer& out, const json& study) {
+  const json check = study.value("check", json());
+  if (!check.is_object() || !check.value("same", json()).is_boolean()) return;
+  std::string found = "the same values";
+  if (check["same"] == false) {
+    std::vector<std::string> differences;
+    for (const json& each : check.value("differences", json::array())) differences.push_back(plain_text(each));
+    found = fmt::format("other values: {}", fmt::join(differences, "; "));
+  }
+  out.paragraph(fmt::format("Run again, {} gave {}. {}, Tamis {}, {}.", text_at(check, "run"), found,
+                            processor_of(check.value("machine", json())), text_at(check, "commit"),
+                            text_at(check, "time")));
+}
+
 void write(Writer& out, const json& study, const Rows& rows) {
   const auto text = [&](const char* key) { return study[key].get<std::string>(); };
   out.heading(1, text("title"));
@@ -235,6 +250,7 @@ void write(Writer& out, const json& study, const Rows& rows) {
   if (!study["tables"].empty()) out.heading(2, "Tables");
   for (const json& table : study["tables"]) write_table(out, table, rows);
   write_runs(out, study);
+  write_check(out, study);
   if (!study["assumptions"].empty()) {
     out.heading(2, "Assumptions");
     out.list(study["assumptions"].get<std::vector<std::string>>());

@@ -16,6 +16,7 @@
 #include "tamis/base/json.h"
 #include "tamis/study/claims.h"
 #include "tamis/study/figures.h"
+#include "tamis/study/options.h"
 #include "tamis/study/page.h"
 #include "tamis/train/machine.h"
 #include "tamis/train/toml.h"
@@ -195,6 +196,17 @@ json stored_study(const std::filesystem::path& directory) {
     return study.contains(key) && type.find(study[key].type_name()) != std::string::npos;
   });
   return whole && std::ranges::all_of(study["drawn"], &json::is_string) ? study : json();
+}
+
+std::filesystem::path newest_result(const std::string& id, const std::string& tier) {
+  const std::string name = tier == tiers().front() ? id : id + "-" + tier;
+  const std::filesystem::path run = std::filesystem::path("runs") / name,
+                              book = std::filesystem::path("docs/results") / name;
+  const auto time = [](const std::filesystem::path& directory) {
+    const json study = stored_study(directory);
+    return study.is_object() ? text_at(study, "time") : "";
+  };
+  return time(run) < time(book) ? book : run;
 }
 
 double seconds_on_two_cores(const json& study) {

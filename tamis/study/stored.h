@@ -15,6 +15,9 @@ namespace tamis::study {
 /// that wrote other keys or types. The recipe in it may be damaged nevertheless.
 nlohmann::json stored_study(const std::filesystem::path& directory);
 
+/// Where the newest result of a study is, under runs/ or in the book; without one a directory that has none.
+std::filesystem::path newest_result(const std::string& id, const std::string& tier);
+
 enum class RecipeChange {
   kNone,
   kShown,     // only what is read and judged: claims, figures, tables and texts of the page

@@ -405,6 +405,7 @@ class Study {
 
   json summarise_point(size_t p) const {
     json entry = describe_point(recipe_.points[p]);
+    entry["checksums"] = recipe_.points[p].checksums;
     int64_t done = 0, diverged = 0, all = 0;
     double seconds = 0;
     for (const Job& job : all_jobs(p)) {
