@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from program import Program, environment, expect_refused, finished, limited, small_disk, wait_until
-from studies import FUNCTION, ONE_RUN
+from studies import BASE, FUNCTION, ONE_RUN, last_line
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECIPES = sorted((ROOT / "recipes/studies").glob("*.toml"))
@@ -94,8 +94,8 @@ def test_book(shelf, tmp_path):
     done = shelf("--book", "book")
     assert done.stdout == "book: 2 studies written\n", done
     index = (book / "README.md").read_text()
-    assert "| [a-norm](a-norm.md) | The norm stays below one |" in index and "| holds |" in index, index
-    assert "| [b-trim](b-trim.md) | b-trim | | no claim |" in index, index
+    assert "| [a-norm](a-norm.md) | The norm stays below one |  | 0.5752 | holds |" in index, index
+    assert "| [b-trim](b-trim.md) | b-trim | | | no claim |" in index, index
     assert "| undecided | time on two cores |" in index and re.search(r"counted once, all take \d", index), index
     assert "\n| none | 2 | 1 | 0 | 0 | " in index and "\n| All papers | 2 | 1 | 0 | 0 | " in index, index
     assert "tanh_norm" in (book / "a-norm/results.csv").read_text() and (book / "other.md").read_text() == "kept"
@@ -239,10 +239,13 @@ def test_settings_stay_in_the_recipe_of_a_page_once(shelf, tmp_path):
         assert shelf("--book", "book").returncode == 0
 
 
+CHOSEN = BASE.replace("seeds = [1, 2, 3]", "seeds = [2, 3]")
+
+
 @pytest.fixture
 def checked(shelf, tmp_path):
-    """Three studies, of which the book has a-norm and c-run, and a function that checks them."""
-    (tmp_path / "studies/c-run.toml").write_text(ONE_RUN)
+    """The shelf with a third study, which trains; the book has it and a-norm. A function that checks them."""
+    (tmp_path / "studies/c-run.toml").write_text(CHOSEN)
     for name in ("a-norm", "c-run"):
         assert shelf(name, "--threads", 1).returncode == 0
     assert shelf("--book", "docs/results").returncode == 0
@@ -250,58 +253,95 @@ def checked(shelf, tmp_path):
 
     def check(*arguments):
         done = shelf("--check", *arguments, "--json", "--threads", 1)
-        assert not (tmp_path / "work/runs/.check").exists(), "nothing is left behind"
+        assert not (tmp_path / "work/runs").exists(), "nothing is left behind"
         return done, {each["id"]: each for each in json.loads(done.stdout)["studies"]}
 
     return check
 
 
-def test_check_finds_what_is_stored(checked, shelf, tmp_path):
+def stored(tmp_path, name="c-run"):
+    return tmp_path / "work/docs/results" / name
+
+
+def test_check_reproduces_what_is_stored(checked, shelf, tmp_path):
     done, studies = checked()
     assert done.returncode == 0, done
     assert studies["a-norm"]["same"] is True and studies["a-norm"]["run"] == "all/functions", studies
-    assert studies["c-run"]["same"] is True and studies["c-run"]["run"].endswith("/seed-1"), studies
-    assert studies["b-trim"]["same"] is None and studies["b-trim"]["reason"] == "b-trim: has no result", studies
-    assert "/seed-1 gave the same values. " not in (tmp_path / "work/docs/results/c-run.md").read_text()
+    assert studies["c-run"]["same"] is True and re.fullmatch(r"(rope|window)/seed-2", studies["c-run"]["run"]), studies
+    assert studies["b-trim"]["same"] is None and studies["b-trim"]["reason"] == "has no result", studies
+    page = stored(tmp_path).with_suffix(".md")
+    assert "A repetition" not in page.read_text()
     assert shelf("--book", "docs/results").returncode == 0
-    assert "/seed-1 gave the same values. " in (tmp_path / "work/docs/results/c-run.md").read_text()
-    assert re.search(r"^c-run +\S+/seed-1 +same$", shelf("--check", "c-run").stdout, re.MULTILINE)
+    assert "/seed-2 agrees with the stored values. " in page.read_text()
+    assert re.search(r"^c-run +\S+/seed-2 +same$", shelf("--check", "c-run").stdout, re.MULTILINE)
 
 
-def test_check_finds_that_a_result_is_another(checked, shelf, tmp_path):
-    results = tmp_path / "work/docs/results/c-run/results.csv"
-    text = re.sub(r"^(validation_loss),[^,]+,", r"\1,9.5,", results.read_text(), flags=re.MULTILINE)
-    results.write_text(text)
+def test_check_finds_results_that_this_version_does_not_reproduce(checked, shelf, tmp_path):
+    results = stored(tmp_path) / "results.csv"
+    results.write_text(re.sub(r"^(validation_loss),[^,]+,", r"\1,9.5,", results.read_text(), flags=re.MULTILINE))
     done, studies = checked("c-run")
     assert done.returncode == 1 and done.stderr.endswith(
-        "tamis: repro: this version no longer gives what is stored of c-run; run it again\n"
+        "tamis: repro: this version does not reproduce the stored results of c-run; run it again\n"
     ), done
     assert len(studies) == 1 and studies["c-run"]["same"] is False, studies
     assert re.fullmatch(r"validation_loss [\d.]+, was 9\.5", studies["c-run"]["differences"][0]), studies
-    study = json.loads((results.parent / "study.json").read_text())
-    study["commit"] = "0123456789ab"
-    (results.parent / "study.json").write_text(json.dumps(study))
     assert shelf("--book", "docs/results").returncode == 0
-    assert "/seed-1 gave other values: validation_loss " in (results.parent.parent / "c-run.md").read_text()
-    assert "| 0123456789ab, differs with " in (results.parent.parent / "README.md").read_text()
+    assert "/seed-2 differs: validation_loss " in stored(tmp_path).with_suffix(".md").read_text()
+    assert re.search(r"\| \w+(-dirty)?; a repetition with \S+ differs \|", (stored(tmp_path).parent / "README.md").read_text())
 
 
 def test_what_check_cannot_compare(checked, shelf, tmp_path):
-    recipe = tmp_path / "studies/c-run.toml"
-    rewrite(recipe, ("steps = 6", "steps = 7"))
-    expect_refused(shelf("--check", "c-run"), 3, "c-run: the recipe has changed since; run the study again")
-    expect_refused(shelf("--check", "b-trim"), 3, "b-trim: has no result")
-    expect_refused(shelf("--check", "c-rum"), 2, 'unknown study "c-rum"')
-    expect_refused(shelf("--check", "--list"), 2, "expected the id of a study")
-    expect_refused(shelf("--check", "--tier", "gpu"), 2, "--check takes no --set, --tier, --plan or --jobs")
-    done, studies = checked()
-    assert done.returncode == 0 and studies["a-norm"]["same"] is True, done
-    assert "the recipe has changed since" in studies["c-run"]["reason"], studies
+    for arguments, text in (
+        (("c-rum",), 'unknown study "c-rum"'),
+        (("--list",), "expected the id of a study"),
+        (("--tier", "gpu"), "--check takes no --set, --tier, --plan or --jobs"),
+    ):
+        expect_refused(shelf("--check", *arguments), 2, text)
+    summary = json.loads((stored(tmp_path) / "study.json").read_text())
+
+    def refused(text, **changes):
+        (stored(tmp_path) / "study.json").write_text(json.dumps({**summary, **changes}))
+        done, studies = checked()
+        assert done.returncode == 0 and studies["a-norm"]["same"] is True, done
+        assert studies["c-run"]["same"] is None and text in studies["c-run"]["reason"], studies
+        done = shelf("--check", "c-run", "--threads", 1)
+        assert done.returncode == 3 and "tamis: c-run: " in done.stderr and text in done.stderr, done
+
+    refused("has not run to its end", done=3)
+    refused("the recipe has changed since", recipe=summary["recipe"].replace("steps = 6", "steps = 7"))
+    refused("was run with --set train.lr=1", recipe=summary["recipe"] + "\n# --set train.lr=1\n")
+    for points in ([], [7, {}], [{"name": "rope"}, {"name": "window"}]):
+        refused("", points=points)
+    (stored(tmp_path) / "results.csv").write_text("metric,value,seed,variant\n")
+    refused("results.csv has no model of the recipe with the seed 2")
+    (stored(tmp_path) / "results.csv").unlink()
+    refused("results.csv")
+
+
+@pytest.mark.parametrize("noted", [7, {"same": 1}, {"same": True}, {"same": False, "differences": 3, "machine": []}])
+def test_a_damaged_check_does_not_stop_the_book(shelf, tmp_path, noted):
+    assert shelf("a-norm").returncode == 0
+    file = tmp_path / "work/runs/a-norm/study.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "check": noted}))
+    done = shelf("--book", "book")
+    assert done.returncode == 0 and "books" not in done.stderr, done
+
+
+def test_a_study_that_cannot_run_here_does_not_stop_the_check(checked, tmp_path, shelf):
+    evaluation = f'[[evaluations]]\nkind = "lm_eval"\ntasks = ["own"]\ninclude = "{tmp_path}/tasks"\n'
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks/own.yaml").write_text("task: own\n")
+    (tmp_path / "studies/c-run.toml").write_text(CHOSEN + evaluation)
+    study = json.loads((stored(tmp_path) / "study.json").read_text())
+    (stored(tmp_path) / "study.json").write_text(json.dumps({**study, "recipe": CHOSEN + evaluation}))
+    done = shelf("--check", "--json", "--threads", 1, python="/bin/false")
+    found = {each["id"]: each for each in json.loads(done.stdout)["studies"]}
+    assert done.returncode == 0 and found["a-norm"]["same"] is True and found["c-run"]["same"] is None, done
 
 
 def test_a_check_that_is_stopped_leaves_nothing(checked, program, tmp_path):
     recipe = tmp_path / "studies/c-run.toml"
-    study = tmp_path / "work/docs/results/c-run/study.json"
+    study = stored(tmp_path) / "study.json"
     for path in (recipe, study):  # as if it had been long
         path.write_text(path.read_text().replace("steps = 6", "steps = 5000"))
     before, scratch = study.read_text(), tmp_path / "work/runs/.check"
@@ -312,25 +352,34 @@ def test_a_check_that_is_stopped_leaves_nothing(checked, program, tmp_path):
     expect_refused(run("repro", "--check", "a-norm", **options), 1, "runs/.check: in use by another process")
     process.send_signal(signal.SIGINT)
     stopped = finished(process)
-    assert stopped.returncode == 130 and stopped.stderr.endswith("c-run: the check was stopped by SIGINT\n"), stopped
+    assert stopped.returncode == 130 and stopped.stderr.endswith("repro: the check was stopped by SIGINT\n"), stopped
     assert not scratch.exists() and study.read_text() == before
 
 
 def test_check_notices_other_texts(shelf, tmp_path):
-    text = tmp_path / "work/words.txt"
-    text.write_text("to be or not to be that is the question " * 200)
+    words, heldout = tmp_path / "work/words.txt", tmp_path / "work/heldout.txt"
     source = '[data.sources.text]\nkind = "text"\nfiles = ["words.txt"]\nvalidation_fraction = 0.2\n'
     recipe = re.sub(r"\[\[evaluations\]\].*", "", ONE_RUN, flags=re.DOTALL)
     recipe = recipe.replace('[data.sources.copy]\nkind = "copy"\n', source)
     recipe = recipe.replace("seeds = [1]", 'seeds = [1]\nprepare = "make words"')
+    recipe += '[[evaluations]]\nkind = "loss"\nfile = "heldout.txt"\nlengths = [32]\n'
     (tmp_path / "studies/d-text.toml").write_text(recipe)
+    text = "to be or not to be that is the question " * 200
+    words.write_text(text)
+    heldout.write_text(text)
     assert shelf("d-text", "--threads", 1).returncode == 0
     assert shelf("--check", "d-text", "--threads", 1).returncode == 0
-    text.write_text("whether tis nobler in the mind to suffer " * 200)
-    expect_refused(
-        shelf("--check", "d-text", "--threads", 1),
-        *(3, "the text of data.sources.text is another one than then; make it with: make words"),
-    )
+    for file, what in ((words, "the text of data.sources.text"), (heldout, "a text of [[evaluations]]")):
+        file.write_text("whether tis nobler in the mind to suffer " * 200)
+        refused = shelf("--check", "d-text", "--threads", 1)
+        assert refused.returncode == 3 and f"{what} has changed since; make it with: make words\n" in refused.stderr
+        file.write_text(text)
+
+
+def test_a_full_disk_under_a_check(checked, shelf, tmp_path):
+    with small_disk(tmp_path / "work/runs", "24k"):
+        done = shelf("--check", "c-run", "--threads", 1)
+        assert done.returncode == 30 and "No space left on device" in last_line(done.stderr), done
 
 
 def test_books_are_joined_from_given_texts(tmp_path):

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "tamis/base/error.h"
 #include "tamis/cli/commands.h"
@@ -29,15 +31,22 @@ void check(const ReproCommand& command) {
   if (options.plan || options.jobs != 1 || options.tier != study::tiers().front() || !options.overrides.empty()) {
     fail(ExitCode::kUsage, "repro: --check takes no --set, --tier, --plan or --jobs");
   }
-  check_options(command.run);
-  if (command.run.threads > 0) options.overrides.push_back(fmt::format("train.threads={}", command.run.threads));
-  const nlohmann::json checks = study::check_studies(command.id, options.overrides, start(command.run), stderr);
-  fmt::print("{}", options.json ? to_line(checks) : study::checks_to_table(checks));
-  const std::vector<std::string> ids = study::differing(checks);
-  if (ids.empty()) return;
+  set_threads(options, command.run);
+  std::vector<std::string> differ;
+  bool has_header = false;
+  const auto found = [&](const nlohmann::json& entry) {
+    if (entry["same"] == false) differ.push_back(entry["id"]);
+    if (options.json) return;
+    fmt::print("{}{}", has_header ? "" : study::check_header(), study::check_line(entry));
+    has_header = true;
+    std::fflush(stdout);
+  };
+  const nlohmann::json checks = study::check_studies(command.id, options.overrides, start(command.run), stderr, found);
+  if (options.json) fmt::print("{}", to_line(checks));
+  if (differ.empty()) return;
   std::fflush(stdout);
-  fail(ExitCode::kRuntime, "repro: this version no longer gives what is stored of {}; run {} again",
-       fmt::join(ids, ", "), ids.size() == 1 ? "it" : "them");
+  fail(ExitCode::kRuntime, "repro: this version does not reproduce the stored results of {}; run {} again",
+       fmt::join(differ, ", "), differ.size() == 1 ? "it" : "them");
 }
 
 void run(const ReproCommand& command) {
@@ -71,7 +80,7 @@ void add_repro(CLI::App& app) {
   sub->add_option("id", command->id, "A study of --list")->type_name("ID");
   sub->add_flag("--list", command->list, "List all studies with their cost and their verdict so far");
   sub->add_flag("--check", command->check,
-                "Train and measure a model of this study, or of each one that has a result, once more, and compare");
+                "Train a model of this study, or of every one, again, and compare it with the stored results");
   sub->add_option("--book", command->book, "Write the pages of all studies that have run, and a table of all verdicts")
       ->type_name("DIR");
   add_study_options(*sub, options, command->run);

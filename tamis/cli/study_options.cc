@@ -25,10 +25,14 @@ void add_study_options(CLI::App& command, study::StudyOptions& options, RunOptio
   add_run_options(command, run);
 }
 
-void run_study(study::StudyOptions options, const RunOptions& run) {
+void set_threads(study::StudyOptions& options, const RunOptions& run) {
   check_options(run);
-  study::check_options(options);
   if (run.threads > 0) options.overrides.push_back(fmt::format("train.threads={}", run.threads));
+}
+
+void run_study(study::StudyOptions options, const RunOptions& run) {
+  set_threads(options, run);
+  study::check_options(options);
   fmt::print("{}", study::run_study(options, start(run), stderr));
 }
 

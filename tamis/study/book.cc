@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "tamis/base/error.h"
@@ -101,14 +102,13 @@ std::vector<json> of_first_tier(std::vector<json> studies) {
   return studies;
 }
 
-/// `8ba0599252b1, the same with 4ca9d0ed2c11`
+/// `8ba0599252b1; a repetition with 4ca9d0ed2c11 agrees`
 std::string version_of(const json& study, bool is_outdated) {
   const std::string version = text_at(study, "commit");
   if (is_outdated) return version + ", recipe changed since";
-  const json check = study.value("check", json());
-  const json same = check.is_object() ? check.value("same", json()) : json();
-  if (!same.is_boolean() || text_at(check, "commit") == version) return version;
-  return fmt::format("{}, {} with {}", version, same == true ? "the same" : "differs", text_at(check, "commit"));
+  const std::optional<NotedCheck> check = noted_check(study);
+  if (!check || (check->same && check->commit == version)) return version;
+  return fmt::format("{}; a repetition with {} {}", version, check->commit, check->same ? "agrees" : "differs");
 }
 
 /// `outdated` names the studies whose recipe has changed since they were run.
@@ -128,15 +128,17 @@ std::string index_of(const std::filesystem::path& directory, const std::set<std:
       "study again;\n[studies.md](../studies.md) explains recipes and verdicts. These pages are written by `tamis "
       "repro "
       "--book docs/results`.\n\n" +
-      summary_of(of_first_tier(studies)) + "| study | claim | the paper | verdict | version |\n|---|---|---|---|---|\n";
+      summary_of(of_first_tier(studies)) +
+      "| study | claim | the paper | measured [95% interval] | verdict | version |\n|---|---|---|---|---|---|\n";
   for (const json& study : studies) {
     const std::string version = version_of(study, outdated.contains(text_at(study, "name")));
     for (const json& claim : study["claims"]) {
-      text += fmt::format("| [{0}]({0}.md) | {1} | {2} | {3} | {4} |\n", text_at(study, "name"), text_at(claim, "text"),
-                          text_at(claim, "paper"), text_at(claim, "verdict"), version);
+      text += fmt::format("| [{0}]({0}.md) | {1} | {2} | {3} | {4} | {5} |\n", text_at(study, "name"),
+                          text_at(claim, "text"), text_at(claim, "paper"), measured(claim), text_at(claim, "verdict"),
+                          version);
     }
     if (study["claims"].empty()) {
-      text += fmt::format("| [{0}]({0}.md) | {1} | | no claim | {2} |\n", text_at(study, "name"),
+      text += fmt::format("| [{0}]({0}.md) | {1} | | | no claim | {2} |\n", text_at(study, "name"),
                           text_at(study, "title"), version);
     }
   }

@@ -3,6 +3,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdio>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -12,30 +13,32 @@
 
 namespace tamis::study {
 
-/// Whether this version still gives what studies of the first tier have stored, so that only those that it changes have
-/// to run again. Of a study one model is trained and measured once more, from the first seed: the one whose runs took
-/// least time, as it was chosen then. Its values are compared with the stored ones of the same seed.
+/// Whether this version reproduces the stored results of studies of the first tier, so that only studies that it
+/// changes have to run again. Trains and measures one model of each study again, with the first seed and the stored
+/// value of [choose]: of those with rows of the metrics that claims judge, the one with the shortest runs. Runs that
+/// start from others are left out; of studies that train nothing every model is measured.
 ///
-/// Without `id` this is done with every study that has a result. Returns
+/// Without `id` this is done with every study; `found` is called with each entry of the result:
 ///
-///   {"studies": [{"id", "run", "same", "differences", "reason", "version"}]}
+///   {"studies": [{"id", "version", "run", "same", "differences", "reason"}]}
 ///
-/// version: the commit that made the stored result. same: null when nothing could be compared; reason says why. The
-/// outcome is noted in study.json as "check", for the book. Throws like run_job, and kUsage or kInput when the study
-/// with that id cannot be checked.
+/// version: the commit of the stored result. run: what was repeated. same: null when nothing was compared; reason says
+/// why. The outcome is noted in study.json as "check", for the book.
+///
+/// Throws kStorage, and kHangup, kInterrupt or kTerminate after a signal; with an `id` everything that run_job throws,
+/// and kInput when there is nothing to compare.
 nlohmann::json check_studies(const std::string& id, const std::vector<std::string>& overrides, at::Device device,
-                             std::FILE* messages);
+                             std::FILE* messages, const std::function<void(const nlohmann::json&)>& found);
 
-/// The same as a table.
-std::string checks_to_table(const nlohmann::json& checks);
+/// A header, and an entry of the result, as a line of a table.
+std::string check_header();
+std::string check_line(const nlohmann::json& entry);
 
-/// The ids of studies whose results differ.
-std::vector<std::string> differing(const nlohmann::json& checks);
-
-/// What differs between the rows of one run and the stored rows of its seed, by metric: "score 0.4, was 0.98". Compared
-/// are the means over everything else; not those of times, and not curves. Values of a seed are the same within 2%,
-/// within 0.02, and within the spread of the stored seeds: rounding, which differs between processors, moves a run as
-/// far. Values without a seed are the same within 0.1%.
+/// What differs between the rows of one run and the stored rows of the same model and seed, such as
+/// `score (copy, 64) 0.4, was 0.98`. Times and counts of spikes are not compared. Values with a seed are compared as
+/// means over depths, steps, layers, heads and positions; they may differ by 2%, by 0.02, or by as much as the stored
+/// seeds differ, whichever is most: rounding, which differs between processors, moves a run as far. Others may differ
+/// by 0.001%.
 std::vector<std::string> differences(const Rows& now, const Rows& stored, const Columns& columns);
 
 }  // namespace tamis::study

@@ -13,58 +13,67 @@ using nlohmann::json;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-json row(const std::string& metric, const json& value, const json& more) {
+const Columns kModel = {{"variant", "a"}};
+
+json row(const std::string& metric, const json& value, const json& more = json::object()) {
   json row = {{"metric", metric}, {"value", value}, {"variant", "a"}};
   row.update(more);
   return row;
 }
 
-Rows stored() {
-  return {row("validation_loss", 2.0, {{"seed", 1}}),
-          row("validation_loss", 2.1, {{"seed", 2}}),
-          row("parameters", 1000, json::object()),
-          row("training_loss", 3.0, {{"seed", 1}, {"step", 1}}),
-          row("training_seconds", 7.0, {{"seed", 1}}),
-          {{"metric", "validation_loss"}, {"value", 9.0}, {"variant", "b"}, {"seed", 1}}};
+json of_seed(int64_t seed, const std::string& metric, const json& value, json more = json::object()) {
+  more["seed"] = seed;
+  return row(metric, value, more);
 }
 
-std::vector<std::string> found(const Rows& now) {
-  return differences(now, stored(), {{"variant", "a"}});
+TEST(Check, ValuesOfASeedMayMoveAsFarAsSeedsDiffer) {
+  const Rows stored = {of_seed(1, "validation_loss", 2.0), of_seed(2, "validation_loss", 2.1)};
+  EXPECT_THAT(differences({of_seed(1, "validation_loss", 1.91)}, stored, kModel), IsEmpty());
+  EXPECT_THAT(differences({of_seed(1, "validation_loss", 2.2)}, stored, kModel),
+              ElementsAre("validation_loss 2.2, was 2"));
 }
 
-TEST(Check, ValuesOfASeedMayMoveAsFarAsSeedsDo) {
-  EXPECT_THAT(found({row("validation_loss", 1.9, {{"seed", 1}})}), IsEmpty());
-  EXPECT_THAT(found({row("validation_loss", 2.2, {{"seed", 1}})}), ElementsAre("validation_loss 2.2, was 2"));
+TEST(Check, SizesAreExact) {
+  const Rows stored = {row("parameters", 114752)};
+  EXPECT_THAT(differences({row("parameters", 114752)}, stored, kModel), IsEmpty());
+  EXPECT_THAT(differences({row("parameters", 114744)}, stored, kModel), ElementsAre("parameters 114744, was 114752"));
 }
 
-TEST(Check, ValuesWithoutASeedAreExact) {
-  EXPECT_THAT(found({row("parameters", 1000.5, json::object())}), IsEmpty());
-  EXPECT_THAT(found({row("parameters", 1002, json::object())}), ElementsAre("parameters 1002, was 1000"));
+TEST(Check, LengthsAreComparedOneByOneAndDepthsTogether) {
+  const auto score = [](double value, int64_t length, double depth) {
+    return of_seed(1, "score", value, {{"length", length}, {"depth", depth}});
+  };
+  const Rows stored = {score(1.0, 64, 0), score(0.5, 64, 1), score(0.5, 128, 0), score(0.5, 128, 1)};
+  EXPECT_THAT(
+      differences({score(0.5, 64, 0), score(1.0, 64, 1), score(0.5, 128, 0), score(0.5, 128, 1)}, stored, kModel),
+      IsEmpty());
+  EXPECT_THAT(
+      differences({score(0.5, 64, 0), score(0.5, 64, 1), score(0.5, 128, 0), score(1.0, 128, 1)}, stored, kModel),
+      ElementsAre("score (64) 0.5, was 0.75", "score (128) 0.75, was 0.5"));
 }
 
-TEST(Check, CellsCountByTheirMean) {
-  const json seed = {{"seed", 1}};
-  const Rows then = {row("score", 1.0, {{"seed", 1}, {"length", 64}}),
-                     row("score", 0.5, {{"seed", 1}, {"length", 128}})};
-  const Rows now = {row("score", 0.5, {{"seed", 1}, {"length", 64}}),
-                    row("score", 1.0, {{"seed", 1}, {"length", 128}})};
-  EXPECT_THAT(differences(now, then, {{"variant", "a"}}), IsEmpty());
-  EXPECT_THAT(differences({row("score", 0.7, seed)}, then, {{"variant", "a"}}), ElementsAre("score 0.7, was 0.75"));
+TEST(Check, OtherModelsAndMetricsThatAreNotStoredSayNothing) {
+  const Rows stored = {of_seed(1, "validation_loss", 2.0), of_seed(1, "training_seconds", 7.0)};
+  Rows now = {of_seed(1, "validation_loss", 2.0), of_seed(1, "training_seconds", 70.0),
+              of_seed(1, "training_loss", 5.0, {{"step", 1}})};
+  now.push_back({{"metric", "validation_loss"}, {"value", 9.0}, {"variant", "b"}, {"seed", 1}});
+  EXPECT_THAT(differences(now, stored, kModel), IsEmpty());
 }
 
-TEST(Check, TimesAndCurvesAreLeftOut) {
-  EXPECT_THAT(found({row("training_seconds", 70.0, {{"seed", 1}}),
-                     row("training_loss", 5.0, {{"seed", 1}, {"step", 1}}), row("loss_at", 5.0, {{"seed", 1}})}),
-              IsEmpty());
+TEST(Check, ValuesThatAreMissingDiffer) {
+  const Rows stored = {of_seed(1, "score", 0.5, {{"length", 64}}), of_seed(1, "score", json(), {{"length", 128}}),
+                       of_seed(1, "exact_match", 0.5, {{"length", 64}})};
+  const Rows now = {of_seed(1, "score", 0.5, {{"length", 64}}), of_seed(1, "score", 0.5, {{"length", 128}}),
+                    of_seed(1, "score", 0.5, {{"length", 256}})};
+  EXPECT_THAT(differences(now, stored, kModel),
+              ElementsAre("exact_match (64) none, was 0.5", "score (128) 0.5, was no finite number",
+                          "score (256) 0.5, was none"));
 }
 
-TEST(Check, ARunThatDivergesIsAnother) {
-  EXPECT_THAT(found({row("validation_loss", json(), {{"seed", 1}})}),
-              ElementsAre("validation_loss no finite number, was 2"));
-  const Rows diverged = {row("validation_loss", json(), {{"seed", 1}})};
-  EXPECT_THAT(differences(diverged, diverged, {{"variant", "a"}}), IsEmpty());
-  EXPECT_THAT(differences(stored(), diverged, {{"variant", "a"}}),
-              ElementsAre("validation_loss 2, was no finite number", "validation_loss 2.1, was no finite number"));
+TEST(Check, ARunThatDivergesDiffersEvenIfAnotherSeedDid) {
+  const Rows stored = {of_seed(1, "diverged", 0), of_seed(1, "validation_loss", 2.0), of_seed(2, "diverged", 1)};
+  EXPECT_THAT(differences({of_seed(1, "diverged", 1)}, stored, kModel),
+              ElementsAre("diverged 1, was 0", "validation_loss none, was 2"));
 }
 
 }  // namespace

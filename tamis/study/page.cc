@@ -15,6 +15,7 @@
 #include "tamis/base/terminal.h"
 #include "tamis/report/web_files.h"
 #include "tamis/study/page_table.h"
+#include "tamis/study/stored.h"
 
 namespace tamis::study {
 namespace {
@@ -145,10 +146,8 @@ std::string margin(const json& claim) {
   return fmt::format("{} {}", statistic, fmt::join(parts, ", "));
 }
 
-std::string measured(const json& claim) {
-  std::string text = number_text(claim["value"]);
-  const json& interval = claim["interval_95"];
-  if (interval.is_array()) text += fmt::format(" [{}, {}]", number_text(interval[0]), number_text(interval[1]));
+std::string measured_and_why(const json& claim) {
+  std::string text = measured(claim);
   if (!claim["reason"].get<std::string>().empty()) text += fmt::format(" ({})", claim["reason"].get<std::string>());
   return text;
 }
@@ -158,7 +157,7 @@ void write_claims(Writer& out, const json& study) {
   out.heading(2, "Verdicts");
   Cells cells = {{"claim", "the paper", "holds if", "measured [95% interval]", "verdict"}};
   for (const json& claim : study["claims"]) {
-    cells.push_back({claim["text"], claim["paper"], margin(claim), measured(claim), claim["verdict"]});
+    cells.push_back({claim["text"], claim["paper"], margin(claim), measured_and_why(claim), claim["verdict"]});
   }
   out.table(cells);
   for (const json& change : study["claim_changes"]) {
@@ -195,6 +194,13 @@ std::string work_of(const json& study) {
   return parts.empty() ? "" : fmt::format(" ({})", fmt::join(parts, ", "));
 }
 
+/// `AMD EPYC (avx2), 2 cores, Tamis 0.1.0 (8ba0599252b1), 2026-11-25T21:00:50Z`
+std::string made_by(const json& machine, const std::string& version, const std::string& commit,
+                    const std::string& time) {
+  return fmt::format("{}, {} cores, Tamis {} ({}), {}", processor_of(machine),
+                     number_text(machine.value("cores", json())), version, commit, time);
+}
+
 void write_runs(Writer& out, const json& study) {
   out.heading(2, "What was run");
   Cells cells = {{"model", "parameters", "without embedding", "tokens", "chosen", "runs", "time"}};
@@ -212,27 +218,19 @@ void write_runs(Writer& out, const json& study) {
     out.paragraph(fmt::format(
         "{}: the smallest or the largest of the values that were tried; a better one may lie beyond.", kEdge));
   }
-  const json& machine = study["machine"];
-  out.paragraph(fmt::format("{} of {} jobs are done, {} in all{}. {}, {} cores, Tamis {} ({}), {}.",
-                            study["done"].get<int64_t>(), study["jobs"].get<int64_t>(),
-                            format_duration(study["seconds"]), work_of(study), processor_of(machine),
-                            number_text(machine.value("cores", json())), study["version"].get<std::string>(),
-                            study["commit"].get<std::string>(), study["time"].get<std::string>()));
+  out.paragraph(fmt::format("{} of {} jobs are done, {} in all{}. {}.", study["done"].get<int64_t>(),
+                            study["jobs"].get<int64_t>(), format_duration(study["seconds"]), work_of(study),
+                            made_by(study["machine"], study["version"], study["commit"], study["time"])));
 }
 
 /// What `tamis repro --check` found.
 void write_check(Writer& out, const json& study) {
-  const json check = study.value("check", json());
-  if (!check.is_object() || !check.value("same", json()).is_boolean()) return;
-  std::string found = "the same values";
-  if (check["same"] == false) {
-    std::vector<std::string> differences;
-    for (const json& each : check.value("differences", json::array())) differences.push_back(plain_text(each));
-    found = fmt::format("other values: {}", fmt::join(differences, "; "));
-  }
-  out.paragraph(fmt::format("Run again, {} gave {}. {}, Tamis {}, {}.", text_at(check, "run"), found,
-                            processor_of(check.value("machine", json())), text_at(check, "commit"),
-                            text_at(check, "time")));
+  const std::optional<NotedCheck> check = noted_check(study);
+  if (!check) return;
+  const std::string found =
+      check->same ? "agrees with the stored values" : fmt::format("differs: {}", fmt::join(check->differences, "; "));
+  out.paragraph(fmt::format("A repetition of {} {}. {}.", check->run, found,
+                            made_by(check->machine, check->version, check->commit, check->time)));
 }
 
 void write(Writer& out, const json& study, const Rows& rows) {
@@ -291,6 +289,13 @@ std::string to_html(const json& study, const Rows& rows, const std::filesystem::
       "data:\">\n"
       "<title>{}</title>\n<style>{}{}</style>\n</head>\n<body>\n{}</body>\n</html>\n",
       Html::escaped(study["title"]), report::web_file("report.css"), kStyle, out.text);
+}
+
+std::string measured(const json& claim) {
+  std::string text = number_text(claim["value"]);
+  const json& interval = claim["interval_95"];
+  if (interval.is_array()) text += fmt::format(" [{}, {}]", number_text(interval[0]), number_text(interval[1]));
+  return text;
 }
 
 json overall_verdict(const json& claims) {

@@ -115,6 +115,12 @@ class StudyReader : RecipeReader {
 
 }  // namespace
 
+std::vector<std::string> evaluation_texts(const StudyRecipe& study) {
+  std::vector<std::string> texts;
+  for (const Evaluation& evaluation : study.evaluations) texts.push_back(evaluation.digest);
+  return texts;
+}
+
 int64_t own_steps(const Point& point) {
   return point.recipe().train.steps - steps_taken_over(point);
 }

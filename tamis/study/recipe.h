@@ -129,6 +129,9 @@ struct StudyRecipe {
   std::string toml;                                  // the text of the file, with the overrides as comments
 };
 
+/// The digests of the texts that the evaluations read, in their order; empty for those that read none.
+std::vector<std::string> evaluation_texts(const StudyRecipe& study);
+
 /// Steps that the runs of a point make, without those that they take over with train.start_state = "all".
 int64_t own_steps(const Point& point);
 

@@ -9,6 +9,7 @@
 #include <span>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tamis/base/error.h"
@@ -36,6 +37,9 @@ const std::map<std::string, std::string> kTypes = {
     {"failed", "array"},   {"version", "string"}, {"commit", "string"},         {"assumptions", "array"},
     {"time", "string"},    {"recipe", "string"},  {"verdict", "string or null"}};
 
+/// How a line of a stored recipe begins that has a setting of the command line.
+constexpr std::string_view kSetting = "# --set ";
+
 /// Tables of a recipe, and keys of [study], that have no influence on what is measured.
 const std::vector<std::string> kShownTables = {"claims", "figures", "tables"};
 const std::vector<std::string> kShownKeys = {"title", "question", "paper", "assumptions"};
@@ -52,19 +56,6 @@ std::optional<json> values_then(const json& study) {
   } catch (const Error&) {
     return std::nullopt;
   }
-}
-
-/// Where the training runs of a study of the first tier are.
-std::string folder_of_runs(const json& study) {
-  const std::string own = "runs/" + text_at(study, "id");
-  const json values = values_then(study).value_or(json::object()), about = values.value("study", json::object());
-  return text_at(about, "runs", text_at(about, "dir", own));
-}
-
-double number_at(const json& object, const char* key, double fallback = 0) {
-  if (!object.is_object()) return fallback;
-  const json value = object.value(key, json());
-  return value.is_number() ? value.get<double>() : fallback;
 }
 
 /// Claims by id, as the recipe states them.
@@ -126,7 +117,7 @@ std::vector<std::string> last_settings(const std::string& recipe) {
   std::vector<std::string> settings;
   std::istringstream lines(recipe);
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("# --set ")) {
+    if (line.starts_with(kSetting)) {
       settings.push_back(line);
     } else if (!line.starts_with("# --tier ")) {
       settings.clear();
@@ -135,13 +126,18 @@ std::vector<std::string> last_settings(const std::string& recipe) {
   return settings;
 }
 
-/// The recipe, with the settings of the command line with which the study ran. The recipe itself may end with such
-/// lines.
-std::string with_settings(const std::string& recipe, const std::string& before) {
+/// The settings that the text `before` has after those at the end of `recipe`.
+std::vector<std::string> more_settings(const std::string& recipe, const std::string& before) {
   const std::vector<std::string> own = last_settings(recipe), all = last_settings(before);
   const bool same = own.size() <= all.size() && std::ranges::equal(own, std::span(all).first(own.size()));
+  const auto more = std::span(all).subspan(same ? own.size() : 0);
+  return {more.begin(), more.end()};
+}
+
+/// The recipe, with the settings of the command line with which the study ran.
+std::string with_settings(const std::string& recipe, const std::string& before) {
   std::string text = recipe;
-  for (const std::string& line : std::span(all).subspan(same ? own.size() : 0)) text += line + "\n";
+  for (const std::string& line : more_settings(recipe, before)) text += line + "\n";
   return text;
 }
 
@@ -207,6 +203,39 @@ std::filesystem::path newest_result(const std::string& id, const std::string& ti
     return study.is_object() ? text_at(study, "time") : "";
   };
   return time(run) < time(book) ? book : run;
+}
+
+std::string folder_of_runs(const json& study) {
+  const std::string own = "runs/" + text_at(study, "id");
+  const json values = values_then(study).value_or(json::object()), about = values.value("study", json::object());
+  return text_at(about, "runs", text_at(about, "dir", own));
+}
+
+double number_at(const json& object, const char* key, double fallback) {
+  if (!object.is_object()) return fallback;
+  const json value = object.value(key, json());
+  return value.is_number() ? value.get<double>() : fallback;
+}
+
+std::vector<std::string> settings_since(const json& study, const std::filesystem::path& recipe) {
+  std::vector<std::string> settings = more_settings(read_file(recipe), text_at(study, "recipe"));
+  for (std::string& setting : settings) setting.erase(0, kSetting.size());
+  return settings;
+}
+
+std::optional<NotedCheck> noted_check(const json& study) {
+  const json check = study.value("check", json());
+  if (!check.is_object() || !check.value("same", json()).is_boolean()) return std::nullopt;
+  NotedCheck noted = {.run = text_at(check, "run"),
+                      .same = check["same"],
+                      .differences = {},
+                      .machine = check.value("machine", json()),
+                      .version = text_at(check, "version"),
+                      .commit = text_at(check, "commit"),
+                      .time = text_at(check, "time")};
+  if (!noted.machine.is_object()) noted.machine = json::object();
+  for (const json& each : check.value("differences", json())) noted.differences.push_back(plain_text(each));
+  return noted;
 }
 
 double seconds_on_two_cores(const json& study) {

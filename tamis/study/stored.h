@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,6 +30,26 @@ enum class RecipeChange {
 /// metrics that they did not read before.
 RecipeChange change_since(const nlohmann::json& study, const std::filesystem::path& directory,
                           const std::filesystem::path& recipe);
+
+/// Where the training runs of a study of the first tier are, or were.
+std::string folder_of_runs(const nlohmann::json& study);
+
+/// The settings of the command line, `train.steps=50`, with which the study ran. The recipe itself may end with such
+/// lines.
+std::vector<std::string> settings_since(const nlohmann::json& study, const std::filesystem::path& recipe);
+
+/// What `tamis repro --check` has noted of a result.
+struct NotedCheck {
+  std::string run;
+  bool same = false;
+  std::vector<std::string> differences;
+  nlohmann::json machine;
+  std::string version, commit, time;
+};
+std::optional<NotedCheck> noted_check(const nlohmann::json& study);
+
+/// `object[key]`; the fallback when that is no number.
+double number_at(const nlohmann::json& object, const char* key, double fallback = 0);
 
 /// What the runs of a study take on two cores, in seconds: where each had one thread, two run at a time, in half of
 /// their processor time (of their wall-clock time in results that lack it); else their wall-clock time.

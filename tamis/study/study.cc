@@ -384,6 +384,7 @@ class Study {
                   {"tables", recipe_.tables},
                   {"claim_changes", claim_changes_},
                   {"recipe", recipe_.toml},
+                  {"evaluation_texts", evaluation_texts(recipe_)},
                   {"points", json::array()},
                   {"failed", json::array()},
                   {"drawn", drawn_}};

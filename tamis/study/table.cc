@@ -156,6 +156,12 @@ std::optional<bool> higher_is_better(const std::string& metric) {
   return std::nullopt;
 }
 
+bool is_time(const std::string& metric) {
+  static const std::set<std::string> kTimes = {"training_seconds", "tokens_per_second", "read_seconds",
+                                               "token_seconds"};
+  return kTimes.contains(metric);
+}
+
 std::string to_csv(const Rows& rows) {
   std::set<std::string> columns;
   for (const json& row : rows) {

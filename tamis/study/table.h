@@ -39,6 +39,9 @@ std::vector<std::string> metrics(const StudyRecipe& recipe);
 /// Whether higher or lower values of a metric are better; none where neither is.
 std::optional<bool> higher_is_better(const std::string& metric);
 
+/// Whether a metric is the time of something, or a rate.
+bool is_time(const std::string& metric);
+
 /// The table as CSV with a header: metric, value, then all columns by name; empty where a column does not apply.
 /// Texts that look like numbers or truth values are quoted.
 std::string to_csv(const Rows& rows);
