@@ -281,7 +281,8 @@ def test_check_finds_results_that_this_version_does_not_reproduce(checked, shelf
     results.write_text(re.sub(r"^(validation_loss),[^,]+,", r"\1,9.5,", results.read_text(), flags=re.MULTILINE))
     done, studies = checked("c-run")
     assert done.returncode == 1 and done.stderr.endswith(
-        "tamis: repro: this version does not reproduce the stored results of c-run; run it again\n"
+        "tamis: repro: this version does not reproduce the stored results of c-run; remove what is left of its runs under "
+        "runs/, and run it again\n"
     ), done
     assert len(studies) == 1 and studies["c-run"]["same"] is False, studies
     assert re.fullmatch(r"validation_loss [\d.]+, was 9\.5", studies["c-run"]["differences"][0]), studies
@@ -313,7 +314,7 @@ def test_what_check_cannot_compare(checked, shelf, tmp_path):
     for points in ([], [7, {}], [{"name": "rope"}, {"name": "window"}]):
         refused("", points=points)
     (stored(tmp_path) / "results.csv").write_text("metric,value,seed,variant\n")
-    refused("results.csv has no model of the recipe with the seed 2")
+    refused("results.csv has no values of one with the seed 2")
     (stored(tmp_path) / "results.csv").unlink()
     refused("results.csv")
 
@@ -324,7 +325,46 @@ def test_a_damaged_check_does_not_stop_the_book(shelf, tmp_path, noted):
     file = tmp_path / "work/runs/a-norm/study.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "check": noted}))
     done = shelf("--book", "book")
-    assert done.returncode == 0 and "books" not in done.stderr, done
+    assert done.returncode == 0, done
+
+
+@pytest.mark.parametrize("claims", [[7], [{}], [{"value": [], "interval_95": []}], [{"interval_95": [1]}]])
+def test_a_damaged_claim_does_not_stop_the_book(shelf, tmp_path, claims):
+    assert shelf("a-norm").returncode == 0 and shelf("--book", "book").returncode == 0
+    shutil.rmtree(tmp_path / "work/runs")
+    (tmp_path / "studies/a-norm.toml").unlink()  # so that its claims are not judged again
+    file = tmp_path / "work/book/a-norm/study.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "claims": claims}))
+    done = shelf("--book", "book")
+    assert done.returncode == 0 and "[a-norm](a-norm.md)" in (tmp_path / "work/book/README.md").read_text(), done
+
+
+def test_a_study_whose_runs_are_done_stays_as_it_was_made(shelf, tmp_path):
+    assert shelf("a-norm").returncode == 0
+    file = tmp_path / "work/runs/a-norm/study.json"
+    check = {"run": "all/functions", "same": False, "differences": ["x 1, was 2"], "commit": "1", "time": "now"}
+    before = {**json.loads(file.read_text()), "commit": "0123456789ab", "check": check}
+    file.write_text(json.dumps(before))
+    done = shelf("a-norm")
+    assert done.returncode == 0 and "(0123456789ab)" in done.stdout and "x 1, was 2" in done.stdout, done
+    assert json.loads(file.read_text())["time"] == before["time"]
+
+
+def test_check_repeats_a_model_with_what_claims_judge_and_starts_none_from_others(shelf, tmp_path):
+    recipe = ONE_RUN.replace("seeds = [1]", "seeds = [2]")
+    recipe += '[equal]\ntokens = false\n[[variants]]\nname = "late"\nstart_from = {variant = "rope"}\n'
+    recipe += '[[evaluations]]\ntask = "copy"\nlengths = [64]\ninstances = 2\nwhere = {variant = ["window", "late"]}\n'
+    recipe = recipe.replace("multiples = [1, 2]\ninstances = 4\n", 'multiples = [1]\ninstances = 4\nwhere = {variant = "late"}\n')
+    recipe += '[[claims]]\nid = "c"\ntext = "Windows score"\nmetric = "score"\nof = {variant = "window"}\nat_least = 0\n'
+    (tmp_path / "studies/e-late.toml").write_text(recipe)
+    assert shelf("e-late", "--threads", 1).returncode == 0
+    scratch = tmp_path / "work/runs/.check/study-old"
+    scratch.mkdir(parents=True)  # as of a process that was killed
+    done = shelf("--check", "e-late", "--json", "--threads", 1)
+    assert done.returncode == 0, done
+    (entry,) = json.loads(done.stdout)["studies"]
+    assert entry["run"] == "window/seed-2" and entry["same"] is True, entry
+    assert not scratch.exists()
 
 
 def test_a_study_that_cannot_run_here_does_not_stop_the_check(checked, tmp_path, shelf):
@@ -339,7 +379,8 @@ def test_a_study_that_cannot_run_here_does_not_stop_the_check(checked, tmp_path,
     assert done.returncode == 0 and found["a-norm"]["same"] is True and found["c-run"]["same"] is None, done
 
 
-def test_a_check_that_is_stopped_leaves_nothing(checked, program, tmp_path):
+@pytest.mark.parametrize("which", [("c-run",), ()])
+def test_a_check_that_is_stopped_leaves_nothing(checked, program, tmp_path, which):
     recipe = tmp_path / "studies/c-run.toml"
     study = stored(tmp_path) / "study.json"
     for path in (recipe, study):  # as if it had been long
@@ -347,7 +388,7 @@ def test_a_check_that_is_stopped_leaves_nothing(checked, program, tmp_path):
     before, scratch = study.read_text(), tmp_path / "work/runs/.check"
     run = Program(program, tmp_path / "work")
     options = {"env": environment(TAMIS_STUDIES=str(tmp_path / "studies"))}
-    process = run.start("repro", "--check", "c-run", "--threads", 1, **options)
+    process = run.start("repro", "--check", *which, "--threads", 1, **options)
     wait_until(lambda: any(log.stat().st_size for log in scratch.rglob("log.jsonl")), process, "step in the log")
     expect_refused(run("repro", "--check", "a-norm", **options), 1, "runs/.check: in use by another process")
     process.send_signal(signal.SIGINT)

@@ -45,8 +45,11 @@ void check(const ReproCommand& command) {
   if (options.json) fmt::print("{}", to_line(checks));
   if (differ.empty()) return;
   std::fflush(stdout);
-  fail(ExitCode::kRuntime, "repro: this version does not reproduce the stored results of {}; run {} again",
-       fmt::join(differ, ", "), differ.size() == 1 ? "it" : "them");
+  fail(
+      ExitCode::kRuntime,
+      "repro: this version does not reproduce the stored results of {}; remove what is left of {} under runs/, and run "
+      "{} again",
+      fmt::join(differ, ", "), differ.size() == 1 ? "its runs" : "their runs", differ.size() == 1 ? "it" : "them");
 }
 
 void run(const ReproCommand& command) {
@@ -80,7 +83,7 @@ void add_repro(CLI::App& app) {
   sub->add_option("id", command->id, "A study of --list")->type_name("ID");
   sub->add_flag("--list", command->list, "List all studies with their cost and their verdict so far");
   sub->add_flag("--check", command->check,
-                "Train a model of this study, or of every one, again, and compare it with the stored results");
+                "Train one model of this study, or of every study, again and compare it with the stored results");
   sub->add_option("--book", command->book, "Write the pages of all studies that have run, and a table of all verdicts")
       ->type_name("DIR");
   add_study_options(*sub, options, command->run);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <set>
 
@@ -14,6 +15,7 @@
 #include "tamis/base/files.h"
 #include "tamis/base/json.h"
 #include "tamis/base/message.h"
+#include "tamis/base/process.h"
 #include "tamis/base/version.h"
 #include "tamis/study/book.h"
 #include "tamis/study/job.h"
@@ -27,63 +29,87 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kRelative = 0.02, kAbsolute = 0.02;  // of values with a seed
-constexpr double kExact = 1e-5;                       // of others, relative; the absolute part is a hundredth
+/// Tolerances: of values with a seed max(kRelative |then|, kAbsolute, difference of the seeds), of others
+/// kRounding (|then| + kRounding).
+constexpr double kRelative = 0.02, kAbsolute = 0.02, kRounding = 1e-5;
+
+/// Metrics that count, and so are equal or not.
+const std::set<std::string> kCounts = {
+    "parameters", "parameters_without_embedding", "planned_flops_per_token", "flops_per_token", "state_bytes",
+    "diverged"};
+
+/// Metrics that rounding changes too much: of one run among several, or of a rare event.
+const std::set<std::string> kLeftOut = {"search_loss", "chosen_step", "loss_spikes"};
 
 /// Columns whose values are averaged over, in rows with a seed.
-const std::set<std::string> kAveraged = {"depth", "step", "tokens",   "layer",         "head",  "query",
-                                         "key",   "map",  "position", "last_position", "tensor"};
+const std::set<std::string> kAveraged = {"depth", "step", "tokens",   "layer",         "head",   "query",  "key",
+                                         "map",   "rank", "position", "last_position", "tensor", "outcome"};
 
-/// The mean of each seed; the key is null for rows without one. NaN where no value is finite.
-using SeedMeans = std::map<json, double>;
+struct Mean {
+  double sum = 0;
+  int64_t finite = 0, rows = 0;
+
+  double value() const { return sum / static_cast<double>(finite); }
+};
+
+/// The key is null for rows without a seed.
+using SeedValues = std::map<json, Mean>;
 
 /// By what they measure: {"metric": "score", "task": "copy", "length": 64}.
-using CellMeans = std::map<json, SeedMeans>;
+using CellValues = std::map<json, SeedValues>;
 
-CellMeans cells_of(const Rows& rows, const Columns& columns) {
-  std::map<json, RowList> by_key;
+CellValues cells_of(const Rows& rows, const Columns& columns) {
+  CellValues cells;
   for (const json& row : rows) {
     const std::string metric = text_at(row, "metric");
-    if (!matches(row, columns) || is_time(metric) || metric == "loss_spikes" || metric == "search_loss") continue;
-    const bool has_seed = row.contains("seed") && !row["seed"].is_null();
+    if (!matches(row, columns) || is_time(metric) || kLeftOut.contains(metric)) continue;
+    const json seed = row.value("seed", json());
     json key = json::object();
     for (const auto& [column, value] : row.items()) {
       if (column == "value" || column == "seed" || columns.contains(column)) continue;
-      if (!has_seed || !kAveraged.contains(column)) key[column] = value;
+      if (seed.is_null() || !kAveraged.contains(column)) key[column] = value;
     }
-    by_key[key].push_back(&row);
-  }
-  CellMeans cells;
-  for (const auto& [key, list] : by_key) {
-    for (const json* row : list) cells[key][row->value("seed", json())] = std::nan("");
-    for (const auto& [seed, mean] : seed_means(list)) cells[key][seed] = mean;
+    Mean& mean = cells[key][seed];
+    ++mean.rows;
+    if (!row["value"].is_number()) continue;
+    mean.sum += row["value"].get<double>();
+    ++mean.finite;
   }
   return cells;
 }
 
-/// The largest difference of the finite values of two seeds.
-double spread(const SeedMeans& means) {
-  std::vector<double> finite;
-  for (const auto& [seed, mean] : means) {
-    if (std::isfinite(mean)) finite.push_back(mean);
+/// The largest difference of the means of two seeds.
+double spread(const SeedValues& values) {
+  std::vector<double> means;
+  for (const auto& [seed, mean] : values) {
+    if (mean.finite > 0) means.push_back(mean.value());
   }
-  if (finite.empty()) return 0;
-  const auto [least, most] = std::ranges::minmax(finite);
+  if (means.empty()) return 0;
+  const auto [least, most] = std::ranges::minmax(means);
   return most - least;
 }
 
-bool is_same(const json& seed, double now, const SeedMeans& stored) {
-  const double then = stored.at(seed);
-  if (std::isnan(now) && std::isnan(then)) return true;
-  const double tolerance = seed.is_null() ? kExact * (std::abs(then) + 0.01)
-                                          : std::max({kRelative * std::abs(then), kAbsolute, spread(stored)});
-  return std::abs(now - then) <= tolerance;  // false when one is NaN
+bool is_same(const std::string& metric, const json& seed, const Mean& now, const SeedValues& stored) {
+  const Mean& then = stored.at(seed);
+  // Every seed has added the rows without one.
+  if (!seed.is_null() && (now.finite != then.finite || now.rows != then.rows)) return false;
+  if (now.finite == 0 || then.finite == 0) return now.finite == then.finite;
+  if (kCounts.contains(metric)) return now.value() == then.value();
+  const double size = std::abs(then.value());
+  const double tolerance =
+      seed.is_null() ? kRounding * (size + kRounding) : std::max({kRelative * size, kAbsolute, spread(stored)});
+  return std::abs(now.value() - then.value()) <= tolerance;
 }
 
-std::string number_or_none(const SeedMeans& means, const json& seed) {
-  const auto found = means.find(seed);
-  if (found == means.end()) return "none";
-  return std::isnan(found->second) ? "no finite number" : fmt::format("{:.6g}", found->second);
+/// `0.98`, or `0.98 (9 of 10 finite)`
+std::string value_text(const SeedValues& values, const json& seed) {
+  const auto found = values.find(seed);
+  if (found == values.end()) return "none";
+  const Mean& mean = found->second;
+  if (mean.finite == 0) return "no finite number";
+  const bool is_whole = std::abs(mean.value()) < 1e15 && mean.value() == std::trunc(mean.value());
+  const std::string value = is_whole ? fmt::format("{:.0f}", mean.value()) : fmt::format("{:.6g}", mean.value());
+  return mean.finite == mean.rows ? value : fmt::format("{} ({} of {} finite)", value, mean.finite, mean.rows);
 }
 
 /// `score (copy, 64)`
@@ -96,7 +122,7 @@ std::string name_of(const json& key) {
   return values.empty() ? metric : fmt::format("{} ({})", metric, fmt::join(values, ", "));
 }
 
-bool diverged(const Rows& rows, const Columns& columns, int64_t seed) {
+bool has_diverged(const Rows& rows, const Columns& columns, int64_t seed) {
   return std::ranges::any_of(rows, [&](const json& row) {
     return text_at(row, "metric") == "diverged" && row.value("seed", json()) == seed && row["value"] == 1 &&
            matches(row, columns);
@@ -114,43 +140,51 @@ size_t stored_option(const StudyRecipe& recipe, const Point& point, const json& 
   fail(ExitCode::kInput, "study.json does not name the {} that was chosen for {}", recipe.choose->key, point.name);
 }
 
-/// A model that can be repeated.
-struct Candidate {
+/// A model to repeat.
+struct Repetition {
   size_t point, option;
-  int64_t judged;  // the number of metrics with stored rows that claims judge
-  double seconds;  // of all its runs
 };
 
-std::vector<Candidate> candidates(const StudyRecipe& recipe, const json& study, const Rows& rows) {
+/// The models to repeat: all when nothing is trained, else the one with results for the most metrics that claims judge;
+/// among equals the one with the shortest runs.
+std::vector<Repetition> repetitions(const StudyRecipe& recipe, const json& study, const Rows& rows) {
+  const int64_t seed = recipe.seeds.front();
   std::set<std::string> judged;
   for (const Claim& claim : recipe.claims) judged.insert(claim.metric);
-  std::vector<Candidate> found;
+  std::map<std::pair<int64_t, double>, size_t> found;  // by the negative number of judged metrics, and the seconds
+  std::vector<Repetition> all;
+  bool diverged = false;
   for (size_t p = 0; p < recipe.points.size(); ++p) {
     const Point& point = recipe.points[p];
     const auto is_point = [&](const json& each) { return text_at(each, "name") == point.name; };
     const auto stored = std::ranges::find_if(study["points"], is_point);
     if (point.start || stored == study["points"].end()) continue;
-    if (diverged(rows, point.columns, recipe.seeds.front())) continue;
-    std::set<std::string> metrics;
-    bool has_seed = !recipe.train;
-    for (const auto& [key, means] : cells_of(rows, point.columns)) {
-      if (judged.contains(text_at(key, "metric"))) metrics.insert(text_at(key, "metric"));
-      has_seed |= means.contains(recipe.seeds.front());
+    if (has_diverged(rows, point.columns, seed)) {
+      diverged = true;
+      continue;
     }
-    if (!has_seed) continue;
-    found.push_back({p, stored_option(recipe, point, *stored), std::ssize(metrics), number_at(*stored, "seconds")});
+    std::set<std::string> metrics;
+    bool has_rows = false;
+    for (const auto& [key, values] : cells_of(rows, point.columns)) {
+      if (judged.contains(text_at(key, "metric"))) metrics.insert(text_at(key, "metric"));
+      has_rows |= !recipe.train || values.contains(seed);
+    }
+    if (!has_rows) continue;
+    found.emplace(std::pair(-std::ssize(metrics), number_at(*stored, "seconds")), p);
+    all.push_back({p, 0});
   }
-  if (found.empty())
-    fail(ExitCode::kInput, "results.csv has no model of the recipe with the seed {}", recipe.seeds.front());
-  if (recipe.train) {
-    const auto order = [](const Candidate& each) { return std::pair(-each.judged, each.seconds); };
-    found = {*std::ranges::min_element(found, {}, order)};
+  if (all.empty()) {
+    fail(ExitCode::kInput, "no model can be repeated: {} with the seed {}",
+         diverged ? "all diverged" : "results.csv has no values of one", seed);
   }
-  return found;
+  if (!recipe.train) return all;
+  const size_t point = found.begin()->second;
+  const auto is_chosen = [&](const json& each) { return text_at(each, "name") == recipe.points[point].name; };
+  return {{point, stored_option(recipe, recipe.points[point], *std::ranges::find_if(study["points"], is_chosen))}};
 }
 
 /// The columns that all rows of the model have.
-Columns columns_of(const StudyRecipe& recipe, const Candidate& model) {
+Columns columns_of(const StudyRecipe& recipe, const Repetition& model) {
   const Point& point = recipe.points[model.point];
   Columns columns = point.columns;
   if (recipe.choose) columns[recipe.choose->column()] = point.options[model.option].value;
@@ -159,7 +193,7 @@ Columns columns_of(const StudyRecipe& recipe, const Candidate& model) {
 
 /// Throws kInput when the texts have changed since; older results do not say which they read.
 void check_texts(const StudyRecipe& recipe, const json& study) {
-  const std::string make = recipe.prepare.empty() ? "" : "; make it with: " + recipe.prepare;
+  const std::string advice = recipe.prepare.empty() ? "" : "; make it with: " + recipe.prepare;
   for (const json& stored : study["points"]) {
     const json then = stored.is_object() ? stored.value("checksums", json()) : json();
     if (!then.is_object()) continue;
@@ -167,24 +201,26 @@ void check_texts(const StudyRecipe& recipe, const json& study) {
       if (point.name != text_at(stored, "name")) continue;
       for (const auto& [source, checksum] : point.checksums) {
         if (text_at(then, source.c_str()) == checksum) continue;
-        fail(ExitCode::kInput, "the text of data.sources.{} has changed since{}", source, make);
+        fail(ExitCode::kInput, "the text of data.sources.{} has changed since{}", source, advice);
       }
     }
   }
   const json then = study.value("evaluation_texts", json());
   if (then.is_array() && then != evaluation_texts(recipe)) {
-    fail(ExitCode::kInput, "a text of [[evaluations]] has changed since{}", make);
+    fail(ExitCode::kInput, "a text of [[evaluations]] has changed since{}", advice);
   }
 }
 
 /// The folder runs/.check, which one process uses at a time and removes at the end.
 class Scratch {
  public:
-  Scratch() : had_runs_(std::filesystem::exists("runs")) {
+  Scratch() {
+    std::error_code ignored;
+    had_runs_ = std::filesystem::exists("runs", ignored);
     make_directories(kFolder);
     lock_ = std::make_unique<FileLock>(folder() / "lock");
-    for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {  // left by a process that was killed
-      if (entry.path().filename() != "lock") std::filesystem::remove_all(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(kFolder, ignored)) {  // of a process that was killed
+      if (entry.path().filename() != "lock") std::filesystem::remove_all(entry.path(), ignored);
     }
   }
   ~Scratch() {
@@ -199,15 +235,48 @@ class Scratch {
 
  private:
   static constexpr const char* kFolder = "runs/.check";
-  const bool had_runs_;
+  bool had_runs_;
   std::unique_ptr<FileLock> lock_;
 };
 
-/// A stop cannot be resumed: the next check begins again.
+/// Throws kHangup, kInterrupt or kTerminate after a signal. Unlike a study, a check cannot be resumed.
 void end_if_stopped(const train::StopSignals& signals) {
   const int signal = signals.received();
   if (signal == 0) return;
   fail(train::exit_code_of(signal), "repro: the check was stopped by {}", train::name_of_signal(signal));
+}
+
+/// An entry of check_studies() before anything is known.
+json entry_of(const std::filesystem::path& file) {
+  return {{"id", file.stem().string()},  {"version", json()}, {"run", json()}, {"same", json()}, {"reason", ""},
+          {"differences", json::array()}};
+}
+
+/// Throws kInput when there is nothing that a run of this recipe could be compared with.
+void check_comparable(const json& study, const std::filesystem::path& directory, const std::filesystem::path& file) {
+  if (study.is_null()) fail(ExitCode::kInput, "has no result");
+  if (study["done"] != study["jobs"]) fail(ExitCode::kInput, "has not run to its end; run it again to resume");
+  if (change_since(study, directory, file) == RecipeChange::kMeasured) {
+    fail(ExitCode::kInput, "the recipe has changed since; run the study again");
+  }
+  for (const std::string& setting : settings_of(study, file)) {
+    if (setting.starts_with("train.threads=")) continue;
+    fail(ExitCode::kInput, "was run with --set {}; run it without", setting);
+  }
+}
+
+/// Notes the outcome in study.json, unless the study has been run again meanwhile.
+void note(const std::filesystem::path& directory, const json& before, const json& entry) {
+  json study = stored_study(directory);
+  if (study.is_null() || study["time"] != before["time"]) return;
+  study["check"] = to_json({.run = entry["run"],
+                            .same = entry["same"],
+                            .differences = entry["differences"],
+                            .machine = train::describe_machine(),
+                            .version = kVersion,
+                            .commit = train::build_commit(),
+                            .time = train::utc_now()});
+  write_file_atomic(directory / "study.json", json_text(study, 1));
 }
 
 /// Repeats runs of studies. Studies that share runs share them here, too.
@@ -216,10 +285,11 @@ class Checker {
   Checker(const std::vector<std::string>& overrides, at::Device device, std::FILE* messages)
       : overrides_(overrides), device_(device), messages_(messages) {}
 
+  const train::StopSignals& signals() const { return signals_; }
+
   /// An entry of check_studies().
-  json check(const std::filesystem::path& file) {
-    json entry = {{"id", file.stem().string()},  {"version", json()}, {"run", json()}, {"same", json()}, {"reason", ""},
-                  {"differences", json::array()}};
+  json check(const std::filesystem::path& file) const {
+    json entry = entry_of(file);
     const std::filesystem::path directory = newest_result(entry["id"], tiers().front());
     const json study = stored_study(directory);
     check_comparable(study, directory, file);
@@ -227,83 +297,43 @@ class Checker {
     const Rows rows = from_csv(read_file(directory / "results.csv"));
     const StudyRecipe recipe = load_study(file, settings(entry["id"], study), tiers().front());
     check_texts(recipe, study);
-    const std::vector<Candidate> chosen = candidates(recipe, study, rows);
-    std::vector<std::string> differ;
-    for (const Candidate& each : chosen) {
-      const Job job = final_jobs(recipe, each.point, each.option).front();
-      entry["run"] = chosen.size() == 1 ? job.name : fmt::format("{} models", chosen.size());
-      print_message(messages_, fmt::format("check: {}: {}\n", recipe.id, job.name));
-      const Rows now = repeat(recipe, job);
-      for (const std::string& difference : differences(now, rows, columns_of(recipe, each))) {
-        differ.push_back(chosen.size() == 1 ? difference : job.name + ": " + difference);
-      }
-    }
-    entry["same"] = differ.empty();
-    entry["differences"] = differ;
+    compare(recipe, repetitions(recipe, study, rows), rows, entry);
     note(directory, study, entry);
     return entry;
   }
 
-  json failed(const std::filesystem::path& file, const std::string& reason) const {
-    return {{"id", file.stem().string()}, {"version", json()},           {"run", json()}, {"same", json()},
-            {"reason", reason},           {"differences", json::array()}};
-  }
-
-  void end_if_stopped() const { study::end_if_stopped(signals_); }
-
  private:
-  /// Throws kInput when there is nothing that a run of this recipe could be compared with.
-  static void check_comparable(const json& study, const std::filesystem::path& directory,
-                               const std::filesystem::path& file) {
-    if (study.is_null()) fail(ExitCode::kInput, "has no result");
-    if (study["done"] != study["jobs"]) fail(ExitCode::kInput, "has not run to its end; run it again to resume");
-    if (change_since(study, directory, file) == RecipeChange::kMeasured) {
-      fail(ExitCode::kInput, "the recipe has changed since; run the study again");
+  /// Runs the models; fills in run, same and differences.
+  void compare(const StudyRecipe& recipe, const std::vector<Repetition>& models, const Rows& rows, json& entry) const {
+    std::vector<std::string> all;
+    for (const Repetition& model : models) {
+      const Job job = final_jobs(recipe, model.point, model.option).front();
+      entry["run"] = models.size() == 1 ? job.name : fmt::format("{} models", models.size());
+      print_message(messages_, fmt::format("check: {}: {}\n", recipe.id, job.name));
+      const json result = run_job(recipe, job, device_, messages_, signals_);
+      end_if_stopped(signals_);
+      for (const std::string& each : differences(result["rows"].get<Rows>(), rows, columns_of(recipe, model))) {
+        all.push_back(models.size() == 1 ? each : job.name + ": " + each);
+      }
     }
-    for (const std::string& setting : settings_since(study, file)) {
-      if (setting.starts_with("train.threads=")) continue;
-      fail(ExitCode::kInput, "was run with --set {}; run it without", setting);
-    }
+    entry["same"] = all.empty();
+    entry["differences"] = all;
   }
 
   std::vector<std::string> settings(const std::string& id, const json& study) const {
     std::vector<std::string> settings = overrides_;
-    const std::filesystem::path runs = std::filesystem::path(folder_of_runs(study)).filename();
-    const auto set = [&](const char* key, const std::filesystem::path& value) {
-      settings.push_back(fmt::format("{}={}", key, json(value.string()).dump()));
-    };
-    set("study.dir", Scratch::folder() / ("study-" + id));
-    set("study.runs", Scratch::folder() / ("runs-" + runs.string()));
-    return settings;
-  }
-
-  Rows repeat(const StudyRecipe& recipe, const Job& job) const {
-    try {
-      const Rows rows = run_job(recipe, job, device_, messages_, signals_)["rows"].get<Rows>();
-      end_if_stopped();
-      return rows;
-    } catch (const Error&) {
-      end_if_stopped();  // in the place of the advice to resume
-      throw;
+    const std::string runs = std::filesystem::path(folder_of_runs(study)).filename().string();
+    for (const auto& [key, folder] : {std::pair{"study.dir", "study-" + id}, {"study.runs", "runs-" + runs}}) {
+      settings.push_back(fmt::format("{}={}", key, json((Scratch::folder() / folder).string()).dump()));
     }
-  }
-
-  /// Unless the study was run again meanwhile.
-  static void note(const std::filesystem::path& directory, const json& before, const json& entry) {
-    json study = stored_study(directory);
-    if (study.is_null() || study["time"] != before["time"]) return;
-    study["check"] = {
-        {"run", entry["run"]},     {"same", entry["same"]},           {"differences", entry["differences"]},
-        {"version", kVersion},     {"commit", train::build_commit()}, {"machine", train::describe_machine()},
-        {"time", train::utc_now()}};
-    write_file_atomic(directory / "study.json", json_text(study, 1));
+    return settings;
   }
 
   const std::vector<std::string>& overrides_;
   const at::Device device_;
   std::FILE* messages_;
+  const train::StopSignals signals_;  // before the folder, so that a signal cannot leave it behind
   const Scratch scratch_;
-  const train::StopSignals signals_;
 };
 
 /// Errors that end the check of all studies.
@@ -317,18 +347,26 @@ bool ends_all(ExitCode code) {
 json check_studies(const std::string& id, const std::vector<std::string>& overrides, at::Device device,
                    std::FILE* messages, const std::function<void(const json&)>& found) {
   const std::vector<std::filesystem::path> files = id.empty() ? study_recipes() : std::vector{find_study(id)};
-  Checker checker(overrides, device, messages);
+  const Checker checker(overrides, device, messages);
   json entries = json::array();
   for (const std::filesystem::path& file : files) {
-    checker.end_if_stopped();
+    json entry = entry_of(file);
     try {
-      entries.push_back(checker.check(file));
+      entry = checker.check(file);
     } catch (const Error& error) {
+      end_if_stopped(checker.signals());  // in the place of the advice to resume
       if (ends_all(error.code())) throw;
       if (!id.empty()) throw Error(error.code(), id + ": " + error.what());
-      entries.push_back(checker.failed(file, error.what()));
+      entry["reason"] = error.what();
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& error) {
+      if (!id.empty()) throw;
+      entry["reason"] = message_of(error);
     }
-    found(entries.back());
+    end_if_stopped(checker.signals());
+    found(entry);
+    entries.push_back(std::move(entry));
   }
   return {{"studies", std::move(entries)}};
 }
@@ -340,42 +378,36 @@ std::string check_header() {
 std::string check_line(const json& entry) {
   std::string result = entry["same"] == true ? "same" : text_at(entry, "reason");
   if (entry["same"] == false) {
-    result = fmt::format("differs: {}", fmt::join(entry["differences"].get<std::vector<std::string>>(), "; "));
+    result = "differs: " + first_of(entry["differences"].get<std::vector<std::string>>());
   }
   return fmt::format("{:<28} {:<32} {}\n", text_at(entry, "id"), text_at(entry, "run", "-"), result);
 }
 
 std::vector<std::string> differences(const Rows& now, const Rows& stored, const Columns& columns) {
-  const CellMeans cells = cells_of(now, columns), then = cells_of(stored, columns);
+  const CellValues cells = cells_of(now, columns), then = cells_of(stored, columns);
   std::set<std::string> kept;
-  for (const auto& [key, means] : then) kept.insert(text_at(key, "metric"));
-  std::set<json> seeds;
-  for (const auto& [key, means] : cells) {
-    for (const auto& [seed, mean] : means) seeds.insert(seed);
+  for (const auto& [key, values] : then) kept.insert(text_at(key, "metric"));
+  std::set<json> keys, seeds;
+  for (const auto& [key, values] : cells) {
+    keys.insert(key);
+    for (const auto& [seed, mean] : values) seeds.insert(seed);
   }
-  std::set<json> keys;
-  for (const CellMeans& each : {cells, then}) {
-    for (const auto& [key, means] : each) keys.insert(key);
-  }
-  const SeedMeans none;
-  std::vector<std::string> differ;
+  for (const auto& [key, values] : then) keys.insert(key);
+  const SeedValues none;
+  std::vector<std::string> found;
   for (const json& key : keys) {
-    if (!kept.contains(text_at(key, "metric"))) continue;  // the page does not show it
-    const SeedMeans& mean = cells.contains(key) ? cells.at(key) : none;
-    const SeedMeans& before = then.contains(key) ? then.at(key) : none;
+    const std::string metric = text_at(key, "metric");
+    if (!kept.contains(metric)) continue;  // the page does not show it
+    const SeedValues& values = cells.contains(key) ? cells.at(key) : none;
+    const SeedValues& before = then.contains(key) ? then.at(key) : none;
     for (const json& seed : seeds) {
-      const bool is_number = mean.contains(seed), was_number = before.contains(seed);
-      if (!is_number && !was_number) continue;
-      const bool is_exact = text_at(key, "metric") == "diverged";
-      if (is_number && was_number &&
-          (is_exact ? mean.at(seed) == before.at(seed) : is_same(seed, mean.at(seed), before))) {
-        continue;
-      }
-      differ.push_back(
-          fmt::format("{} {}, was {}", name_of(key), number_or_none(mean, seed), number_or_none(before, seed)));
+      const auto value = values.find(seed);
+      if (value == values.end() && !before.contains(seed)) continue;
+      if (value != values.end() && before.contains(seed) && is_same(metric, seed, value->second, before)) continue;
+      found.push_back(fmt::format("{} {}, was {}", name_of(key), value_text(values, seed), value_text(before, seed)));
     }
   }
-  return differ;
+  return found;
 }
 
 }  // namespace tamis::study

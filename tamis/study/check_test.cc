@@ -34,9 +34,12 @@ TEST(Check, ValuesOfASeedMayMoveAsFarAsSeedsDiffer) {
 }
 
 TEST(Check, SizesAreExact) {
-  const Rows stored = {row("parameters", 114752)};
+  const Rows stored = {row("parameters", 114752), row("parameters", 114752)};  // by the runs of two seeds
   EXPECT_THAT(differences({row("parameters", 114752)}, stored, kModel), IsEmpty());
-  EXPECT_THAT(differences({row("parameters", 114744)}, stored, kModel), ElementsAre("parameters 114744, was 114752"));
+  EXPECT_THAT(differences({row("parameters", 114753)}, stored, kModel), ElementsAre("parameters 114753, was 114752"));
+  const Rows function = {row("weight", 0.5)};
+  EXPECT_THAT(differences({row("weight", 0.500004)}, function, kModel), IsEmpty());
+  EXPECT_THAT(differences({row("weight", 0.50001)}, function, kModel), ElementsAre("weight 0.50001, was 0.5"));
 }
 
 TEST(Check, LengthsAreComparedOneByOneAndDepthsTogether) {
@@ -50,6 +53,21 @@ TEST(Check, LengthsAreComparedOneByOneAndDepthsTogether) {
   EXPECT_THAT(
       differences({score(0.5, 64, 0), score(0.5, 64, 1), score(0.5, 128, 0), score(1.0, 128, 1)}, stored, kModel),
       ElementsAre("score (64) 0.5, was 0.75", "score (128) 0.75, was 0.5"));
+}
+
+TEST(Check, TrialsAreComparedTogetherWhateverTheirRankAndOutcome) {
+  const auto trial = [](double value, int64_t rank, const char* outcome) {
+    return of_seed(1, "needle_score_trial", value, {{"rank", rank}, {"outcome", outcome}});
+  };
+  const Rows stored = {trial(0.9, 0, "right"), trial(0.5, 1, "wrong")};
+  EXPECT_THAT(differences({trial(0.9, 0, "right"), trial(0.51, 1, "right")}, stored, kModel), IsEmpty());
+  EXPECT_THAT(differences({of_seed(1, "chosen_step", 100)}, {of_seed(1, "chosen_step", 200)}, kModel), IsEmpty());
+}
+
+TEST(Check, AValueThatIsNotFiniteDiffersEvenIfTheMeanDoesNot) {
+  const auto score = [](const json& value, double depth) { return of_seed(1, "score", value, {{"depth", depth}}); };
+  EXPECT_THAT(differences({score(0.5, 0), score(json(), 1)}, {score(0.5, 0), score(0.5, 1)}, kModel),
+              ElementsAre("score 0.5 (1 of 2 finite), was 0.5"));
 }
 
 TEST(Check, OtherModelsAndMetricsThatAreNotStoredSayNothing) {

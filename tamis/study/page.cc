@@ -146,7 +146,7 @@ std::string margin(const json& claim) {
   return fmt::format("{} {}", statistic, fmt::join(parts, ", "));
 }
 
-std::string measured_and_why(const json& claim) {
+std::string measured_with_reason(const json& claim) {
   std::string text = measured(claim);
   if (!claim["reason"].get<std::string>().empty()) text += fmt::format(" ({})", claim["reason"].get<std::string>());
   return text;
@@ -157,7 +157,7 @@ void write_claims(Writer& out, const json& study) {
   out.heading(2, "Verdicts");
   Cells cells = {{"claim", "the paper", "holds if", "measured [95% interval]", "verdict"}};
   for (const json& claim : study["claims"]) {
-    cells.push_back({claim["text"], claim["paper"], margin(claim), measured_and_why(claim), claim["verdict"]});
+    cells.push_back({claim["text"], claim["paper"], margin(claim), measured_with_reason(claim), claim["verdict"]});
   }
   out.table(cells);
   for (const json& change : study["claim_changes"]) {
@@ -227,8 +227,7 @@ void write_runs(Writer& out, const json& study) {
 void write_check(Writer& out, const json& study) {
   const std::optional<NotedCheck> check = noted_check(study);
   if (!check) return;
-  const std::string found =
-      check->same ? "agrees with the stored values" : fmt::format("differs: {}", fmt::join(check->differences, "; "));
+  const std::string found = check->same ? "agrees with the stored values" : "differs: " + first_of(check->differences);
   out.paragraph(fmt::format("A repetition of {} {}. {}.", check->run, found,
                             made_by(check->machine, check->version, check->commit, check->time)));
 }
@@ -292,9 +291,12 @@ std::string to_html(const json& study, const Rows& rows, const std::filesystem::
 }
 
 std::string measured(const json& claim) {
-  std::string text = number_text(claim["value"]);
-  const json& interval = claim["interval_95"];
-  if (interval.is_array()) text += fmt::format(" [{}, {}]", number_text(interval[0]), number_text(interval[1]));
+  if (!claim.is_object()) return "";
+  std::string text = number_text(claim.value("value", json()));
+  const json interval = claim.value("interval_95", json());
+  if (interval.is_array() && interval.size() == 2) {
+    text += fmt::format(" [{}, {}]", number_text(interval[0]), number_text(interval[1]));
+  }
   return text;
 }
 

@@ -217,7 +217,7 @@ double number_at(const json& object, const char* key, double fallback) {
   return value.is_number() ? value.get<double>() : fallback;
 }
 
-std::vector<std::string> settings_since(const json& study, const std::filesystem::path& recipe) {
+std::vector<std::string> settings_of(const json& study, const std::filesystem::path& recipe) {
   std::vector<std::string> settings = more_settings(read_file(recipe), text_at(study, "recipe"));
   for (std::string& setting : settings) setting.erase(0, kSetting.size());
   return settings;
@@ -236,6 +236,18 @@ std::optional<NotedCheck> noted_check(const json& study) {
   if (!noted.machine.is_object()) noted.machine = json::object();
   for (const json& each : check.value("differences", json())) noted.differences.push_back(plain_text(each));
   return noted;
+}
+
+json to_json(const NotedCheck& check) {
+  return {{"run", check.run},         {"same", check.same},       {"differences", check.differences},
+          {"machine", check.machine}, {"version", check.version}, {"commit", check.commit},
+          {"time", check.time}};
+}
+
+std::string first_of(const std::vector<std::string>& texts) {
+  constexpr size_t kMost = 5;
+  if (texts.size() <= kMost) return fmt::format("{}", fmt::join(texts, "; "));
+  return fmt::format("{}; and {} more", fmt::join(std::span(texts).first(kMost), "; "), texts.size() - kMost);
 }
 
 double seconds_on_two_cores(const json& study) {

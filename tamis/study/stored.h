@@ -36,7 +36,7 @@ std::string folder_of_runs(const nlohmann::json& study);
 
 /// The settings of the command line, `train.steps=50`, with which the study ran. The recipe itself may end with such
 /// lines.
-std::vector<std::string> settings_since(const nlohmann::json& study, const std::filesystem::path& recipe);
+std::vector<std::string> settings_of(const nlohmann::json& study, const std::filesystem::path& recipe);
 
 /// What `tamis repro --check` has noted of a result.
 struct NotedCheck {
@@ -47,6 +47,10 @@ struct NotedCheck {
   std::string version, commit, time;
 };
 std::optional<NotedCheck> noted_check(const nlohmann::json& study);
+nlohmann::json to_json(const NotedCheck& check);
+
+/// The first five of several texts: `a; b; c; d; e; and 3 more`.
+std::string first_of(const std::vector<std::string>& texts);
 
 /// `object[key]`; the fallback when that is no number.
 double number_at(const nlohmann::json& object, const char* key, double fallback = 0);
