@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 #include <new>
@@ -145,13 +146,18 @@ struct Repetition {
   size_t point, option;
 };
 
-/// The models to repeat: all when nothing is trained, else the one with results for the most metrics that claims judge;
-/// among equals the one with the shortest runs.
+/// The models to repeat: all when nothing is trained, else of those with results for the most metrics that claims judge
+/// the one with the shortest runs. Models with more than the median loss are left out: rounding moves them far.
 std::vector<Repetition> repetitions(const StudyRecipe& recipe, const json& study, const Rows& rows) {
   const int64_t seed = recipe.seeds.front();
   std::set<std::string> judged;
   for (const Claim& claim : recipe.claims) judged.insert(claim.metric);
-  std::map<std::pair<int64_t, double>, size_t> found;  // by the negative number of judged metrics, and the seconds
+  struct Found {
+    size_t point;
+    int64_t judged;  // how many metrics
+    double loss, seconds;
+  };
+  std::vector<Found> found;
   std::vector<Repetition> all;
   bool diverged = false;
   for (size_t p = 0; p < recipe.points.size(); ++p) {
@@ -165,12 +171,16 @@ std::vector<Repetition> repetitions(const StudyRecipe& recipe, const json& study
     }
     std::set<std::string> metrics;
     bool has_rows = false;
+    double loss = 0;
     for (const auto& [key, values] : cells_of(rows, point.columns)) {
       if (judged.contains(text_at(key, "metric"))) metrics.insert(text_at(key, "metric"));
       has_rows |= !recipe.train || values.contains(seed);
+      const auto value = values.find(seed);
+      if (text_at(key, "metric") != "validation_loss" || value == values.end()) continue;
+      loss = value->second.finite > 0 ? value->second.value() : std::numeric_limits<double>::infinity();
     }
     if (!has_rows) continue;
-    found.emplace(std::pair(-std::ssize(metrics), number_at(*stored, "seconds")), p);
+    found.push_back({p, std::ssize(metrics), loss, number_at(*stored, "seconds")});
     all.push_back({p, 0});
   }
   if (all.empty()) {
@@ -178,7 +188,11 @@ std::vector<Repetition> repetitions(const StudyRecipe& recipe, const json& study
          diverged ? "all diverged" : "results.csv has no values of one", seed);
   }
   if (!recipe.train) return all;
-  const size_t point = found.begin()->second;
+  const int64_t most = std::ranges::max(found, {}, &Found::judged).judged;
+  std::erase_if(found, [&](const Found& each) { return each.judged < most; });
+  std::ranges::sort(found, {}, &Found::loss);
+  found.resize((found.size() + 1) / 2);
+  const size_t point = std::ranges::min(found, {}, &Found::seconds).point;
   const auto is_chosen = [&](const json& each) { return text_at(each, "name") == recipe.points[point].name; };
   return {{point, stored_option(recipe, recipe.points[point], *std::ranges::find_if(study["points"], is_chosen))}};
 }

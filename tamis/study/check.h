@@ -15,8 +15,9 @@ namespace tamis::study {
 
 /// Whether this version reproduces the stored results of studies of the first tier, so that only studies that it
 /// changes have to run again. Trains and measures one model of each study again, with the first seed and the stored
-/// value of [choose]: the one with results for the most metrics that claims judge; among equals, the one with the
-/// shortest runs. Runs that start from others are left out; of studies that train nothing every model is measured.
+/// value of [choose]: of those with results for the most metrics that claims judge, and at most their median loss, the
+/// one with the shortest runs. Runs that start from others are left out; of studies that train nothing every model is
+/// measured.
 ///
 /// Without `id` this is done with every study; `found` is called with each entry of the result:
 ///
