@@ -123,16 +123,9 @@ std::string name_of(const json& key) {
   return values.empty() ? metric : fmt::format("{} ({})", metric, fmt::join(values, ", "));
 }
 
-bool has_diverged(const Rows& rows, const Columns& columns, int64_t seed) {
-  return std::ranges::any_of(rows, [&](const json& row) {
-    return text_at(row, "metric") == "diverged" && row.value("seed", json()) == seed && row["value"] == 1 &&
-           matches(row, columns);
-  });
-}
-
 /// The option with the stored value: `train.lr 0.01`, maybe with a remark.
 size_t stored_option(const StudyRecipe& recipe, const Point& point, const json& stored) {
-  if (!recipe.choose) return 0;
+  if (!recipe.choose || !recipe.train) return 0;
   const std::string chosen = text_at(stored, "chosen") + " ";
   for (size_t option = 0; option < point.options.size(); ++option) {
     const std::string value = plain_text(point.options[option].value);
@@ -146,55 +139,65 @@ struct Repetition {
   size_t point, option;
 };
 
+/// What is stored of a model.
+struct StoredModel {
+  size_t point;
+  const json* entry;  // of study.json
+  bool has_rows = false, has_diverged = false;
+  int64_t judged = 0;  // how many metrics that claims judge
+  double loss = 0;
+};
+
+StoredModel stored_model(const StudyRecipe& recipe, size_t point, const json& entry, const Rows& rows) {
+  const int64_t seed = recipe.seeds.front();
+  StoredModel model{.point = point, .entry = &entry};
+  std::set<std::string> metrics;
+  for (const auto& [key, values] : cells_of(rows, recipe.points[point].columns)) {
+    const std::string metric = text_at(key, "metric");
+    metrics.insert(metric);
+    const auto value = values.find(seed);
+    model.has_rows |= !recipe.train || value != values.end();
+    if (value == values.end()) continue;
+    if (metric == "diverged") model.has_diverged = value->second.value() == 1;
+    if (metric == "validation_loss") {
+      model.loss = value->second.finite > 0 ? value->second.value() : std::numeric_limits<double>::infinity();
+    }
+  }
+  std::set<std::string> judged;
+  for (const Claim& claim : recipe.claims) judged.insert(claim.metric);
+  model.judged = std::ranges::count_if(judged, [&](const std::string& metric) { return metrics.contains(metric); });
+  return model;
+}
+
 /// The models to repeat: all when nothing is trained, else of those with results for the most metrics that claims judge
 /// the one with the shortest runs. Models with more than the median loss are left out: rounding moves them far.
 std::vector<Repetition> repetitions(const StudyRecipe& recipe, const json& study, const Rows& rows) {
-  const int64_t seed = recipe.seeds.front();
-  std::set<std::string> judged;
-  for (const Claim& claim : recipe.claims) judged.insert(claim.metric);
-  struct Found {
-    size_t point;
-    int64_t judged;  // how many metrics
-    double loss, seconds;
-  };
-  std::vector<Found> found;
-  std::vector<Repetition> all;
+  std::vector<StoredModel> models;
   bool diverged = false;
   for (size_t p = 0; p < recipe.points.size(); ++p) {
-    const Point& point = recipe.points[p];
-    const auto is_point = [&](const json& each) { return text_at(each, "name") == point.name; };
-    const auto stored = std::ranges::find_if(study["points"], is_point);
-    if (point.start || stored == study["points"].end()) continue;
-    if (has_diverged(rows, point.columns, seed)) {
-      diverged = true;
-      continue;
-    }
-    std::set<std::string> metrics;
-    bool has_rows = false;
-    double loss = 0;
-    for (const auto& [key, values] : cells_of(rows, point.columns)) {
-      if (judged.contains(text_at(key, "metric"))) metrics.insert(text_at(key, "metric"));
-      has_rows |= !recipe.train || values.contains(seed);
-      const auto value = values.find(seed);
-      if (text_at(key, "metric") != "validation_loss" || value == values.end()) continue;
-      loss = value->second.finite > 0 ? value->second.value() : std::numeric_limits<double>::infinity();
-    }
-    if (!has_rows) continue;
-    found.push_back({p, std::ssize(metrics), loss, number_at(*stored, "seconds")});
-    all.push_back({p, 0});
+    const auto is_point = [&](const json& each) { return text_at(each, "name") == recipe.points[p].name; };
+    const auto entry = std::ranges::find_if(study["points"], is_point);
+    if (recipe.points[p].start || entry == study["points"].end()) continue;
+    const StoredModel model = stored_model(recipe, p, *entry, rows);
+    diverged |= model.has_diverged;
+    if (model.has_rows && !model.has_diverged) models.push_back(model);
   }
-  if (all.empty()) {
+  if (models.empty()) {
     fail(ExitCode::kInput, "no model can be repeated: {} with the seed {}",
-         diverged ? "all diverged" : "results.csv has no values of one", seed);
+         diverged ? "all diverged" : "results.csv has no values of one", recipe.seeds.front());
   }
-  if (!recipe.train) return all;
-  const int64_t most = std::ranges::max(found, {}, &Found::judged).judged;
-  std::erase_if(found, [&](const Found& each) { return each.judged < most; });
-  std::ranges::sort(found, {}, &Found::loss);
-  found.resize((found.size() + 1) / 2);
-  const size_t point = std::ranges::min(found, {}, &Found::seconds).point;
-  const auto is_chosen = [&](const json& each) { return text_at(each, "name") == recipe.points[point].name; };
-  return {{point, stored_option(recipe, recipe.points[point], *std::ranges::find_if(study["points"], is_chosen))}};
+  if (recipe.train) {
+    const int64_t most = std::ranges::max(models, {}, &StoredModel::judged).judged;
+    std::erase_if(models, [&](const StoredModel& each) { return each.judged < most; });
+    std::ranges::sort(models, {}, &StoredModel::loss);
+    models.erase(models.begin() + (std::ssize(models) + 1) / 2, models.end());
+    models = {std::ranges::min(models, {}, [](const StoredModel& each) { return number_at(*each.entry, "seconds"); })};
+  }
+  std::vector<Repetition> repetitions;
+  for (const StoredModel& model : models) {
+    repetitions.push_back({model.point, stored_option(recipe, recipe.points[model.point], *model.entry)});
+  }
+  return repetitions;
 }
 
 /// The columns that all rows of the model have.

@@ -250,6 +250,14 @@ std::string first_of(const std::vector<std::string>& texts) {
   return fmt::format("{}; and {} more", fmt::join(std::span(texts).first(kMost), "; "), texts.size() - kMost);
 }
 
+void keep_origin(json& study, const std::filesystem::path& directory) {
+  const json before = stored_study(directory);
+  if (before.is_null() || before["done"] != study["done"]) return;
+  for (const char* key : {"version", "commit", "time", "machine", "check"}) {
+    if (before.contains(key)) study[key] = before[key];
+  }
+}
+
 double seconds_on_two_cores(const json& study) {
   const double seconds = number_at(study, "seconds");
   if (study.value("threads", json()) != json::array({1})) return seconds;

@@ -455,21 +455,12 @@ class Study {
     }
   }
 
-  /// When no run was added, the results are those of the version that wrote study.json, with what a check has noted.
-  void keep_origin(json& study) const {
-    const json before = stored_study(recipe_.dir);
-    if (before.is_null() || before["done"] != study["done"]) return;
-    for (const char* key : {"version", "commit", "time", "machine", "check"}) {
-      if (before.contains(key)) study[key] = before[key];
-    }
-  }
-
   json write(bool figures) {
     warn_of_edges();
     const Rows all = rows();
     if (figures) drawn_ = draw(recipe_.figures, all, recipe_.dir / "figures", messages_);
     json study = summarise(all);
-    if (std::ssize(results_) == done_before_) keep_origin(study);
+    if (std::ssize(results_) == done_before_) keep_origin(study, recipe_.dir);  // no run was added
     write_file_atomic(recipe_.dir / "results.csv", to_csv(all));
     write_file_atomic(recipe_.dir / "results.json", json_text(json(all), 0));
     write_file_atomic(recipe_.dir / "study.json", json_text(study, 1));
