@@ -55,8 +55,8 @@ std::string first_of(const std::vector<std::string>& texts);
 /// `object[key]`; the fallback when that is no number.
 double number_at(const nlohmann::json& object, const char* key, double fallback = 0);
 
-/// For a study to which no run was added: takes over from study.json in `directory` the version, the machine and the time
-/// that made its results, and what a check has noted.
+/// For a study to which no run was added: takes over from study.json in `directory` the version, the machine and the
+/// time that made its results, and what a check has noted.
 void keep_origin(nlohmann::json& study, const std::filesystem::path& directory);
 
 /// What the runs of a study take on two cores, in seconds: where each had one thread, two run at a time, in half of
