@@ -254,6 +254,24 @@ def test_pipes_are_refused_instead_of_waited_for(tamis, run):
     expect(tamis("score", checkpoint, tamis.directory / "recipe.toml"), 0)
 
 
+def test_pipes_in_the_place_of_files_of_a_run_are_not_waited_for(tamis, run):
+    """Opening a pipe to write waits for a reader, and training's handlers of signals let it go on waiting."""
+    shutil.copytree(tamis.directory / "trained", run)
+    refused = "cannot write to a pipe that nothing reads; start its reader first, or remove it"
+    for file, command in (
+        (run / "report.html", ("report", run)),
+        (run / "eval/loss.json", ("eval", "loss", run, tamis.directory / "recipe.toml")),
+    ):
+        file.parent.mkdir(exist_ok=True)
+        file.unlink(missing_ok=True)
+        os.mkfifo(file)
+        expect(tamis(*command), 30, f"{file}: {refused}")
+        file.unlink()
+    (run / "config.toml").unlink()
+    os.mkfifo(run / "config.toml")
+    expect(train(tamis, run, steps=6), 30, f"{run / 'config.toml'}: {refused}")
+
+
 def test_names_from_files_are_escaped_and_cut(tamis, run):
     checkpoint = copied(tamis, run, model_alone=True)
     config = json.loads((checkpoint / "config.json").read_text())

@@ -102,9 +102,17 @@ std::string read_file(const fs::path& path) {
 
 FileWriter::FileWriter(fs::path path, Mode mode) : path_(std::move(path)) {
   const int how = mode == Mode::kAppend ? O_APPEND : O_TRUNC;
-  const auto descriptor = descriptor_behind(path_);
-  descriptor_ = descriptor ? fcntl(*descriptor, F_DUPFD_CLOEXEC, 0)
-                           : open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | how, 0644);
+  if (const auto descriptor = descriptor_behind(path_)) {
+    descriptor_ = fcntl(*descriptor, F_DUPFD_CLOEXEC, 0);
+  } else {
+    // O_NONBLOCK: opening a pipe that nothing reads fails at once instead of waiting for a reader.
+    descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | how, 0644);
+    if (descriptor_ < 0 && errno == ENXIO) {
+      fail(ExitCode::kStorage, "{}: cannot write to a pipe that nothing reads; start its reader first, or remove it",
+           path_.string());
+    }
+    if (descriptor_ >= 0) fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) & ~O_NONBLOCK);
+  }
   if (descriptor_ < 0) fail_storage(path_, "cannot write");
 }
 

@@ -46,7 +46,8 @@ void remove_unfinished_writes(const std::filesystem::path& directory);
 /// Creates the directory and its parents. Throws ExitCode::kStorage.
 void make_directories(const std::filesystem::path& path);
 
-/// A file that is written in pieces. Every failure throws ExitCode::kStorage with the path and the reason.
+/// A file that is written in pieces. A pipe must have a reader already. Every failure throws ExitCode::kStorage with
+/// the path and the reason.
 class FileWriter {
  public:
   enum class Mode { kTruncate, kAppend };
