@@ -398,19 +398,21 @@ def test_a_check_that_is_stopped_leaves_nothing(checked, program, tmp_path, whic
 
 
 def test_check_notices_other_texts(shelf, tmp_path):
-    words, heldout = tmp_path / "work/words.txt", tmp_path / "work/heldout.txt"
+    words, heldout, hay = (tmp_path / "work" / name for name in ("words.txt", "heldout.txt", "hay.txt"))
     source = '[data.sources.text]\nkind = "text"\nfiles = ["words.txt"]\nvalidation_fraction = 0.2\n'
     recipe = re.sub(r"\[\[evaluations\]\].*", "", ONE_RUN, flags=re.DOTALL)
     recipe = recipe.replace('[data.sources.copy]\nkind = "copy"\n', source)
     recipe = recipe.replace("seeds = [1]", 'seeds = [1]\nprepare = "make words"')
     recipe += '[[evaluations]]\nkind = "loss"\nfile = "heldout.txt"\nlengths = [32]\n'
+    recipe += '[[evaluations]]\ntask = "needle"\nhaystack = "hay.txt"\nlengths = [500]\ninstances = 1\n'
     (tmp_path / "studies/d-text.toml").write_text(recipe)
     text = "to be or not to be that is the question " * 200
-    words.write_text(text)
-    heldout.write_text(text)
+    for file in (words, heldout, hay):
+        file.write_text(text)
     assert shelf("d-text", "--threads", 1).returncode == 0
     assert shelf("--check", "d-text", "--threads", 1).returncode == 0
-    for file, what in ((words, "the text of data.sources.text"), (heldout, "a text of [[evaluations]]")):
+    evaluated = "a text of [[evaluations]]"
+    for file, what in ((words, "the text of data.sources.text"), (heldout, evaluated), (hay, evaluated)):
         file.write_text("whether tis nobler in the mind to suffer " * 200)
         refused = shelf("--check", "d-text", "--threads", 1)
         assert refused.returncode == 3 and f"{what} has changed since; make it with: make words\n" in refused.stderr

@@ -398,7 +398,7 @@ json to_json(const Evaluation& evaluation, bool first_seed) {
   if (evaluation.kind == "relevance") described["heads"] = evaluation.heads;
   if (evaluation.kind == "relevance" || evaluation.kind == "recall") described["map"] = first_seed;
   if (evaluation.checkpoint_length > 0) described["checkpoint_length"] = evaluation.checkpoint_length;
-  if (evaluation.kind == "loss" || evaluation.kind == "lm_eval") described["digest"] = evaluation.digest;
+  if (!evaluation.digest.empty()) described["digest"] = evaluation.digest;
   if (evaluation.files.size() > 1) described["files"] = evaluation.files;
   if (const eval::LossEvalOptions& loss = evaluation.loss; loss.middle || loss.points > 0) {
     described["loss"] = {{"middle", loss.middle}, {"points", loss.points}, {"smooth", loss.smooth}};

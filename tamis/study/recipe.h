@@ -69,7 +69,7 @@ struct Evaluation {
   int64_t heads = 0;                  // kind relevance: how many
   std::vector<std::string> files;     // kind loss: text files
   eval::LossEvalOptions loss;         // kind loss: of each length
-  std::string digest;                 // of those files, or of the tasks' files of lm_eval; empty in a plan
+  std::string digest;                 // of those files, the haystack, or the tasks' files of lm_eval; empty in a plan
   LmEvalOptions lm_eval;              // kind lm_eval
   std::string name;                   // kind function: its name; kind parameters: a pattern of tensor names
   nlohmann::json settings = nlohmann::json::object();  // kind function: lists of values by name

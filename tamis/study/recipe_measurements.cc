@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -26,6 +27,9 @@ using train::TableReader;
 
 constexpr int64_t kMostPointRows = 1000;     // of kind loss: rows of one model and length
 constexpr int64_t kMostRelevances = 200000;  // of kind relevance: rows of one model
+
+/// The keys of figures and tables that name columns.
+constexpr std::array kColumnKeys = {"x", "y", "panels", "series", "rows", "columns", "best_over"};
 
 class MeasurementsReader : RecipeReader {
  public:
@@ -53,7 +57,7 @@ class MeasurementsReader : RecipeReader {
     if (!function && !recipe_.model) refuse(path, fmt::format("{}: kind {} needs a [model]", path, evaluation.kind));
     for (const char* known : {"where", "model", "settings"}) reader.accept(known);
     evaluation.where = table_at(from, "where", path);
-    check_where(evaluation.where, path + ".where.variant");
+    check_where(evaluation.where, path + ".where");
     if (evaluation.kind == "task" || evaluation.kind == "recall") read_task(reader, from, path, evaluation);
     if (evaluation.kind == "loss") read_text(reader, path, evaluation);
     if (function || evaluation.kind == "parameters") reader("name", evaluation.name);
@@ -79,17 +83,51 @@ class MeasurementsReader : RecipeReader {
     recipe_.evaluations.push_back(std::move(evaluation));
   }
 
-  /// Columns that select rows. A variant that does not exist would be noticed only after the runs.
+  /// Columns that select rows. A column or a value that no row has would be noticed only after the runs.
   void check_where(const json& where, const std::string& path) const {
-    const json variant = where.value("variant", json::array());
-    std::vector<std::string> known;
-    for (const Point& point : recipe_.points) {
-      const std::string name = point.columns["variant"];
-      if (std::ranges::find(known, name) == known.end()) known.push_back(name);
+    for (const auto& [column, value] : where.items()) {
+      check_column(column, fmt::format("{}.{}", path, column));
+      std::vector<json> values;
+      for (const Point& point : recipe_.points) {
+        if (point.columns.contains(column)) values.push_back(point.columns[column]);
+      }
+      if (values.empty() || measured_at(column)) continue;
+      for (const json& each : value.is_array() ? value : json::array({value})) {
+        if (std::ranges::find(values, each) != values.end()) continue;
+        std::vector<std::string> known;
+        for (const json& found : values) {
+          if (std::ranges::find(known, plain_text(found)) == known.end()) known.push_back(plain_text(found));
+        }
+        refuse(fmt::format("{}.{}", path, column), unknown_name(column, plain_text(each), known));
+      }
     }
-    for (const json& each : variant.is_array() ? variant : json::array({variant})) {
-      const std::string name = plain_text(each);
-      if (std::ranges::find(known, name) == known.end()) refuse(path, unknown_name("variant", name, known));
+  }
+
+  /// Whether evaluations have values of their own in a column of the points, such as a length in an axis over it.
+  bool measured_at(const std::string& column) const {
+    if (column == "length" || column == "seed") return true;
+    return std::ranges::any_of(recipe_.evaluations, [&](const Evaluation& evaluation) {
+      return std::ranges::any_of(evaluation.changes, [&](const json& change) { return change.contains(column); });
+    });
+  }
+
+  void check_column(const std::string& column, const std::string& path) const {
+    const std::vector<std::string> known = columns(recipe_);
+    if (std::ranges::find(known, column) == known.end()) refuse(path, unknown_name("column", column, known));
+  }
+
+  void check_column_or_metric(const std::string& name, const std::string& path) const {
+    const std::vector<std::string> known = metrics(recipe_);
+    if (std::ranges::find(known, name) == known.end()) check_column(name, path);
+  }
+
+  /// The columns of a figure or a table. An axis may be a metric of the same model.
+  void check_columns(const json& output, const std::string& path) const {
+    for (const char* key : kColumnKeys) {
+      const json value = output.value(key, json::array());
+      for (const json& name : value.is_array() ? value : json::array({value})) {
+        if (name != "") check_column_or_metric(name, fmt::format("{}.{}", path, key));
+      }
     }
   }
 
@@ -196,6 +234,9 @@ class MeasurementsReader : RecipeReader {
     } catch (const Error& error) {
       refuse(path, fmt::format("{} ({})", error.what(), path));
     }
+    if (use_ == train::RecipeUse::kRun && !task.haystack.empty()) {
+      evaluation.digest = sha256(MappedFile(task.haystack).text());
+    }
   }
 
   /// A choice among checkpoints needs runs that keep all of them.
@@ -273,8 +314,10 @@ class MeasurementsReader : RecipeReader {
     reader.refuse_other_keys();
     claim.of = table_at(from, "of", path);
     claim.than = table_at(from, "than", path);
-    check_where(claim.of, path + ".of.variant");
-    check_where(claim.than, path + ".than.variant");
+    check_where(claim.of, path + ".of");
+    check_where(claim.than, path + ".than");
+    if (!claim.best_over.empty()) check_column(claim.best_over, path + ".best_over");
+    if (!claim.x.empty()) check_column_or_metric(claim.x, path + ".x");
     if (!std::isnan(above)) claim.above = above;
     if (!std::isnan(seeds_above)) claim.seeds_above = seeds_above;
     if (!std::isnan(least)) claim.at_least = least;
@@ -377,7 +420,7 @@ class MeasurementsReader : RecipeReader {
   /// The columns by which a figure or a table tells rows apart.
   static std::vector<std::string> columns_of(const json& output) {
     std::vector<std::string> columns;
-    for (const char* key : {"x", "y", "panels", "series", "rows", "columns", "best_over"}) {
+    for (const char* key : kColumnKeys) {
       const json value = output.value(key, json::array());
       for (const json& column : value.is_array() ? value : json::array({value}))
         columns.push_back(column.get<std::string>());
@@ -392,7 +435,8 @@ class MeasurementsReader : RecipeReader {
       try {
         json checked = kind == "figures" ? complete_figure(from[i], i) : complete_table(from[i], i);
         check_metric(checked["metric"], path + ".metric");
-        check_where(checked["where"], path + ".where.variant");
+        check_where(checked["where"], path + ".where");
+        check_columns(checked, path);
         check_one_checkpoint(checked["metric"], checked["where"], columns_of(checked), path);
         if (kind == "figures") check_id(checked["id"], path);
         (kind == "figures" ? recipe_.figures : recipe_.tables).push_back(std::move(checked));

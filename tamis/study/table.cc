@@ -144,6 +144,28 @@ std::vector<std::string> metrics(const StudyRecipe& recipe) {
   return names;
 }
 
+std::vector<std::string> columns(const StudyRecipe& recipe) {
+  std::vector<std::string> known = {"seed",   "source", "position",      "last_position", "step",       "tokens",
+                                    "task",   "length", "depth",         "instances",     "checkpoint", "layer",
+                                    "head",   "rank",   "outcome",       "query",         "key",        "map",
+                                    "tensor", "index",  "expand_windows"};
+  const auto add = [&](const std::string& name) {
+    if (std::ranges::find(known, name) == known.end()) known.push_back(name);
+  };
+  const auto add_keys = [&](const json& table) {
+    for (const auto& item : table.items()) add(item.key());
+  };
+  for (const Point& point : recipe.points) add_keys(point.columns);
+  if (recipe.choose) add(recipe.choose->column());
+  for (const Evaluation& evaluation : recipe.evaluations) {
+    for (const json& change : evaluation.changes) add_keys(change);
+    if (evaluation.kind != "function") continue;
+    add_keys(evaluation.settings);
+    for (const char* of_functions : {"mechanism", "part", "property"}) add(of_functions);
+  }
+  return known;
+}
+
 std::optional<bool> higher_is_better(const std::string& metric) {
   static const std::set<std::string> kHigher = {
       "score", "exact_match", "needle_score", "needle_score_best_head", "tokens_per_second", "acc", "acc_norm"};
