@@ -160,6 +160,19 @@ def test_long_words_do_not_widen_the_page(tamis, page):
     assert page.js('document.querySelectorAll("td b").length') == 0
 
 
+def test_no_column_is_hidden_on_a_phone(tamis, whole, page):
+    page.page.set_viewport_size({"width": 390, "height": 800})
+    page.open_file(directory(tamis, "whole") / "report.html")
+    tables = page.page.locator("table")
+    assert tables.count() >= 3
+    for i in range(tables.count()):
+        cell = tables.nth(i).locator("tr").first.locator("th, td").last
+        cell.scroll_into_view_if_needed()
+        box = cell.bounding_box()
+        assert 0 <= box["x"] and box["x"] + min(box["width"], 300) <= 390, (i, cell.text_content(), box)
+        assert page.js("scrollX") == 0, "the page itself scrolled"
+
+
 def test_json_is_one_line(tamis):
     done = study(tamis, "lines", FUNCTION, "--json")
     assert done.stdout.count("\n") == 1 and json.loads(done.stdout) == summary(tamis, "lines"), done
