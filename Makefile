@@ -22,9 +22,9 @@ configure: setup
 build: configure     ## build the program, the operators and the tests
 	@$(NINJA)
 
-demo: configure      ## train a Multiscreen that retrieves, evaluate it, write report.html (FULL=1: 100 instances per cell)
+demo: configure      ## train a Multiscreen that retrieves, evaluate it, write report.html (FULL=1: 100 instances per cell; ISA=avx2 or avx512: at most these instructions)
 	@$(NINJA) tamis
-	@scripts/demo.sh $(BUILD)/tamis $(if $(FULL),--full)
+	@$(if $(ISA),TAMIS_MAX_ISA=$(ISA)) scripts/demo.sh $(BUILD)/tamis $(if $(FULL),--full)
 
 install: configure   ## install the program, the operators and their headers into PREFIX (/usr/local; DESTDIR too)
 	@$(NINJA) tamis tamis_ops tamis_documents
