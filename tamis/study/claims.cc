@@ -337,4 +337,13 @@ json judge_all(const std::vector<Claim>& claims, const Rows& rows) {
   return all;
 }
 
+json overall_verdict(const json& judged) {
+  json verdict;
+  for (const json& claim : judged) {
+    if (claim["verdict"] == "does not hold") return claim["verdict"];
+    if (claim["verdict"] == "undecided" || verdict.is_null()) verdict = claim["verdict"];
+  }
+  return verdict;
+}
+
 }  // namespace tamis::study

@@ -45,6 +45,9 @@ nlohmann::json judge(const Claim& claim, const Rows& rows);
 /// A list of what judge() says of each claim. One that needs a claim that does not hold, or is undecided, is undecided.
 nlohmann::json judge_all(const std::vector<Claim>& claims, const Rows& rows);
 
+/// The worst verdict of what judge_all() returns: `does not hold`, else `undecided`, else `holds`; null without claims.
+nlohmann::json overall_verdict(const nlohmann::json& judged);
+
 /// What distinguishes two sets of claims as their recipes state them, by id: {"changed a", "added b", "removed c"}.
 std::vector<std::string> claim_changes(const nlohmann::json& before, const nlohmann::json& now);
 

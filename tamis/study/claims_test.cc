@@ -298,5 +298,18 @@ TEST(JudgeAll, LeavesAClaimUndecidedWithoutWhatItNeeds) {
   EXPECT_EQ(judge_all({solved, fails}, {})[1]["reason"], "needs \"It solves the task\", which is undecided");
 }
 
+TEST(OverallVerdict, IsTheWorst) {
+  const auto of = [](std::initializer_list<const char*> verdicts) {
+    json claims = json::array();
+    for (const char* verdict : verdicts) claims.push_back({{"verdict", verdict}});
+    return overall_verdict(claims);
+  };
+  EXPECT_TRUE(of({}).is_null());
+  EXPECT_EQ(of({"holds", "holds"}), "holds");
+  EXPECT_EQ(of({"undecided", "holds"}), "undecided");
+  EXPECT_EQ(of({"holds", "undecided"}), "undecided");
+  EXPECT_EQ(of({"undecided", "does not hold", "holds"}), "does not hold");
+}
+
 }  // namespace
 }  // namespace tamis::study

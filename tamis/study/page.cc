@@ -300,13 +300,4 @@ std::string measured(const json& claim) {
   return text;
 }
 
-json overall_verdict(const json& claims) {
-  json verdict;
-  for (const json& claim : claims) {
-    if (claim["verdict"] == "does not hold") return claim["verdict"];
-    if (claim["verdict"] == "undecided" || verdict.is_null()) verdict = claim["verdict"];
-  }
-  return verdict;
-}
-
 }  // namespace tamis::study

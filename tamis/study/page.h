@@ -18,7 +18,4 @@ std::string to_html(const nlohmann::json& study, const Rows& rows, const std::fi
 /// What was measured for a claim, with its interval: `0.123 [-0.015, 0.261]`.
 std::string measured(const nlohmann::json& claim);
 
-/// `holds`, or `does not hold`, or `undecided` if no claim decides: of all claims, the worst that is decided.
-nlohmann::json overall_verdict(const nlohmann::json& claims);
-
 }  // namespace tamis::study

@@ -239,18 +239,5 @@ TEST(StudyPage, NamesTheBestValueOfRowsThatHaveOne) {
   EXPECT_THAT(text, HasSubstr("| rope | 0.5 (4) |\n"));
 }
 
-TEST(OverallVerdict, IsTheWorst) {
-  const auto of = [](std::initializer_list<const char*> verdicts) {
-    json claims = json::array();
-    for (const char* verdict : verdicts) claims.push_back({{"verdict", verdict}});
-    return overall_verdict(claims);
-  };
-  EXPECT_TRUE(of({}).is_null());
-  EXPECT_EQ(of({"holds", "holds"}), "holds");
-  EXPECT_EQ(of({"undecided", "holds"}), "undecided");
-  EXPECT_EQ(of({"holds", "undecided"}), "undecided");
-  EXPECT_EQ(of({"undecided", "does not hold", "holds"}), "does not hold");
-}
-
 }  // namespace
 }  // namespace tamis::study

@@ -18,7 +18,6 @@
 #include "tamis/study/claims.h"
 #include "tamis/study/figures.h"
 #include "tamis/study/options.h"
-#include "tamis/study/page.h"
 #include "tamis/train/machine.h"
 #include "tamis/train/toml.h"
 
