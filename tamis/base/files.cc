@@ -107,7 +107,8 @@ FileWriter::FileWriter(fs::path path, Mode mode) : path_(std::move(path)) {
   } else {
     // O_NONBLOCK: opening a pipe that nothing reads fails at once instead of waiting for a reader.
     descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | how, 0644);
-    if (descriptor_ < 0 && errno == ENXIO) {
+    struct stat status {};
+    if (descriptor_ < 0 && errno == ENXIO && stat(path_.c_str(), &status) == 0 && S_ISFIFO(status.st_mode)) {
       fail(ExitCode::kStorage, "{}: cannot write to a pipe that nothing reads; start its reader first, or remove it",
            path_.string());
     }

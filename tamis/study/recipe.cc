@@ -49,6 +49,7 @@ bool is_missing_text(const Error& error, const TomlDocument& document, const Stu
   std::vector<std::string> files;
   for (const json& evaluation : document.values.value("evaluations", json::array())) {
     files.push_back(text_at(evaluation, "file"));
+    files.push_back(text_at(evaluation, "haystack"));
     for (const json& file : evaluation.value("files", json::array())) files.push_back(plain_text(file));
   }
   for (const Point& point : recipe.points) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <string_view>
 
 #include "tamis/base/digest.h"
 #include "tamis/base/error.h"
@@ -57,7 +58,7 @@ class MeasurementsReader : RecipeReader {
     if (!function && !recipe_.model) refuse(path, fmt::format("{}: kind {} needs a [model]", path, evaluation.kind));
     for (const char* known : {"where", "model", "settings"}) reader.accept(known);
     evaluation.where = table_at(from, "where", path);
-    check_where(evaluation.where, path + ".where");
+    check_where_of_points(evaluation.where, path + ".where");
     if (evaluation.kind == "task" || evaluation.kind == "recall") read_task(reader, from, path, evaluation);
     if (evaluation.kind == "loss") read_text(reader, path, evaluation);
     if (function || evaluation.kind == "parameters") reader("name", evaluation.name);
@@ -83,50 +84,67 @@ class MeasurementsReader : RecipeReader {
     recipe_.evaluations.push_back(std::move(evaluation));
   }
 
-  /// Columns that select rows. A column or a value that no row has would be noticed only after the runs.
+  /// Columns that select rows of results. A column or a value that no row has would be noticed only after the runs.
   void check_where(const json& where, const std::string& path) const {
+    const std::vector<std::string> measured = row_columns(recipe_);
     for (const auto& [column, value] : where.items()) {
       check_column(column, fmt::format("{}.{}", path, column));
-      std::vector<json> values;
-      for (const Point& point : recipe_.points) {
-        if (point.columns.contains(column)) values.push_back(point.columns[column]);
-      }
-      if (values.empty() || measured_at(column)) continue;
-      for (const json& each : value.is_array() ? value : json::array({value})) {
-        if (std::ranges::find(values, each) != values.end()) continue;
-        std::vector<std::string> known;
-        for (const json& found : values) {
-          if (std::ranges::find(known, plain_text(found)) == known.end()) known.push_back(plain_text(found));
-        }
-        refuse(fmt::format("{}.{}", path, column), unknown_name(column, plain_text(each), known));
-      }
+      if (std::ranges::find(measured, column) == measured.end()) check_values(column, value, path);
     }
   }
 
-  /// Whether evaluations have values of their own in a column of the points, such as a length in an axis over it.
-  bool measured_at(const std::string& column) const {
-    if (column == "length" || column == "seed") return true;
-    return std::ranges::any_of(recipe_.evaluations, [&](const Evaluation& evaluation) {
-      return std::ranges::any_of(evaluation.changes, [&](const json& change) { return change.contains(column); });
-    });
+  /// Columns that select points.
+  void check_where_of_points(const json& where, const std::string& path) const {
+    const std::vector<std::string> known = point_columns(recipe_);
+    for (const auto& [column, value] : where.items()) {
+      const bool found = std::ranges::find(known, column) != known.end();
+      if (!found) refuse(fmt::format("{}.{}", path, column), unknown_name("column of the points", column, known));
+      check_values(column, value, path);
+    }
+  }
+
+  void check_values(const std::string& column, const json& value, const std::string& path) const {
+    std::vector<json> values;
+    for (const Point& point : recipe_.points) {
+      if (point.columns.contains(column)) values.push_back(point.columns[column]);
+    }
+    for (const json& each : value.is_array() ? value : json::array({value})) {
+      if (std::ranges::find(values, each) != values.end()) continue;
+      std::vector<std::string> known;
+      for (const json& found : values) {
+        if (plain_text(found) == plain_text(each)) {
+          refuse(fmt::format("{}.{}", path, column),
+                 fmt::format("{}.{} is {} in this study, not {}", path, column, found.dump(), each.dump()));
+        }
+        if (std::ranges::find(known, plain_text(found)) == known.end()) known.push_back(plain_text(found));
+      }
+      refuse(fmt::format("{}.{}", path, column), unknown_name(column, plain_text(each), known));
+    }
   }
 
   void check_column(const std::string& column, const std::string& path) const {
-    const std::vector<std::string> known = columns(recipe_);
+    std::vector<std::string> known = point_columns(recipe_);
+    for (const std::string& name : row_columns(recipe_)) {
+      if (std::ranges::find(known, name) == known.end()) known.push_back(name);
+    }
     if (std::ranges::find(known, column) == known.end()) refuse(path, unknown_name("column", column, known));
   }
 
-  void check_column_or_metric(const std::string& name, const std::string& path) const {
+  /// x is a column or a metric of the same model.
+  void check_x(const std::string& name, const std::string& path) const {
     const std::vector<std::string> known = metrics(recipe_);
     if (std::ranges::find(known, name) == known.end()) check_column(name, path);
   }
 
-  /// The columns of a figure or a table. An axis may be a metric of the same model.
+  /// The columns of a figure or a table.
   void check_columns(const json& output, const std::string& path) const {
     for (const char* key : kColumnKeys) {
       const json value = output.value(key, json::array());
       for (const json& name : value.is_array() ? value : json::array({value})) {
-        if (name != "") check_column_or_metric(name, fmt::format("{}.{}", path, key));
+        const std::string at = fmt::format("{}.{}", path, key);
+        if (name == "") continue;
+        if (std::string_view(key) == "x") check_x(name, at);
+        if (std::string_view(key) != "x") check_column(name, at);
       }
     }
   }
@@ -317,7 +335,7 @@ class MeasurementsReader : RecipeReader {
     check_where(claim.of, path + ".of");
     check_where(claim.than, path + ".than");
     if (!claim.best_over.empty()) check_column(claim.best_over, path + ".best_over");
-    if (!claim.x.empty()) check_column_or_metric(claim.x, path + ".x");
+    if (!claim.x.empty()) check_x(claim.x, path + ".x");
     if (!std::isnan(above)) claim.above = above;
     if (!std::isnan(seeds_above)) claim.seeds_above = seeds_above;
     if (!std::isnan(least)) claim.at_least = least;

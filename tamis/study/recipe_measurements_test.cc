@@ -54,6 +54,8 @@ TEST(StudyRecipe, RefusesBadEvaluations) {
       {evaluation + "kind = \"heads\"\nlengths = [8]\n", "unknown key of .* \"lengths\""},
       {evaluation + "task = \"copy\"\nlengths = [8]\nwhere = {variant = \"rop\"}\n",
        "small.toml:36: unknown variant \"rop\"; did you mean \"rope\""},
+      {evaluation + "task = \"copy\"\nlengths = [8]\nwhere = {task = \"copy\"}\n",
+       "small.toml:36: unknown column of the points \"task\". Known: position, variant"},
       {evaluation + "kind = \"relevance\"\nlengths = [64]\n",
        "64 tokens are more than train.length = 32, the length of a validation example \\(rope\\)"},
       {evaluation + "kind = \"relevance\"\nlengths = [32]\nheads = 500\n",
@@ -108,6 +110,20 @@ TEST(StudyRecipe, RefusesBadClaims) {
   });
 }
 
+TEST(StudyRecipe, ClaimsSelectValuesThatRowsHave) {
+  const std::string axis =
+      "\n[[axes]]\nkey = \"train.seed\"\nname = \"order\"\nvalues = [1, 2]\n[[claims]]\ntext = "
+      "\"t\"\nmetric = \"validation_loss\"\nat_most = 1\n";
+  expect_study_refusals({
+      {kTwoVariants + axis + "of = {order = 3}\n", "small.toml:.*: unknown order \"3\""},
+      {kTwoVariants + axis + "of = {order = \"1\"}\n", "claims.0.of.order is 1 in this study, not \"1\""},
+  });
+  for (const char* of :
+       {"order = 1.0", "order = [1, 2]", "lr = 0.01", "seed = 2", "position = \"rope\"", "step = 20"}) {
+    EXPECT_NO_THROW(read(kTwoVariants + axis + "of = {" + of + "}\n")) << of;
+  }
+}
+
 TEST(StudyRecipe, AMeanOfTwoCheckpointsIsRefused) {
   const std::string study = replaced(kTwoVariants, "warmup_steps = 10", "save_every = 20\nkeep = 0") +
                             "\n[[evaluations]]\ntask = \"copy\"\nlengths = [8]\ncheckpoint_length = 8\nwhere = "
@@ -145,6 +161,8 @@ TEST(StudyRecipe, RefusesBadFiguresAndTables) {
       {figure + "x = \"norm\"\nkind = \"heatmap\"\n", "a heatmap needs y"},
       {figure + "x = \"norm\"\nseries = [1]\n", "series must be a array|series must be an array"},
       {figure + "x = \"norm\"\nwhere = {variant = \"a\"}\n", "small.toml:11: unknown variant \"a\""},
+      {figure + "x = \"nrm\"\n", "small.toml:10: unknown column \"nrm\"; did you mean \"norm\""},
+      {figure + "x = \"norm\"\nseries = [\"tanh_norm\"]\n", "unknown column \"tanh_norm\""},
       {figure + "x = \"norm\"\nsmooth = 0\n", "smooth must be at least 1, but is 0"},
       {figure + "x = \"norm\"\nid = \"../a\"\n", "figures.0.id must be letters"},
       {figure + "x = \"norm\"\nid = \"a\"\n[[figures]]\nmetric = \"tanh_norm\"\nx = \"norm\"\nid = \"a\"\n",

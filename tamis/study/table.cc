@@ -144,26 +144,30 @@ std::vector<std::string> metrics(const StudyRecipe& recipe) {
   return names;
 }
 
-std::vector<std::string> columns(const StudyRecipe& recipe) {
-  std::vector<std::string> known = {"seed",   "source", "position",      "last_position", "step",       "tokens",
-                                    "task",   "length", "depth",         "instances",     "checkpoint", "layer",
-                                    "head",   "rank",   "outcome",       "query",         "key",        "map",
-                                    "tensor", "index",  "expand_windows"};
-  const auto add = [&](const std::string& name) {
-    if (std::ranges::find(known, name) == known.end()) known.push_back(name);
-  };
+std::vector<std::string> point_columns(const StudyRecipe& recipe) {
+  std::set<std::string> known;
+  for (const Point& point : recipe.points) {
+    for (const auto& item : point.columns.items()) known.insert(item.key());
+  }
+  return {known.begin(), known.end()};
+}
+
+std::vector<std::string> row_columns(const StudyRecipe& recipe) {
+  std::set<std::string> known = {"seed",   "source", "position",      "last_position", "step",       "tokens",
+                                 "task",   "depth",  "instances",     "length",        "checkpoint", "layer",
+                                 "head",   "rank",   "query",         "key",           "map",        "outcome",
+                                 "tensor", "index",  "expand_windows"};
   const auto add_keys = [&](const json& table) {
-    for (const auto& item : table.items()) add(item.key());
+    for (const auto& item : table.items()) known.insert(item.key());
   };
-  for (const Point& point : recipe.points) add_keys(point.columns);
-  if (recipe.choose) add(recipe.choose->column());
+  if (recipe.choose) known.insert(recipe.choose->column());
   for (const Evaluation& evaluation : recipe.evaluations) {
     for (const json& change : evaluation.changes) add_keys(change);
     if (evaluation.kind != "function") continue;
     add_keys(evaluation.settings);
-    for (const char* of_functions : {"mechanism", "part", "property"}) add(of_functions);
+    known.insert({"mechanism", "part", "property"});
   }
-  return known;
+  return {known.begin(), known.end()};
 }
 
 std::optional<bool> higher_is_better(const std::string& metric) {

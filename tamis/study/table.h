@@ -35,8 +35,12 @@ std::vector<std::string> metrics_of(const Evaluation& evaluation);
 
 /// The names of all metrics that the study measures.
 std::vector<std::string> metrics(const StudyRecipe& recipe);
-/// All columns that rows of its table of results may have.
-std::vector<std::string> columns(const StudyRecipe& recipe);
+
+/// The columns of its points, which all rows of a point have: variant, labels, axes.
+std::vector<std::string> point_columns(const StudyRecipe& recipe);
+
+/// The columns that single rows may have besides: those of measurements, of runs and of [choose].
+std::vector<std::string> row_columns(const StudyRecipe& recipe);
 
 /// Whether higher or lower values of a metric are better; none where neither is.
 std::optional<bool> higher_is_better(const std::string& metric);
