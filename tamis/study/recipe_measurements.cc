@@ -97,8 +97,7 @@ class MeasurementsReader : RecipeReader {
   void check_where_of_points(const json& where, const std::string& path) const {
     const std::vector<std::string> known = point_columns(recipe_);
     for (const auto& [column, value] : where.items()) {
-      const bool found = std::ranges::find(known, column) != known.end();
-      if (!found) refuse(fmt::format("{}.{}", path, column), unknown_name("column of the points", column, known));
+      check_known("column of the points", column, known, fmt::format("{}.{}", path, column));
       check_values(column, value, path);
     }
   }
@@ -127,7 +126,7 @@ class MeasurementsReader : RecipeReader {
     for (const std::string& name : row_columns(recipe_)) {
       if (std::ranges::find(known, name) == known.end()) known.push_back(name);
     }
-    if (std::ranges::find(known, column) == known.end()) refuse(path, unknown_name("column", column, known));
+    check_known("column", column, known, path);
   }
 
   /// x is a column or a metric of the same model.
@@ -143,8 +142,7 @@ class MeasurementsReader : RecipeReader {
       for (const json& name : value.is_array() ? value : json::array({value})) {
         const std::string at = fmt::format("{}.{}", path, key);
         if (name == "") continue;
-        if (std::string_view(key) == "x") check_x(name, at);
-        if (std::string_view(key) != "x") check_column(name, at);
+        std::string_view(key) == "x" ? check_x(name, at) : check_column(name, at);
       }
     }
   }
@@ -401,8 +399,12 @@ class MeasurementsReader : RecipeReader {
   }
 
   void check_metric(const std::string& metric, const std::string& path) const {
-    const std::vector<std::string> known = metrics(recipe_);
-    if (std::ranges::find(known, metric) == known.end()) refuse(path, unknown_name("metric", metric, known));
+    check_known("metric", metric, metrics(recipe_), path);
+  }
+
+  void check_known(const char* kind, const std::string& name, const std::vector<std::string>& known,
+                   const std::string& path) const {
+    if (std::ranges::find(known, name) == known.end()) refuse(path, unknown_name(kind, name, known));
   }
 
   /// With checkpoint_length a metric has rows of two checkpoints, and their mean says nothing: `where` or one of the
