@@ -23,13 +23,11 @@ if [ -n "${2:-}" ]; then
     exit 0
   fi
   export TAMIS_MAX_ISA=$2
-  # These always run with AVX2 or NEON, for the same bits whatever the load.
-  repeats='^(context_parallel|distributed|shared_evaluation|sharded_checkpoint)_test$'
   echo "tests: with $2; the processor has $newest"
 fi
 status=0
 # Two at a time: most tests wait for one process after the other, each on one core.
-ctest --test-dir "$1" --output-on-failure --parallel 2 ${QUICK:+-LE slow} ${repeats:+-E "$repeats"} || status=$?
+ctest --test-dir "$1" --output-on-failure --parallel 2 ${QUICK:+-LE slow} || status=$?
 # The Python tests that were skipped, with the reason.
 grep -h '^SKIPPED \[' "$1/Testing/Temporary/LastTest.log" || true
 exit $status

@@ -26,7 +26,7 @@ from processes import (
     wait_for_step,
     weights,
 )
-from program import Program, limited, same_bits, saved_steps, small_disk, wait_until
+from program import Program, environment, limited, saved_steps, small_disk, wait_until
 
 STEPS = 12
 KILLS = int(os.environ.get("TAMIS_KILLS", "5"))
@@ -62,6 +62,7 @@ def test_ordered_sums_give_the_bits_of_one_process(tamis, run, size):
 
 @pytest.mark.parametrize("settings", [(), ("train.accumulation=1",), ("train.batch_size=7", "train.accumulation=1")])
 def test_fast_sums_give_the_losses_of_one_process(tamis, run, tmp_path, settings):
+    settings = ('train.precision="float32"', *settings)
     alone(tamis, tmp_path / "alone", *settings)
     together(tamis, 3, run, "train.reduction=fast", *settings)
     assert losses(run) == pytest.approx(losses(tmp_path / "alone"), rel=1e-5)
@@ -116,7 +117,7 @@ def test_srun_and_mpirun_set_variables_of_their_own(tamis, run, names):
     meeting = ("--rendezvous", f"tcp://127.0.0.1:{free_port()}")
     started = []
     for rank in range(2):
-        env = same_bits(**dict(zip(names, (str(rank), "2", str(rank), "2"), strict=True)))
+        env = environment(**dict(zip(names, (str(rank), "2", str(rank), "2"), strict=True)))
         started.append(tamis.start(*arguments(run), *meeting, env=env))
     for process in started:
         _, messages = process.communicate(timeout=300)
@@ -130,7 +131,7 @@ def test_mpirun_starts_processes(tamis, run):
     train = [*arguments(run), "--rendezvous", f"tcp://127.0.0.1:{free_port()}"]
     command = ["mpirun", "-n", "2", str(tamis.path), *map(str, train)]
     done = subprocess.run(
-        command, cwd=tamis.directory, env=same_bits(**oversubscribe), capture_output=True, text=True, timeout=300
+        command, cwd=tamis.directory, env=environment(**oversubscribe), capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     assert weights(run, STEPS) == weights(tamis.directory / "alone", STEPS)
@@ -213,7 +214,7 @@ def test_all_diverge_together(tamis, run):
 
 def test_all_leave_out_a_step_together(tamis, run, tmp_path):
     settings = ("train.lr=1e30", "train.warmup_steps=0")
-    done = tamis(*arguments(tmp_path / "alone", *settings), env=same_bits())
+    done = tamis(*arguments(tmp_path / "alone", *settings))
     assert done.returncode == 20, done
     messages = together(tamis, 2, run, *settings, codes=[20, 20])
     expected = done.stderr.replace(str(tmp_path / "alone"), str(run))

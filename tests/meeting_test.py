@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from processes import LOST, RECIPE, arguments, free_port, refused, start, together, wait_for_step
-from program import Program, expect_refused, same_bits, saved_steps
+from program import Program, environment, expect_refused, saved_steps
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +21,13 @@ def tamis(program, tmp_path_factory):
 
 def test_a_process_that_never_comes(tamis, run):
     for rank in (0, 1):
-        env = same_bits(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+        env = environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
         done = tamis(*arguments(run, timeout=1), env=env)
         expect_refused(done, LOST, f"process {rank} of 2", "did not meet at tcp://127.0.0.1", "not within 1 s")
 
 
 def test_a_process_that_waits_says_for_what(tamis, run):
-    env = same_bits(RANK="1", WORLD_SIZE="2", MASTER_ADDR="no-such-host.invalid", MASTER_PORT="29500")
+    env = environment(RANK="1", WORLD_SIZE="2", MASTER_ADDR="no-such-host.invalid", MASTER_PORT="29500")
     done = tamis(*arguments(run, timeout=13), env=env)
     waiting, end = done.stderr.splitlines()
     assert waiting.startswith("tamis: process 1 of 2: waiting at tcp://no-such-host.invalid:29500 for the other")
@@ -44,7 +44,7 @@ def test_a_process_that_waits_says_for_what(tamis, run):
 )
 def test_a_port_in_use(tamis, run, rank, text):
     with foreign_server() as port:
-        env = same_bits(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        env = environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         done = tamis(*arguments(run, timeout=2), env=env)
     expect_refused(done, LOST, text)
 
@@ -99,7 +99,7 @@ def foreign_server(silent=False):
 def test_a_program_that_does_not_answer(tamis, run):
     """c10d would wait for it without end."""
     with foreign_server(silent=True) as port:
-        env = same_bits(RANK="1", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        env = environment(RANK="1", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         done = tamis(*arguments(run, timeout=1), env=env)
     assert done.returncode == LOST and "did not meet at tcp://127.0.0.1" in done.stderr, done
     assert "not within 1 s" in done.stderr.splitlines()[-1], done
@@ -107,14 +107,14 @@ def test_a_program_that_does_not_answer(tamis, run):
 
 def test_another_number_of_processes_is_refused(tamis, run):
     port = free_port()
-    env = same_bits(RANK="1", WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    env = environment(RANK="1", WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     text = "process 1 was started as one of 3, process 0 as one of 2"
     refused(tamis, run, 2, text, options={1: {"env": env}}, port=port)
 
 
 def test_a_directory_that_is_missing(tamis, run):
     meeting = ("--rendezvous", "file:///no/such/directory/meet")
-    done = tamis(*arguments(run), *meeting, env=same_bits(RANK="0", WORLD_SIZE="2"))
+    done = tamis(*arguments(run), *meeting, env=environment(RANK="0", WORLD_SIZE="2"))
     expect_refused(done, 2, "--rendezvous file:///no/such/directory/meet: /no/such/directory is no directory")
 
 
@@ -157,7 +157,7 @@ def test_a_file_that_killed_processes_have_left(tamis, run, tmp_path):
 
 
 def test_variables_that_are_no_numbers(tamis, run):
-    done = tamis(*arguments(run), env=same_bits(RANK="first", WORLD_SIZE="2"))
+    done = tamis(*arguments(run), env=environment(RANK="first", WORLD_SIZE="2"))
     expect_refused(done, 2, 'RANK="first": expected a number from 0 to 1')
-    done = tamis(*arguments(run), "--rendezvous", "tcp://127.0.0.1:1", env=same_bits())
+    done = tamis(*arguments(run), "--rendezvous", "tcp://127.0.0.1:1")
     expect_refused(done, 2, "the number of this process is unknown")

@@ -12,7 +12,7 @@ import time
 
 import pytest
 from corpora import content, documents_done, prepare, prepared, texts_of, tokens_of, write_jsonl
-from program import expect_refused, limited_memory, need, same_bits, small_disk, wait_until
+from program import expect_refused, limited_memory, need, small_disk, wait_until
 
 RECIPE = """
 [model]
@@ -401,7 +401,7 @@ def test_token_files_of_other_programs(tamis, tmp_path):
     weights = []
     for name in ("a.bin", "b.bin", "0.npy", "1.npy", "2.npy", "3.npy"):
         run = tmp_path / f"run-{name}"
-        done = train(tamis, tmp_path / name, run, "train.steps=2", env=same_bits())
+        done = train(tamis, tmp_path / name, run, "train.steps=2")
         assert done.returncode == 0, done
         weights.append((run / "checkpoints/step-2/model.safetensors").read_bytes())
     assert all(weight == weights[0] for weight in weights)

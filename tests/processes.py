@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 
-from program import Program, expect_refused, same_bits, saved_steps, wait_until
+from program import Program, environment, expect_refused, saved_steps, wait_until
 from safetensors_files import read_tensors
 
 # What the tests of training with several processes train.
@@ -81,7 +81,7 @@ class Processes:
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
             }
-            env = same_bits(**{**place, **variables})
+            env = environment(**{**place, **variables})
             single = {"env": env, **(options or {}).get(rank, {})}
             self.all.append(program.start(*arguments, *(also or {}).get(rank, ()), **single))
 
@@ -129,7 +129,7 @@ def arguments(run, *settings, timeout=60):
 
 
 def alone(tamis, run, *settings, **options):
-    done = tamis(*arguments(run, *settings), env=same_bits(), **options)
+    done = tamis(*arguments(run, *settings), **options)
     assert done.returncode == 0, done
 
 

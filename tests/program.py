@@ -128,9 +128,3 @@ def environment(without=(), **variables: str) -> dict[str, str]:
 
 # What TAMIS_MAX_ISA may name on this processor; the first is the least.
 INSTRUCTION_SETS = ("neon",) if platform.machine() in ("aarch64", "arm64") else ("avx2", "avx512")
-
-
-def same_bits(**variables: str) -> dict[str, str]:
-    """An environment in which runs of equal recipes have equal bits even on a busy machine: with newer instructions the
-    matmul backend depends on a short measurement."""
-    return environment(**{"TAMIS_MAX_ISA": INSTRUCTION_SETS[0], **variables})

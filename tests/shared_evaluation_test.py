@@ -4,7 +4,7 @@ import json
 
 import pytest
 from processes import Processes
-from program import expect_refused, same_bits
+from program import expect_refused
 
 TASK = ("--lengths", "250,320", "--depths", "0,0.5,1", "--instances", "5", "--threads", "1")
 
@@ -42,7 +42,7 @@ def evaluated(tamis, size, run, task, *arguments) -> dict:
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_a_task_has_the_result_of_one_process(tamis, digits, size):
-    tamis.out("eval", "abc_digits", digits, *TASK, env=same_bits())
+    tamis.out("eval", "abc_digits", digits, *TASK)
     alone = stored(digits, "abc_digits")
     assert len(alone["cells"]) == 6 and all(cell["instances"] == 5 for cell in alone["cells"])
     assert evaluated(tamis, size, digits, "abc_digits", *TASK) == alone
@@ -50,7 +50,7 @@ def test_a_task_has_the_result_of_one_process(tamis, digits, size):
 
 def test_fewer_instances_than_processes(tamis, digits):
     few = ("--lengths", "250", "--depths", "0.5", "--instances", "2", "--threads", "1")
-    tamis.out("eval", "abc_digits", digits, *few, env=same_bits())
+    tamis.out("eval", "abc_digits", digits, *few)
     alone = stored(digits, "abc_digits")
     assert evaluated(tamis, 4, digits, "abc_digits", *few) == alone
 
@@ -58,7 +58,7 @@ def test_fewer_instances_than_processes(tamis, digits):
 @pytest.mark.parametrize(("window", "more"), [(0, ()), (37, ("--points", 5, "--smooth", 0.2)), (5000, ("--points", 9))])
 def test_a_loss_has_the_result_of_one_process(tamis, digits, text, window, more):
     settings = ("--window", window, *more, "--threads", "1")
-    tamis.out("eval", "loss", digits, text, *settings, env=same_bits())
+    tamis.out("eval", "loss", digits, text, *settings)
     alone = stored(digits, "loss")
     assert evaluated(tamis, 3, digits, "loss", text, *settings) == alone
 
@@ -67,7 +67,7 @@ def test_windows_in_the_middle_have_the_result_of_one_process(tamis, digits, tex
     short = tamis.directory / "short.txt"
     short.write_text("a text of 25 characters.\n")
     settings = (text, short, text, "--window", "40", "--middle", "--points", "8", "--threads", "1")
-    tamis.out("eval", "loss", digits, *settings, env=same_bits())
+    tamis.out("eval", "loss", digits, *settings)
     alone = stored(digits, "loss")
     assert alone["texts"] == 2 and alone["texts_left_out"] == 1 and alone["tokens"] == 80, alone
     assert evaluated(tamis, 3, digits, "loss", *settings) == alone
@@ -104,7 +104,7 @@ def test_other_weights_are_refused(tamis, digits):
 
 def test_a_text_task_with_needle_scores(tamis, digits):
     settings = ("--lengths", "250", "--instances", "3", "--needle-score", "--threads", "1")
-    tamis.out("eval", "passkey", digits, *settings, env=same_bits())
+    tamis.out("eval", "passkey", digits, *settings)
     alone = stored(digits, "passkey")
     assert alone["by_length"][0]["needle_score"] > 0
     assert evaluated(tamis, 3, digits, "passkey", *settings) == alone

@@ -3,7 +3,7 @@
 import json
 import sys
 
-from program import same_bits
+from program import environment
 
 BASE = """
 [study]
@@ -152,7 +152,7 @@ def recipe(tamis, name, text):
 
 def study(tamis, name, text, *arguments, code=0, **options):
     """Runs a study in runs/NAME."""
-    options = {"env": same_bits(TAMIS_PYTHON=sys.executable), **options}
+    options = {"env": environment(TAMIS_PYTHON=sys.executable), **options}
     done = tamis("study", recipe(tamis, name, text), "--threads", 1, *arguments, **options)
     assert done.returncode == code, done
     return done

@@ -7,7 +7,7 @@ import signal
 import sys
 
 import pytest
-from program import finished, one_line, same_bits, small_disk, wait_until
+from program import environment, finished, one_line, small_disk, wait_until
 from studies import BASE, CLAIMS, FIGURES, FUNCTION, ONE_RUN
 from studies import directory, last_line, losses, recipe, study, summary
 
@@ -20,7 +20,7 @@ def whole(tamis):
 
 def test_a_stopped_study_resumes(tamis):
     long = ONE_RUN.replace("steps = 6", "steps = 200")
-    process = tamis.start("study", recipe(tamis, "stopped", long), "--threads", 1, env=same_bits())
+    process = tamis.start("study", recipe(tamis, "stopped", long), "--threads", 1)
     log = directory(tamis, "stopped") / "rope/seed-1/log.jsonl"
     wait_until(lambda: log.exists() and log.stat().st_size > 0, process, "line in the log")
     process.send_signal(signal.SIGINT)
@@ -56,7 +56,7 @@ def test_a_name_that_looks_like_a_number(tamis):
 
 def test_a_signal_ends_all_jobs(tamis):
     long = BASE.replace("steps = 6", "steps = 20000")
-    process = tamis.start("study", recipe(tamis, "terminated", long), "--threads", 2, "--jobs", 2, env=same_bits())
+    process = tamis.start("study", recipe(tamis, "terminated", long), "--threads", 2, "--jobs", 2)
     runs = directory(tamis, "terminated") / "rope"
     wait_until(lambda: len(list(runs.glob("*/log.jsonl"))) == 2, process, "second log")
     wait_until(lambda: all(path.stat().st_size > 0 for path in runs.glob("*/log.jsonl")), process, "line in both logs")
@@ -69,7 +69,7 @@ def test_a_signal_ends_all_jobs(tamis):
 def test_two_processes_share_a_study(tamis, whole):
     path = recipe(tamis, "shared", BASE + CLAIMS + FIGURES)
     started = [
-        tamis.start("study", path, "--threads", 1, env=same_bits(TAMIS_PYTHON=sys.executable)) for _ in range(2)
+        tamis.start("study", path, "--threads", 1, env=environment(TAMIS_PYTHON=sys.executable)) for _ in range(2)
     ]
     both = [finished(process) for process in started]
     for done in both:

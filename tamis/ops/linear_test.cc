@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <string>
@@ -32,6 +33,10 @@ Tensors inputs_of(int64_t rows, int64_t E, int64_t D, at::ScalarType dtype = at:
 }
 
 constexpr const char* kNoOneDnn = "oneDNN never multiplies float32 on this processor";
+
+bool multiplies_by_onednn() {
+  return std::ranges::count(matmul_backends(at::kFloat), MatmulBackend::kOneDnn) > 0;
+}
 
 Tensors by_tamis(const Tensors& in) {
   return {ops::linear(in[0], in[1])};
@@ -97,9 +102,9 @@ TEST(MatmulBackend, WithoutAvx512IsMklAndFloat32ForBFloat16) {
   EXPECT_EQ(at::get_cpu_capability(), "AVX2") << "LibTorch obeys the same maximum";
 }
 
-TEST(MatmulBackend, IsOneOfThoseItMayBe) {
+TEST(MatmulBackend, IsTheFirstOfThoseItMayBe) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
-    EXPECT_THAT(matmul_backends(dtype), ::testing::Contains(matmul_backend(dtype))) << dtype;
+    EXPECT_EQ(matmul_backends(dtype).front(), matmul_backend(dtype)) << dtype;
   }
   EXPECT_ANY_THROW(set_matmul_backend(at::kDouble, MatmulBackend::kOneDnn));
 }
@@ -156,7 +161,7 @@ TEST(Linear, BothGradientsTogetherHaveTheBitsOfEach) {
 }
 
 TEST(Linear, AsksOneDnnForFloat32Only) {
-  if (matmul_backends(at::kFloat).back() != MatmulBackend::kOneDnn) GTEST_SKIP() << kNoOneDnn;
+  if (!multiplies_by_onednn()) GTEST_SKIP() << kNoOneDnn;
   const testing::Backend set(at::kFloat, MatmulBackend::kOneDnn);
   const testing::Backend aten(at::kBFloat16, MatmulBackend::kAten);  // kWidened multiplies in float32
   const auto calls_of = [](at::ScalarType dtype) {
@@ -178,7 +183,7 @@ TEST(Linear, AsksOneDnnForFloat32Only) {
 }
 
 TEST(Linear, HasTheSameBitsForAnyNumberOfThreadsByOneDnn) {
-  if (matmul_backends(at::kFloat).back() != MatmulBackend::kOneDnn) GTEST_SKIP() << kNoOneDnn;
+  if (!multiplies_by_onednn()) GTEST_SKIP() << kNoOneDnn;
   const testing::Backend set(at::kFloat, MatmulBackend::kOneDnn);
   for (const auto& [rows, E, D] : {std::tuple<int64_t, int64_t, int64_t>{1000, 256, 64},
                                    {513, 48, 1024},

@@ -1,18 +1,15 @@
 #include "tamis/ops/matmul_backend.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
-#include <ctime>
-#include <functional>
 #include <string_view>
 #include <utility>
 
 #include "tamis/base/instruction_set.h"
 #include "tamis/ops/onednn_linear.h"
+#include "tamis/ops/vector_units.h"
 
 namespace tamis::ops {
 namespace {
@@ -24,86 +21,26 @@ constexpr std::array<std::pair<MatmulBackend, std::string_view>, 4> kNames = {{
     {MatmulBackend::kTiled, "tiled"},
 }};
 
-/// One thread computes everything while this exists. It sets ATen's number of threads, because MKL has one of its own
-/// that PlannedForOneThread leaves as it is.
-class OneThread {
- public:
-  OneThread() {
-    if (!at::in_parallel_region()) at::set_num_threads(1);
-  }
-  ~OneThread() {
-    if (!at::in_parallel_region()) at::set_num_threads(threads_);
-  }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int threads_ = at::get_num_threads();
-};
-
-/// Processor time of this thread.
-double seconds_of(const std::function<void()>& product) {
-  const auto now = [] {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  };
-  const double start = now();
-  product();
-  return now() - start;
-}
-
-/// How many times faster `b` is than `a`: the median of interleaved pairs. One thread and its processor time, because
-/// on cores that other programs use libraries differ in how their threads wait, which is not what is compared here.
-double speedup(const std::function<void()>& a, const std::function<void()>& b) {
-  const OneThread one_thread;
-  a();
-  b();  // oneDNN compiles a kernel at its first call
-  std::array<double, 15> ratios{};
-  for (double& ratio : ratios) {
-    const double seconds = seconds_of(a);
-    ratio = seconds / seconds_of(b);
-  }
-  const auto median = ratios.begin() + ratios.size() / 2;
-  std::nth_element(ratios.begin(), median, ratios.end());
-  return *median;
-}
-
-constexpr double kClearly = 1.5;  // a difference that is not noise
-
-MatmulBackend measured_float32() {
-  const at::NoGradGuard no_grad;
-  const at::Tensor x = at::ones({512, 256}), weight = at::ones({1024, 256});
-  const double onednn = speedup([&] { at::linear(x, weight); }, [&] { onednn_linear(x, weight); });
-  return onednn > kClearly ? MatmulBackend::kOneDnn : MatmulBackend::kAten;
-}
-
-MatmulBackend measured_bfloat16() {
-  const at::NoGradGuard no_grad;
-  const at::Tensor x = at::ones({512, 256}), weight = at::ones({1024, 256});
-  const at::Tensor x_bfloat16 = x.to(at::kBFloat16), weight_bfloat16 = weight.to(at::kBFloat16);
-  const double aten = speedup([&] { at::linear(x, weight); }, [&] { at::linear(x_bfloat16, weight_bfloat16); });
-  return aten > kClearly ? MatmulBackend::kAten : MatmulBackend::kWidened;
-}
-
-bool is_x86() {
+constexpr bool kX86 =
 #if defined(__x86_64__)
-  return true;
+    true;
+#else
+    false;
+#endif
+
+/// Whether the processor has vector units that MKL leaves half unused: with AVX-512 it is for Intel's processors alone.
+bool has_units_beyond_mkl() {
+#if defined(__x86_64__)
+  return !__builtin_cpu_is("intel") && has_512_bit_units();
 #else
   return false;
 #endif
 }
 
-MatmulBackend choice(at::ScalarType dtype) {
-  const std::vector<MatmulBackend> candidates = matmul_backends(dtype);
-  if (candidates.size() == 1) return candidates.front();
-  return dtype == at::kFloat ? measured_float32() : measured_bfloat16();
-}
-
 std::atomic<MatmulBackend>& chosen(at::ScalarType dtype) {
-  static std::atomic<MatmulBackend> float32{choice(at::kFloat)};
+  static std::atomic<MatmulBackend> float32{matmul_backends(at::kFloat).front()};
   if (dtype == at::kFloat) return float32;
-  static std::atomic<MatmulBackend> bfloat16{choice(at::kBFloat16)};
+  static std::atomic<MatmulBackend> bfloat16{matmul_backends(at::kBFloat16).front()};
   return bfloat16;
 }
 
@@ -116,11 +53,12 @@ std::string to_string(MatmulBackend backend) {
 std::vector<MatmulBackend> matmul_backends(at::ScalarType dtype) {
   const InstructionSet processor = instruction_set();
   if (dtype == at::kFloat && processor >= InstructionSet::kAvx512 && at::hasMKL() && has_onednn_linear()) {
+    if (has_units_beyond_mkl()) return {MatmulBackend::kOneDnn, MatmulBackend::kAten};
     return {MatmulBackend::kAten, MatmulBackend::kOneDnn};
   }
-  if (dtype == at::kBFloat16 && is_x86() && processor < InstructionSet::kAvx512) return {MatmulBackend::kWidened};
-  if (dtype == at::kBFloat16 && processor < InstructionSet::kAvx512Bf16) {
-    return {MatmulBackend::kAten, MatmulBackend::kWidened};
+  if (dtype == at::kBFloat16 && kX86 && processor < InstructionSet::kAvx512) return {MatmulBackend::kWidened};
+  if (dtype == at::kBFloat16 && kX86 && processor < InstructionSet::kAvx512Bf16) {
+    return {MatmulBackend::kWidened, MatmulBackend::kAten};
   }
   if (dtype == at::kBFloat16 && has_amx_bfloat16()) return {MatmulBackend::kTiled};
   return {MatmulBackend::kAten};

@@ -20,16 +20,14 @@ std::string to_string(MatmulBackend backend);
 
 /// The backend of products of float32 or bfloat16 matrices; kAten for every other dtype.
 ///
-/// It depends on the instruction set (tamis/base/instruction_set.h). Without AVX-512: MKL for float32, and float32
-/// products for bfloat16, where at:: is a hundred times slower. With bfloat16 instructions: at:: for bfloat16, and with
-/// AMX in tiles, because there oneDNN divides the sums of a product among the threads, so that its bits depend on their
-/// number. In the other cases (float32 with AVX-512, which MKL does not use on some processors; bfloat16 with AVX-512
-/// but without its instructions) the first call compares two backends in some 50 ms, on one thread and by its processor
-/// time, whatever else the cores do. kAten for float32 and kWidened for bfloat16 are replaced only if the other one is
-/// 1.5 times as fast, so that every process of a machine makes the same choice.
+/// It follows from what the processor can do (tamis/base/instruction_set.h), so that runs on a machine have the same
+/// bits. float32: MKL, which uses AVX-512 on Intel's processors only; oneDNN on others with 512-bit units
+/// (tamis/ops/vector_units.h). bfloat16: at:: with instructions for it, and with AMX in tiles, because there oneDNN
+/// divides the sums of a product among the threads, so that its bits depend on their number; without such instructions
+/// float32 products, because at:: is slower, without AVX-512 a hundred times.
 MatmulBackend matmul_backend(at::ScalarType dtype);
 
-/// The backends that matmul_backend can return on this processor.
+/// The backends of such products on this processor; the first is the default.
 std::vector<MatmulBackend> matmul_backends(at::ScalarType dtype);
 
 /// Overrides the choice, to continue a run with its backend and for measurements. No product may run during the call.

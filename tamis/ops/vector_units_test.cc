@@ -1,0 +1,37 @@
+#include "tamis/ops/vector_units.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "tamis/base/instruction_set.h"
+
+namespace tamis::ops {
+namespace {
+
+TEST(VectorUnits, HaveNo512BitsWithoutAvx512) {
+  if (instruction_set() >= InstructionSet::kAvx512) GTEST_SKIP() << "this processor has AVX-512";
+  EXPECT_FALSE(has_512_bit_units());
+}
+
+TEST(VectorUnits, AreTheSameInEveryMeasurementOnABusyMachine) {
+  std::atomic<bool> done = false;
+  const auto multiply_and_add = [&done] {
+    float sums[64] = {};
+    while (!done) {
+      for (float& sum : sums) sum = sum * 0.5F + 1.0F;
+    }
+    volatile float used = sums[7];
+    static_cast<void>(used);
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < 2 * std::thread::hardware_concurrency(); ++i) threads.emplace_back(multiply_and_add);
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(measure_512_bit_units(), has_512_bit_units());
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace tamis::ops
