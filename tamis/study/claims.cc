@@ -73,11 +73,14 @@ Selected select(const Claim& claim, const Rows& rows, const json& where) {
     }
     selected.group[row.value("seed", json())].push_back({*x, counted_value(claim, row)});
   }
-  if (!claim.seeds_above) return selected;
-  for (const json& row : rows) {  // a seed that diverged has no other results, and is not above anything
+  if (!claim.seeds_above && !claim.within) return selected;
+  for (const json& row : rows) {  // a seed that diverged has no other results
     if (row["metric"] != "diverged" || row["value"] != 1 || !agrees(row, where)) continue;
-    selected.group.try_emplace(row.value("seed", json()), std::vector<Observation>{{0.0, -INFINITY}});
+    const json seed = row.value("seed", json());
+    if (claim.seeds_above) selected.group.try_emplace(seed, std::vector<Observation>{{0.0, -INFINITY}});
+    if (const auto x = x_of(claim, rows, row); claim.within && x) selected.group[seed].push_back({*x, INFINITY});
   }
+  if (!claim.seeds_above) return selected;
   for (auto& [seed, observations] : selected.group) {
     observations = {{0.0, mean(observations) > *claim.seeds_above ? 1.0 : 0.0}};
   }
@@ -148,8 +151,27 @@ double gap(const Group& of, const Group& than) {
   return std::exp((level - a.intercept) / a.slope - (level - b.intercept) / b.slope);
 }
 
+double upper_x(const Group& group, double within) {
+  std::map<double, std::vector<Observation>> by_x;
+  for (const auto& [seed, observations] : group) {
+    for (const Observation& each : observations) by_x[each.x].push_back(each);
+  }
+  std::vector<Observation> means;
+  double limit = INFINITY;
+  for (const auto& [x, observations] : by_x) {
+    means.push_back({x, mean(observations)});
+    limit = std::min(limit, means.back().y + within);
+  }
+  size_t last = means.size() - 1;
+  while (means[last].y > limit) --last;  // ends at the least one
+  if (last + 1 == means.size() || std::isinf(means[last + 1].y)) return means[last].x;
+  const double share = (limit - means[last].y) / (means[last + 1].y - means[last].y);
+  return means[last].x * std::pow(means[last + 1].x / means[last].x, share);
+}
+
 double statistic_of(const Claim& claim, const Group& of, const Group& than) {
   const std::string& name = claim.statistic;
+  if (name == "upper_x") return upper_x(of, *claim.within) / (than.empty() ? 1 : upper_x(than, *claim.within));
   if (name == "difference") return mean_of_seeds(of) - mean_of_seeds(than);
   if (name == "ratio") return mean_of_seeds(of) / mean_of_seeds(than);
   if (name == "slope") return fit_group(of, /*log_y=*/true).slope;
@@ -241,7 +263,7 @@ std::string verdict_of(const Claim& claim, double low, double high) {
 }  // namespace
 
 std::vector<std::string> claim_statistics() {
-  return {"value", "difference", "ratio", "slope", "gap", "r_squared"};
+  return {"value", "difference", "ratio", "slope", "gap", "r_squared", "upper_x"};
 }
 
 std::vector<std::string> claim_changes(const json& before, const json& now) {
@@ -282,6 +304,7 @@ json judge(const Claim& claim, const Rows& rows) {
   result["at_most"] = claim.at_most ? json(*claim.at_most) : json();
   if (claim.above) result["above"] = *claim.above;
   if (claim.seeds_above) result["seeds_above"] = *claim.seeds_above;
+  if (claim.within) result["within"] = *claim.within;
   const auto undecided = [&](const std::string& reason) {
     result["reason"] = reason;
     return result;

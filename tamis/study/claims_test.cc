@@ -26,7 +26,8 @@ Claim claim_on(const std::string& statistic) {
   Claim claim{.id = "c", .text = "a claim", .paper = "", .metric = "m", .statistic = statistic};
   claim.of = {{"variant", "a"}};
   if (statistic == "difference" || statistic == "ratio" || statistic == "gap") claim.than = {{"variant", "b"}};
-  if (statistic == "slope" || statistic == "gap" || statistic == "r_squared") claim.x = "x";
+  if (statistic != "value" && statistic != "difference" && statistic != "ratio") claim.x = "x";
+  if (statistic == "upper_x") claim.within = 0.25;
   claim.at_least = 0;
   return claim;
 }
@@ -72,6 +73,39 @@ TEST(Judge, GapOfLinesWithDifferentSlopesIsTakenInTheMiddleOfTheCommonRange) {
   // a = 8 / x has 1 to 8 and b = 4 / x^2 has 1/16 to 4: the middle of 1 to 4 is 2, where x is 4 and sqrt(2).
   const Rows rows = joined_rows({power_rows("a", 8, -1), power_rows("b", 4, -2)});
   EXPECT_NEAR(judge(claim_on("gap"), rows)["value"], 4 / std::sqrt(2), 1e-9);
+}
+
+/// Rows at x = 1, 10, 100, ...
+Rows sweep_rows(const std::string& variant, const std::vector<double>& values, int64_t seed = 0) {
+  Rows rows;
+  double x = 1;
+  for (const double value : values) {
+    rows.push_back(claim_row(variant, value, seed, {{"x", x}}));
+    x *= 10;
+  }
+  return rows;
+}
+
+TEST(Judge, UpperXIsTheLargestWithinTheMargin) {
+  Claim claim = claim_on("upper_x");
+  EXPECT_NEAR(judge(claim, sweep_rows("a", {3, 2, 2.5, 4}))["value"], 10 * std::sqrt(10), 1e-9) << "2.25 is half way";
+  EXPECT_DOUBLE_EQ(judge(claim, sweep_rows("a", {3, 2, 2.1}))["value"], 100) << "the last one";
+  EXPECT_DOUBLE_EQ(judge(claim, sweep_rows("a", {2, 3, 2.25, 9}))["value"], 100) << "a worse one may lie below";
+  EXPECT_DOUBLE_EQ(judge(claim, sweep_rows("a", {2}))["value"], 1);
+  const json judged = judge(claim, joined_rows({sweep_rows("a", {3, 2, 3}, 1), sweep_rows("a", {3, 2, 2}, 2)}));
+  EXPECT_NEAR(judged["value"], 10 * std::sqrt(10), 1e-9) << "the means are 3, 2, 2.5";
+  claim.than = {{"variant", "b"}};
+  EXPECT_DOUBLE_EQ(judge(claim, joined_rows({sweep_rows("a", {3, 2, 2}), sweep_rows("b", {2, 2})}))["value"], 10);
+}
+
+TEST(Judge, UpperXStopsWhereASeedDiverged) {
+  Rows rows =
+      joined_rows({sweep_rows("a", {3, 2, 2.1}, 1), sweep_rows("a", {3, 2}, 2), sweep_rows("a", {3, 2, 2.1}, 3)});
+  rows.push_back(claim_row("a", 1, 2, {{"x", 100}, {"metric", "diverged"}}));
+  rows.push_back(claim_row("a", 0, 1, {{"x", 100}, {"metric", "diverged"}}));
+  const json judged = judge(claim_on("upper_x"), rows);
+  EXPECT_DOUBLE_EQ(judged["value"], 10);
+  EXPECT_EQ(judged["interval_95"], (json{10.0, 100.0})) << "without seed 2 it is 100";
 }
 
 TEST(Judge, RSquaredIsThatOfALineInTheLogarithm) {

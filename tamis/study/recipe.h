@@ -88,12 +88,13 @@ struct Claim {
   nlohmann::json of = nlohmann::json::object();    // rows of the first group
   nlohmann::json than = nlohmann::json::object();  // rows of the second group
   bool paired = false;                             // seeds are resampled together in both groups
-  std::string x;                                   // slope, gap, r_squared: the column or metric of the abscissa
-  std::string best_over;                           // a column: the best of its values counts
-  std::string best = "highest";                    // or "lowest"
-  std::optional<double> above;                     // counts the values above: 1 for each, else 0
-  std::optional<double> seeds_above;               // counts the seeds with a mean above: 1 for each, else 0
-  std::optional<double> at_least;                  // the claim holds if the statistic is at least this
+  std::string x;                      // slope, gap, r_squared, upper_x: the column or metric of the abscissa
+  std::optional<double> within;       // upper_x: how far above its least value the metric may be
+  std::string best_over;              // a column: the best of its values counts
+  std::string best = "highest";       // or "lowest"
+  std::optional<double> above;        // counts the values above: 1 for each, else 0
+  std::optional<double> seeds_above;  // counts the seeds with a mean above: 1 for each, else 0
+  std::optional<double> at_least;     // the claim holds if the statistic is at least this
   std::optional<double> at_most;
   std::vector<std::string> needs;  // earlier claims without which this one says nothing
   nlohmann::json stated;           // as in the file, to notice changes

@@ -310,7 +310,7 @@ class MeasurementsReader : RecipeReader {
     TableReader reader(document_, path, from);
     Claim claim;
     const double nan = std::numeric_limits<double>::quiet_NaN();
-    double least = nan, most = nan, above = nan, seeds_above = nan;
+    double least = nan, most = nan, above = nan, seeds_above = nan, within = nan;
     claim.statistic = "value";
     reader("id", claim.id);
     reader("text", claim.text);
@@ -324,6 +324,7 @@ class MeasurementsReader : RecipeReader {
     reader("needs", claim.needs);
     reader("above", above);
     reader("seeds_above", seeds_above);
+    reader("within", within, Allowed{.least = 0});
     reader("at_least", least);
     reader("at_most", most);
     for (const char* known : {"of", "than"}) reader.accept(known);
@@ -336,6 +337,7 @@ class MeasurementsReader : RecipeReader {
     if (!claim.x.empty()) check_x(claim.x, path + ".x");
     if (!std::isnan(above)) claim.above = above;
     if (!std::isnan(seeds_above)) claim.seeds_above = seeds_above;
+    if (!std::isnan(within)) claim.within = within;
     if (!std::isnan(least)) claim.at_least = least;
     if (!std::isnan(most)) claim.at_most = most;
     if (claim.id.empty()) claim.id = fmt::format("claim-{}", recipe_.claims.size() + 1);
@@ -355,17 +357,21 @@ class MeasurementsReader : RecipeReader {
     check_one_checkpoint(claim.metric, claim.of, {claim.best_over}, path);
     if (!claim.than.empty()) check_one_checkpoint(claim.metric, claim.than, {claim.best_over}, path);
     const bool two = claim.statistic == "difference" || claim.statistic == "ratio" || claim.statistic == "gap";
-    if (two == claim.than.empty()) {
+    const bool upper = claim.statistic == "upper_x";  // with and without `than`
+    if (two == claim.than.empty() && !upper) {
       refuse(path, fmt::format("{}: the statistic {} {} `than`", path, claim.statistic, two ? "needs" : "has no"));
     }
     if (claim.paired) check_pairs(claim, path + ".paired");
-    const bool fit = claim.statistic == "slope" || claim.statistic == "gap" || claim.statistic == "r_squared";
+    if (upper != claim.within.has_value()) {
+      refuse(path, fmt::format("{}: the statistic {} {} `within`", path, claim.statistic, upper ? "needs" : "has no"));
+    }
+    const bool fit = upper || claim.statistic == "slope" || claim.statistic == "gap" || claim.statistic == "r_squared";
     if (fit == claim.x.empty()) {
       refuse(path, fmt::format("{}: the statistic {} {} `x`", path, claim.statistic, fit ? "needs" : "has no"));
     }
     if (claim.seeds_above && (fit || claim.above)) {
       refuse(path, fmt::format("{}: seeds_above counts seeds; it cannot be used with {}", path,
-                               fit ? "a line" : "above, which counts values"));
+                               fit ? "x" : "above, which counts values"));
     }
   }
 
