@@ -263,6 +263,10 @@ TEST(Finished, IsNoneForAnotherWayToReadTexts) {
                            described(both, "points = 4"),
                            described(both, "points = 4\nsmooth = 0.5")};
   EXPECT_EQ(described("files = [\"" + a + "\"]"), all[0]);
+  const std::string folder = "files = [\"" + temporary.path().string();
+  all.push_back(described(folder + "\"]"));
+  all.push_back(described(folder + "/?.txt\"]"));
+  EXPECT_EQ(all.back()["digest"], all[1]["digest"]) << "the same texts";
   for (size_t i = 0; i < all.size(); ++i) {
     for (size_t j = 0; j < i; ++j) EXPECT_NE(all[i], all[j]) << all[i];
   }

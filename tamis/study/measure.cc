@@ -264,7 +264,7 @@ class Measurement {
 
   void add_loss(const Evaluation& evaluation, const infer::LoadedModel& loaded, bool expand, const json& columns) {
     std::vector<std::string> texts;
-    for (const std::string& file : evaluation.files) texts.push_back(read_file(file));
+    for (const std::string& file : evaluation.texts) texts.push_back(read_file(file));
     const std::vector<std::string_view> views(texts.begin(), texts.end());
     eval::LossEvalOptions options = evaluation.loss;
     options.expand_windows = expand;

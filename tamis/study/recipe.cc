@@ -62,8 +62,11 @@ bool is_missing_text(const Error& error, const TomlDocument& document, const Stu
     }
   }
   const std::string text = error.what();
-  return error.code() == ExitCode::kInput &&
-         std::ranges::any_of(files, [&](const std::string& file) { return text.starts_with(file + ": cannot open"); });
+  const auto is_missing = [&](const std::string& file) {
+    return text.starts_with(file + ": cannot open") || text.starts_with(file + ": does not exist") ||
+           text.starts_with(file + ": no file has a name like this");
+  };
+  return error.code() == ExitCode::kInput && std::ranges::any_of(files, is_missing);
 }
 
 /// Reads [study].

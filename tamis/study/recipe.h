@@ -67,7 +67,8 @@ struct Evaluation {
   int64_t checkpoint_length = 0;      // kind task: > 0: also measure the checkpoint that is best at this length
   std::vector<int64_t> lengths = {};  // kinds costs, speed, relevance: of the text; loss: of the windows
   int64_t heads = 0;                  // kind relevance: how many
-  std::vector<std::string> files;     // kind loss: text files
+  std::vector<std::string> files;     // kind loss: text files, folders of them, or patterns
+  std::vector<std::string> texts;     // the files that these name; empty in a plan
   eval::LossEvalOptions loss;         // kind loss: of each length
   std::string digest;                 // of those files, the haystack, or the tasks' files of lm_eval; empty in a plan
   LmEvalOptions lm_eval;              // kind lm_eval

@@ -10,6 +10,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
 #include "tamis/base/names.h"
+#include "tamis/data/input_files.h"
 #include "tamis/data/registry.h"
 #include "tamis/study/claims.h"
 #include "tamis/study/figures.h"
@@ -166,8 +167,14 @@ class MeasurementsReader : RecipeReader {
     }
     if (use_ != train::RecipeUse::kRun) return;
     std::string digests;
-    for (const std::string& name : evaluation.files) digests += sha256(MappedFile(name).text());
-    evaluation.digest = evaluation.files.size() == 1 ? digests : sha256(digests);
+    for (const data::InputFile& each : data::find_input_files(evaluation.files, "text")) {
+      if (each.compression != data::Compression::kNone) {
+        refuse(path, fmt::format("{}: {} is compressed; decompress it first", path, each.path.string()));
+      }
+      evaluation.texts.push_back(each.path.string());
+      digests += sha256(MappedFile(each.path).text());
+    }
+    evaluation.digest = evaluation.texts.size() == 1 ? digests : sha256(digests);
   }
 
   /// The text is the beginning of a validation example, so it is not longer.

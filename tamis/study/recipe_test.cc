@@ -287,13 +287,15 @@ TEST(StudyRecipe, ATextToMeasureIsOpenedBeforeAnythingRunsButNotForAPlan) {
 
 TEST(StudyRecipe, AMissingTextComesWithTheCommandThatMakesIt) {
   const tamis::testing::TemporaryDirectory temporary;
-  const std::string loss = "\n[[evaluations]]\nkind = \"loss\"\nfile = \"nowhere.txt\"\nlengths = [8]\n";
+  const std::string loss = "\n[[evaluations]]\nkind = \"loss\"\nlengths = [8]\n";
   const std::string text = replaced(kTwoVariants, "seeds = [1, 2]", "seeds = [1]\nprepare = \"scripts/books.sh\"");
-  const auto file = temporary.write("small.toml", text + loss);
-  const auto [code, message] = tamis::testing::error_of([&] { load_study(file); });
-  EXPECT_EQ(code, ExitCode::kInput);
-  EXPECT_THAT(message, HasSubstr("nowhere.txt: cannot open"));
-  EXPECT_THAT(message, HasSubstr("make the texts of this study with: scripts/books.sh"));
+  for (const std::string missing :
+       {"file = \"nowhere.txt\"", "files = [\"nowhere.txt\"]", "files = [\"nowhere/*.txt\"]"}) {
+    const auto file = temporary.write("small.toml", text + loss + missing + "\n");
+    const auto [code, message] = tamis::testing::error_of([&] { load_study(file); });
+    EXPECT_EQ(code, ExitCode::kInput);
+    EXPECT_THAT(message, HasSubstr("; make the texts of this study with: scripts/books.sh")) << missing;
+  }
 }
 
 TEST(StudyRecipe, ATierWithOtherDataDoesNotInheritTheCommand) {
