@@ -60,7 +60,7 @@ set(TAMIS_SLOW_TESTS ops models bench_test busy_machine_test command_line_test c
 string(JOIN ":" TAMIS_QUICK_ops
     Acceptance.* Attention.* DocumentOrder.* EntmaxAttention.* LastQueries/* MatmulBackend.* Parallel.*
     QueryBlocks.* ScreeningFunctions.* ScreeningLayer.* ScreeningState.* SieveAttention.* SoftmaxAttention.*
-    SoftmaxAttentionPart.* StickBreakingAttention.* Team.*)
+    SoftmaxAttentionPart.* StickBreakingAttention.* Team.* VectorUnits.*)
 string(JOIN ":" TAMIS_QUICK_models
     Checkpoint.* CompleteConfig.* Exchange.* ForeignConfig.* MipeWrap.* *StoredVersion.* Multiscreen.*
     ParameterCount.* PatternModel.* Patterns/EveryMixer.*)

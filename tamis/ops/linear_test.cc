@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <string>
@@ -33,10 +32,6 @@ Tensors inputs_of(int64_t rows, int64_t E, int64_t D, at::ScalarType dtype = at:
 }
 
 constexpr const char* kNoOneDnn = "oneDNN never multiplies float32 on this processor";
-
-bool multiplies_by_onednn() {
-  return std::ranges::count(matmul_backends(at::kFloat), MatmulBackend::kOneDnn) > 0;
-}
 
 Tensors by_tamis(const Tensors& in) {
   return {ops::linear(in[0], in[1])};
@@ -161,7 +156,7 @@ TEST(Linear, BothGradientsTogetherHaveTheBitsOfEach) {
 }
 
 TEST(Linear, AsksOneDnnForFloat32Only) {
-  if (!multiplies_by_onednn()) GTEST_SKIP() << kNoOneDnn;
+  if (!testing::has_backend(at::kFloat, MatmulBackend::kOneDnn)) GTEST_SKIP() << kNoOneDnn;
   const testing::Backend set(at::kFloat, MatmulBackend::kOneDnn);
   const testing::Backend aten(at::kBFloat16, MatmulBackend::kAten);  // kWidened multiplies in float32
   const auto calls_of = [](at::ScalarType dtype) {
@@ -183,7 +178,7 @@ TEST(Linear, AsksOneDnnForFloat32Only) {
 }
 
 TEST(Linear, HasTheSameBitsForAnyNumberOfThreadsByOneDnn) {
-  if (!multiplies_by_onednn()) GTEST_SKIP() << kNoOneDnn;
+  if (!testing::has_backend(at::kFloat, MatmulBackend::kOneDnn)) GTEST_SKIP() << kNoOneDnn;
   const testing::Backend set(at::kFloat, MatmulBackend::kOneDnn);
   for (const auto& [rows, E, D] : {std::tuple<int64_t, int64_t, int64_t>{1000, 256, 64},
                                    {513, 48, 1024},

@@ -2,6 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 #include <array>
 #include <atomic>
 #include <string_view>
@@ -21,12 +26,14 @@ constexpr std::array<std::pair<MatmulBackend, std::string_view>, 4> kNames = {{
     {MatmulBackend::kTiled, "tiled"},
 }};
 
-constexpr bool kX86 =
-#if defined(__x86_64__)
-    true;
+/// Whether the processor has instructions for products of bfloat16.
+bool has_bfloat16_products() {
+#if defined(__aarch64__)
+  return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
 #else
-    false;
+  return instruction_set() >= InstructionSet::kAvx512Bf16;
 #endif
+}
 
 /// Whether the processor has vector units that MKL leaves half unused: with AVX-512 it is for Intel's processors alone.
 bool has_units_beyond_mkl() {
@@ -56,11 +63,11 @@ std::vector<MatmulBackend> matmul_backends(at::ScalarType dtype) {
     if (has_units_beyond_mkl()) return {MatmulBackend::kOneDnn, MatmulBackend::kAten};
     return {MatmulBackend::kAten, MatmulBackend::kOneDnn};
   }
-  if (dtype == at::kBFloat16 && kX86 && processor < InstructionSet::kAvx512) return {MatmulBackend::kWidened};
-  if (dtype == at::kBFloat16 && kX86 && processor < InstructionSet::kAvx512Bf16) {
+  if (dtype == at::kBFloat16 && has_amx_bfloat16()) return {MatmulBackend::kTiled};
+  if (dtype == at::kBFloat16 && !has_bfloat16_products()) {
+    if (processor == InstructionSet::kAvx2) return {MatmulBackend::kWidened};
     return {MatmulBackend::kWidened, MatmulBackend::kAten};
   }
-  if (dtype == at::kBFloat16 && has_amx_bfloat16()) return {MatmulBackend::kTiled};
   return {MatmulBackend::kAten};
 }
 

@@ -67,6 +67,12 @@ class Backend {
   MatmulBackend before_;
 };
 
+/// Whether products of `dtype` may be by `backend` on this processor.
+inline bool has_backend(at::ScalarType dtype, MatmulBackend backend) {
+  const std::vector<MatmulBackend> all = matmul_backends(dtype);
+  return std::find(all.begin(), all.end(), backend) != all.end();
+}
+
 /// Calls `work()` with every backend that products of `dtype` may have on this processor.
 template <typename Work>
 void for_each_backend(at::ScalarType dtype, const Work& work) {

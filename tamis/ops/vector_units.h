@@ -7,8 +7,9 @@ namespace tamis::ops {
 /// AVX-512.
 ///
 /// No flag of the processor says so. The first call, of about a millisecond, runs as many multiply-adds of either
-/// width, in registers, and compares the shortest times. They are equal, or differ by a factor of 2; of 4/3 at least if
-/// another program keeps the same units of the core busy all the time. So the answer is always the same.
+/// width, in registers, and takes the median ratio of their times over 101 pairs. The times are equal, or differ by a
+/// factor of 2, or of 4/3 at least if another program keeps the same units of the core busy all the time. So the answer
+/// is always the same.
 bool has_512_bit_units();
 
 /// The measurement itself, at every call.

@@ -162,6 +162,7 @@ double upper_x(const Group& group, double within) {
     means.push_back({x, mean(observations)});
     limit = std::min(limit, means.back().y + within);
   }
+  if (std::isinf(limit)) return NAN;  // a seed diverged at every x
   size_t last = means.size() - 1;
   while (means[last].y > limit) --last;  // ends at the least one
   if (last + 1 == means.size() || std::isinf(means[last + 1].y)) return means[last].x;
@@ -304,7 +305,7 @@ json judge(const Claim& claim, const Rows& rows) {
   result["at_most"] = claim.at_most ? json(*claim.at_most) : json();
   if (claim.above) result["above"] = *claim.above;
   if (claim.seeds_above) result["seeds_above"] = *claim.seeds_above;
-  if (claim.within) result["within"] = *claim.within;
+  if (claim.within) result["within"] = *claim.within, result["x"] = claim.x;
   const auto undecided = [&](const std::string& reason) {
     result["reason"] = reason;
     return result;

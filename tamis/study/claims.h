@@ -33,10 +33,9 @@ inline constexpr size_t kLeastSeeds = 3;
 ///   gap         x of the first group / x of the second at the same metric, from two such lines, in the middle (by
 ///               logarithm) of the metrics that both groups reach
 ///   r_squared   of the line metric = a + b ln x
-///   upper_x     the largest x at which the metric, a mean over seeds, is at most `within` above its least; on the
-///   lines
-///               between the points over ln x. A seed that diverged at an x makes the metric infinite there. With a
-///               second group: divided by that of the second
+///   upper_x     the largest x at which the metric, a mean over rows and seeds, is at most `within` above its least,
+///               on the lines between the points over ln x. A seed that diverged at an x makes the metric infinite
+///               there. With a second group: divided by that of the second
 ///
 /// `x` is a column, or a metric of the same point and seed. Values without a seed are exact: no interval is needed.
 ///

@@ -106,6 +106,14 @@ TEST(Judge, UpperXStopsWhereASeedDiverged) {
   const json judged = judge(claim_on("upper_x"), rows);
   EXPECT_DOUBLE_EQ(judged["value"], 10);
   EXPECT_EQ(judged["interval_95"], (json{10.0, 100.0})) << "without seed 2 it is 100";
+  Rows diverged;
+  for (const double x : {1, 10}) diverged.push_back(claim_row("a", 1, 1, {{"x", x}, {"metric", "diverged"}}));
+  EXPECT_EQ(judge(claim_on("upper_x"), joined_rows({diverged, sweep_rows("a", {3, 2}, 2)}))["verdict"], "undecided")
+      << "no rate is stable";
+  Claim ratio = claim_on("upper_x");
+  ratio.than = {{"variant", "b"}};
+  EXPECT_EQ(judge(ratio, joined_rows({diverged, sweep_rows("a", {3, 2}, 2), sweep_rows("b", {3, 2}, 2)}))["verdict"],
+            "undecided");
 }
 
 TEST(Judge, RSquaredIsThatOfALineInTheLogarithm) {

@@ -142,7 +142,8 @@ std::string margin(const json& claim) {
     if (claim.contains(key)) counted = fmt::format("share of {} above {}", what, number_text(claim[key]));
   }
   std::string statistic = claim["statistic"];
-  if (claim.contains("within")) statistic += " within " + number_text(claim["within"]);
+  if (claim.contains("within"))
+    statistic = fmt::format("largest {} within {}", text_at(claim, "x"), number_text(claim["within"]));
   if (!counted.empty()) statistic = statistic == "value" ? counted : fmt::format("{} of the {}", statistic, counted);
   return fmt::format("{} {}", statistic, fmt::join(parts, ", "));
 }

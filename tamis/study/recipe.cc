@@ -64,7 +64,7 @@ bool is_missing_text(const Error& error, const TomlDocument& document, const Stu
   const std::string text = error.what();
   const auto is_missing = [&](const std::string& file) {
     return text.starts_with(file + ": cannot open") || text.starts_with(file + ": does not exist") ||
-           text.starts_with(file + ": no file has a name like this");
+           text.starts_with(file + ": no file has a name like this") || text.starts_with(file + ": holds no file");
   };
   return error.code() == ExitCode::kInput && std::ranges::any_of(files, is_missing);
 }

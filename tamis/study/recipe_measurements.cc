@@ -167,9 +167,9 @@ class MeasurementsReader : RecipeReader {
     }
     if (use_ != train::RecipeUse::kRun) return;
     std::string digests;
-    for (const data::InputFile& each : data::find_input_files(evaluation.files, "text")) {
-      if (each.compression != data::Compression::kNone) {
-        refuse(path, fmt::format("{}: {} is compressed; decompress it first", path, each.path.string()));
+    for (const data::InputFile& each : data::find_input_files(evaluation.files, "auto")) {
+      if (each.format != data::TextFormat::kText || each.compression != data::Compression::kNone) {
+        refuse(path, fmt::format("{}: {} is not a plain text file", path, each.path.string()));
       }
       evaluation.texts.push_back(each.path.string());
       digests += sha256(MappedFile(each.path).text());
@@ -376,10 +376,19 @@ class MeasurementsReader : RecipeReader {
     if (fit == claim.x.empty()) {
       refuse(path, fmt::format("{}: the statistic {} {} `x`", path, claim.statistic, fit ? "needs" : "has no"));
     }
+    if (upper) check_upper_x(claim, path);
     if (claim.seeds_above && (fit || claim.above)) {
       refuse(path, fmt::format("{}: seeds_above counts seeds; it cannot be used with {}", path,
                                fit ? "x" : "above, which counts values"));
     }
+  }
+
+  /// A run that diverged has no measurements, only the columns of its point.
+  void check_upper_x(const Claim& claim, const std::string& path) const {
+    const std::vector<std::string> known = point_columns(recipe_);
+    if (std::ranges::count(known, claim.x) > 0 && claim.best_over.empty() && !claim.above) return;
+    refuse(path, fmt::format("{}: upper_x needs as x one of {}, and neither best_over nor above", path,
+                             fmt::join(known, ", ")));
   }
 
   void check_needs(const Claim& claim, const std::string& path) const {

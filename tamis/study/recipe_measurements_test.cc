@@ -94,6 +94,8 @@ TEST(StudyRecipe, RefusesBadClaims) {
       {claim + "metric = \"tanh_norm\"\nat_most = 1\nwithin = 0.3\n", "the statistic value has no `within`"},
       {claim + "metric = \"tanh_norm\"\nat_most = 1\nstatistic = \"upper_x\"\nx = \"norm\"\n",
        "the statistic upper_x needs `within`"},
+      {claim + "metric = \"tanh_norm\"\nat_most = 1\nstatistic = \"upper_x\"\nx = \"norm\"\nwithin = 0.3\n",
+       "upper_x needs as x one of"},
       {claim + "metric = \"tanh_norm\"\nat_most = 1\npaired = true\n",
        "small.toml:12: claims.0.paired: pairs are those of a difference, but the statistic is value"},
       {claim + "metric = \"tanh_norm\"\nat_most = 1\nabove = 0.5\nseeds_above = 0.5\n",
