@@ -71,7 +71,7 @@ def test_the_sizes_of_the_papers_are_planned(tamis, path):
 
 def test_repro_runs_a_study_and_knows_no_other(shelf, tmp_path):
     done = shelf("a-norm")
-    assert done.returncode == 0 and "Command: tamis repro a-norm" in done.stdout, done
+    assert done.returncode == 0 and "Command: tamis repro a-norm\n" in done.stdout, done
     assert (tmp_path / "work/runs/a-norm/report.html").exists()
     expect_refused(shelf("a-nrm"), 2, 'unknown study "a-nrm"; did you mean "a-norm"')
     expect_refused(shelf(), 2, "expected the id of a study, --list, --check or --book DIR")
@@ -108,6 +108,22 @@ def rewrite(path, *changes):
         assert before in text, before
         text = text.replace(before, after)
     path.write_text(text)
+
+
+def test_a_page_of_new_runs_keeps_the_changes_of_claims(shelf, tmp_path):
+    page, recipe = tmp_path / "work/book/a-norm.md", tmp_path / "studies/a-norm.toml"
+
+    def changes_after_new_runs():
+        shutil.rmtree(tmp_path / "work/runs", ignore_errors=True)
+        assert shelf("a-norm").returncode == 0 and shelf("--book", "book").returncode == 0
+        text = page.read_text()
+        assert shelf("--book", "book").returncode == 0 and page.read_text() == text, "nothing is noted twice"
+        return re.findall(r"The claims were changed on .*, when 1 results existed: (.*)\.", text)
+
+    assert changes_after_new_runs() == []
+    rewrite(recipe, ("at_most = 1", "at_most = 0.5"))
+    assert changes_after_new_runs() == ["changed claim-1"]
+    assert changes_after_new_runs() == ["changed claim-1"], "as before"
 
 
 def test_a_page_without_runs_follows_what_its_recipe_shows(shelf, tmp_path):

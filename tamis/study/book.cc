@@ -39,8 +39,9 @@ json shown_rows(const json& study, const json& rows) {
 }
 
 /// A study under runs/ becomes a page.
-void write_page(const json& study, const std::filesystem::path& run, const std::filesystem::path& directory) {
+void write_page(json study, const std::filesystem::path& run, const std::filesystem::path& directory) {
   const std::string name = run.filename().string();
+  keep_claim_changes(study, directory / name);
   const json rows = shown_rows(study, parse_json(read_file(run / "results.json"), (run / "results.json").string()));
   const Rows table(rows.begin(), rows.end());
   make_directories(directory / name);

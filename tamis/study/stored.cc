@@ -140,18 +140,22 @@ std::string with_settings(const std::string& recipe, const std::string& before) 
   return text;
 }
 
+/// Notes how claims differ from those that were stated before.
+void note_changes(json& list, const json& before, const json& now, const json& results) {
+  const std::vector<std::string> changes = claim_changes(before, now);
+  if (changes.empty()) return;
+  list.push_back({{"time", train::utc_now()},
+                  {"results", results},
+                  {"what", fmt::format("{}", fmt::join(changes, ", "))},
+                  {"before", before}});
+}
+
 void judge_again(const StudyRecipe& recipe, json& study, const Rows& rows) {
-  const json before = stated_claims(values_then(study).value_or(json::object()));
   json now = json::object();
   for (const Claim& claim : recipe.claims) now[claim.id] = claim.stated;
   study["claims"] = judge_all(recipe.claims, rows);
   study["verdict"] = overall_verdict(study["claims"]);
-  const std::vector<std::string> changes = claim_changes(before, now);
-  if (changes.empty()) return;
-  study["claim_changes"].push_back({{"time", train::utc_now()},
-                                    {"results", study["done"]},
-                                    {"what", fmt::format("{}", fmt::join(changes, ", "))},
-                                    {"before", before}});
+  note_changes(study["claim_changes"], stated_claims(values_then(study).value_or(json::object())), now, study["done"]);
 }
 
 /// Draws the figures that have changed or were not drawn before. One that cannot be drawn now, because matplotlib is
@@ -257,6 +261,22 @@ void keep_origin(json& study, const std::filesystem::path& directory) {
   }
 }
 
+void keep_claim_changes(json& study, const std::filesystem::path& directory) {
+  const json before = stored_study(directory);
+  if (before.is_null()) return;
+  json changes = before["claim_changes"];
+  const auto stated = [](const json& of) { return stated_claims(values_then(of).value_or(json::object())); };
+  const json& own = study["claim_changes"];
+  if (own.empty() || !has(changes, own.back())) {  // the page is not of these runs
+    const json first = own.empty() ? json() : own.front().value("before", json());
+    note_changes(changes, stated(before), first.is_object() ? first : stated(study), before["done"]);
+  }
+  for (const json& change : own) {
+    if (!has(changes, change)) changes.push_back(change);
+  }
+  study["claim_changes"] = std::move(changes);
+}
+
 double seconds_on_two_cores(const json& study) {
   const double seconds = number_at(study, "seconds");
   if (study.value("threads", json()) != json::array({1})) return seconds;
@@ -307,6 +327,7 @@ json shown_by(const StudyRecipe& recipe, json study, const Rows& rows, const std
   study["question"] = recipe.question;
   study["paper"] = recipe.paper;
   study["assumptions"] = recipe.assumptions;
+  study["prepare"] = recipe.prepare;
   study["recipe"] = with_settings(recipe.toml, study["recipe"]);
   return study;
 }

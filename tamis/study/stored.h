@@ -59,6 +59,10 @@ double number_at(const nlohmann::json& object, const char* key, double fallback 
 /// time that made its results, and what a check has noted.
 void keep_origin(nlohmann::json& study, const std::filesystem::path& directory);
 
+/// For a study that replaces the page in `directory`: adds what that page says of changes of its claims, and how its
+/// claims differ from today's, so that running a study again does not hide them.
+void keep_claim_changes(nlohmann::json& study, const std::filesystem::path& directory);
+
 /// What the runs of a study take on two cores, in seconds: where each had one thread, two run at a time, in half of
 /// their processor time (of their wall-clock time in results that lack it); else their wall-clock time.
 double seconds_on_two_cores(const nlohmann::json& study);

@@ -371,6 +371,7 @@ class Study {
                   {"paper", recipe_.paper},
                   {"question", recipe_.question},
                   {"assumptions", recipe_.assumptions},
+                  {"prepare", recipe_.prepare},
                   {"tier", options_.tier},
                   {"command", command()},
                   {"has_model", recipe_.model},
