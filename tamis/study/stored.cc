@@ -57,11 +57,11 @@ std::optional<json> values_then(const json& study) {
   }
 }
 
-/// Claims by id, as the recipe states them.
-json stated_claims(const json& values) {
+/// Claims by id, as the recipe of a stored study states them.
+json stated_claims(const json& study) {
   json stated = json::object();
   size_t count = 0;
-  for (const json& claim : values.value("claims", json::array())) {
+  for (const json& claim : values_then(study).value_or(json::object()).value("claims", json::array())) {
     stated[text_at(claim, "id", fmt::format("claim-{}", ++count))] = claim;
   }
   return stated;
@@ -155,7 +155,7 @@ void judge_again(const StudyRecipe& recipe, json& study, const Rows& rows) {
   for (const Claim& claim : recipe.claims) now[claim.id] = claim.stated;
   study["claims"] = judge_all(recipe.claims, rows);
   study["verdict"] = overall_verdict(study["claims"]);
-  note_changes(study["claim_changes"], stated_claims(values_then(study).value_or(json::object())), now, study["done"]);
+  note_changes(study["claim_changes"], stated_claims(study), now, study["done"]);
 }
 
 /// Draws the figures that have changed or were not drawn before. One that cannot be drawn now, because matplotlib is
@@ -265,11 +265,10 @@ void keep_claim_changes(json& study, const std::filesystem::path& directory) {
   const json before = stored_study(directory);
   if (before.is_null()) return;
   json changes = before["claim_changes"];
-  const auto stated = [](const json& of) { return stated_claims(values_then(of).value_or(json::object())); };
   const json& own = study["claim_changes"];
   if (own.empty() || !has(changes, own.back())) {  // the page is not of these runs
     const json first = own.empty() ? json() : own.front().value("before", json());
-    note_changes(changes, stated(before), first.is_object() ? first : stated(study), before["done"]);
+    note_changes(changes, stated_claims(before), first.is_object() ? first : stated_claims(study), before["done"]);
   }
   for (const json& change : own) {
     if (!has(changes, change)) changes.push_back(change);
