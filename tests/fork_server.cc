@@ -18,6 +18,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,6 +62,19 @@ Request receive(int connection) {
   return request;
 }
 
+/// What the program's initializers have put into the environment, for libraries that read it later: the instruction
+/// sets of MKL, for example (tamis/base/instruction_set.cc).
+std::vector<char*> set_before_main() {
+  std::ifstream start("/proc/self/environ", std::ios::binary);
+  std::set<std::string> given;
+  for (std::string variable; std::getline(start, variable, '\0');) given.insert(variable);
+  std::vector<char*> set;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (given.count(*variable) == 0) set.push_back(strdup(*variable));
+  }
+  return set;
+}
+
 /// Does not return from the child before main() does.
 int run(const Request& request) {
   for (int stream = 0; stream < 3; ++stream) {
@@ -69,8 +84,10 @@ int run(const Request& request) {
   const auto& strings = request.strings;
   if (chdir(strings[1].c_str()) != 0) return kCannotServe;
   const size_t end = 2 + std::strtoul(strings[0].c_str(), nullptr, 10);
+  const std::vector<char*> initialized = set_before_main();
   clearenv();
   for (size_t i = end; i < strings.size(); ++i) putenv(strdup(strings[i].c_str()));
+  for (char* variable : initialized) putenv(variable);
   std::vector<char*> arguments;
   for (size_t i = 2; i < end; ++i) arguments.push_back(strdup(strings[i].c_str()));
   arguments.push_back(nullptr);

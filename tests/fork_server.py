@@ -40,8 +40,6 @@ class ForkServers:
         plain = sum(map(len, words)) < MOST_CHARACTERS and not any("\0" in word for word in words)
         if program != self.program or not plain or not options.keys() <= OPTIONS:
             return None
-        if instruction_set:
-            return None  # with AVX2 the bits of a fork are not those of a program that loads its libraries itself
         if read_at_start(environment) != self.start_environment or instruction_set not in self.instruction_sets:
             return None
         server = self.servers.get(instruction_set)
