@@ -7,9 +7,10 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
-#include <thread>
 
 #include "tamis/ops/parallel.h"
+#include "tamis/threads/clock.h"
+#include "tamis/threads/waiting.h"
 
 namespace tamis::ops {
 
@@ -44,22 +45,27 @@ class TeamWork {
   }
 
   /// Marks the team as failed, so that no worker waits for the remaining items. True in the first call.
-  bool fail() { return !failed_.exchange(true, std::memory_order_acq_rel); }
+  bool fail() {
+    const bool first = !failed_.exchange(true, std::memory_order_acq_rel);
+    if (first) publish(kAllItems);
+    return first;
+  }
 
   /// Counts `items` as done and publishes what this thread wrote to the workers that wait.
-  void publish(int64_t items) { done_.fetch_add(items, std::memory_order_acq_rel); }
+  void publish(int64_t items) {
+    done_.fetch_add(items, std::memory_order_acq_rel);
+    done_.notify_all();
+  }
 
   /// Waits until `items` items are done, counted from the beginning.
   void wait(int64_t items) const {
-    constexpr int kSpins = 4000;  // some tens of microseconds; then the core is yielded to other threads
-    for (int spins = 0; done_.load(std::memory_order_acquire) < items; ++spins) {
-      if (failed_.load(std::memory_order_acquire)) return;
-      if (spins < kSpins) {
-        pause();
-      } else {
-        std::this_thread::yield();
-      }
-    }
+    if (spin(items, /*times=*/100)) return;
+    const int64_t begin = threads::read_clock(CLOCK_MONOTONIC);
+    const bool reached = spin(items, /*times=*/4000);
+    threads::waiting_time += std::min(threads::read_clock(CLOCK_MONOTONIC) - begin, kLongestSpin);
+    if (reached) return;
+    for (int64_t done = done_.load(); done < items; done = done_.load())
+      done_.wait(done);  // a thread has lost its core
   }
 
  private:
@@ -71,9 +77,20 @@ class TeamWork {
 #endif
   }
 
+  bool spin(int64_t items, int times) const {
+    for (int spins = 0; done_.load(std::memory_order_acquire) < items; ++spins) {
+      if (spins == times) return false;
+      pause();
+    }
+    return true;
+  }
+
   struct alignas(64) Taken {
     std::atomic<uint64_t> phase_and_items{0};
   };
+
+  static constexpr int64_t kAllItems = int64_t{1} << 60;
+  static constexpr int64_t kLongestSpin = 200'000;  // ns; in a longer time this thread has lost its core, too
 
   int64_t slices_;
   alignas(64) std::atomic<int64_t> done_{0};

@@ -5,6 +5,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+
+#include "tamis/threads/clock.h"
+#include "tamis/threads/waiting.h"
+
 namespace tamis::threads {
 namespace {
 
@@ -14,12 +19,6 @@ constexpr int64_t kLongestSpin = 500 * kMicrosecond;  // longer than the serial 
 constexpr int64_t kLostCore = kMillisecond;  // a longer gap between clock reads means that the thread was preempted
 constexpr int64_t kBackoffFactor = 16;       // bounds the time lost to useless spinning to 1/16 of a thread's time
 constexpr int kReadsPerClock = 20;           // this many reads take about as long as one clock read
-
-int64_t now() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return int64_t{1'000'000'000} * time.tv_sec + time.tv_nsec;
-}
 
 void pause() {
 #if defined(__x86_64__)
@@ -48,11 +47,12 @@ bool spin(const Reached& reached) {
     return false;
   };
   if (read()) return true;
-  const int64_t first = now();
+  const int64_t first = read_clock(CLOCK_MONOTONIC);
   if (first < no_spin_before) return false;
   for (int64_t before = first, after = first; before - first < kLongestSpin; before = after) {
     const bool done = read();
-    after = now();
+    after = read_clock(CLOCK_MONOTONIC);
+    waiting_time += std::min(after - before, kLostCore);
     if (after - before > kLostCore) back_off(after - before, after);
     if (done) return true;
     if (after - before > kLostCore) return false;
@@ -73,6 +73,14 @@ void Event::wait(const Reached& reached) {
     syscall(SYS_futex, &value_, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
   }
   sleepers_.fetch_sub(1);
+}
+
+bool Event::sleep_until_change(uint32_t seen, int64_t nanoseconds) {
+  const timespec timeout{.tv_sec = nanoseconds / 1'000'000'000, .tv_nsec = nanoseconds % 1'000'000'000};
+  sleepers_.fetch_add(1);
+  if (value_.load() == seen) syscall(SYS_futex, &value_, FUTEX_WAIT_PRIVATE, seen, &timeout, nullptr, 0);
+  sleepers_.fetch_sub(1);
+  return value_.load() != seen;
 }
 
 void Event::wake() {

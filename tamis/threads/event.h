@@ -33,6 +33,9 @@ class alignas(64) Event {
   void wait_for_change(uint32_t seen);
   void wait_for_zero();
 
+  /// Sleeps, without spinning, for at most `nanoseconds`; false when the value is the same after this time.
+  bool sleep_until_change(uint32_t seen, int64_t nanoseconds);
+
  private:
   template <typename Reached>
   void wait(const Reached& reached);

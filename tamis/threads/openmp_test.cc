@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -172,6 +174,43 @@ TEST(OpenMp, ThreadsThatOpenRegionsAtOnceAllGetWorkers) {
     callers.emplace_back([&] { EXPECT_EQ(sums_of_neighbours(2, 100), expected); });
   }
   for (std::thread& caller : callers) caller.join();
+}
+
+/// Opens regions in which parts on other threads are slow, until all parts run on this thread.
+void make_this_thread_compute_alone() {
+  const auto begin = std::chrono::steady_clock::now();
+  for (int alone = 0; alone < 100;) {
+    ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+    const std::thread::id caller = std::this_thread::get_id();
+    std::atomic<bool> others{false};
+#pragma omp parallel num_threads(3)
+    if (std::this_thread::get_id() != caller) {
+      others = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    } else {
+      const std::clock_t end = std::clock() + CLOCKS_PER_SEC / 10'000;
+      while (std::clock() < end) {
+      }
+    }
+    alone = others ? 0 : alone + 1;
+  }
+}
+
+TEST(OpenMp, WhereOtherThreadsAreSlowTheCallingThreadComputesAlone) {
+  make_this_thread_compute_alone();
+  EXPECT_EQ(workers_of_region(3), std::vector<int>(3, 3));
+  EXPECT_EQ(sums_of_neighbours(3, 200), sums_of_neighbours(1, 200));
+}
+
+TEST(OpenMp, PartsThatWaitForEachOtherAllRunWhereOneThreadComputesAlone) {
+  for (int repetition = 0; repetition < 5; ++repetition) {
+    make_this_thread_compute_alone();
+    std::atomic<int> arrived{0};
+#pragma omp parallel num_threads(3)
+    for (++arrived; arrived < 3;) {  // as oneDNN's threads wait, without OpenMP
+    }
+    EXPECT_EQ(arrived, 3);
+  }
 }
 
 #if !defined(__SANITIZE_THREAD__)  // which does not follow threads that a forked child starts

@@ -6,7 +6,10 @@ namespace tamis::threads {
 
 void Region::barrier() {
   const uint32_t passed = barriers_.value();
-  if (arrived_.fetch_add(1) + 1 < workers_) return barriers_.wait_for_change(passed);
+  if (arrived_.fetch_add(1) + 1 < workers_) {
+    need_workers();
+    return barriers_.wait_for_change(passed);
+  }
   arrived_.store(0);
   barriers_.advance();
 }

@@ -28,7 +28,13 @@ struct Loop {
 class Region {
  public:
   explicit Region(unsigned workers) : workers_(workers) {}
+  virtual ~Region() = default;
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
   unsigned workers() const { return workers_; }
+
+  /// Called before a worker waits for others, which may not have been started.
+  virtual void need_workers() {}
 
   /// Waits until all workers have called it.
   void barrier();
