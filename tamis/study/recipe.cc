@@ -9,6 +9,7 @@
 #include "tamis/base/files.h"
 #include "tamis/base/json.h"
 #include "tamis/base/names.h"
+#include "tamis/data/input_files.h"
 #include "tamis/study/options.h"
 #include "tamis/study/recipe_reader.h"
 #include "tamis/train/recipe_fields.h"
@@ -44,8 +45,8 @@ void apply_tier(TomlDocument& document, const std::string& tier) {
   document.values.erase("tiers");
 }
 
-/// Whether the error says that a text of the study cannot be opened.
-bool is_missing_text(const Error& error, const TomlDocument& document, const StudyRecipe& recipe) {
+/// Whether a text of the study is not where it should be.
+bool misses_text(const TomlDocument& document, const StudyRecipe& recipe) {
   std::vector<std::string> files;
   for (const json& evaluation : document.values.value("evaluations", json::array())) {
     files.push_back(text_at(evaluation, "file"));
@@ -61,12 +62,14 @@ bool is_missing_text(const Error& error, const TomlDocument& document, const Stu
       }
     }
   }
-  const std::string text = error.what();
-  const auto is_missing = [&](const std::string& file) {
-    return text.starts_with(file + ": cannot open") || text.starts_with(file + ": does not exist") ||
-           text.starts_with(file + ": no file has a name like this") || text.starts_with(file + ": holds no file");
-  };
-  return error.code() == ExitCode::kInput && std::ranges::any_of(files, is_missing);
+  return std::ranges::any_of(files, [](const std::string& file) {
+    try {
+      if (!file.empty()) data::find_input_files({file}, "auto");
+      return false;
+    } catch (const Error& error) {
+      return error.code() == ExitCode::kInput;
+    }
+  });
 }
 
 /// Reads [study].
@@ -183,7 +186,8 @@ StudyRecipe load_study(const std::filesystem::path& file, std::span<const std::s
     read_points(document, use, recipe);
     read_measurements(document, use, recipe);
   } catch (const Error& error) {
-    if (recipe.prepare.empty() || !is_missing_text(error, document, recipe)) throw;
+    const bool missing = error.code() == ExitCode::kInput && !recipe.prepare.empty() && misses_text(document, recipe);
+    if (!missing) throw;
     throw Error(error.code(), fmt::format("{}; make the texts of this study with: {}", error.what(), recipe.prepare));
   }
   recipe.toml = std::move(toml);
