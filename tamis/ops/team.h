@@ -53,7 +53,7 @@ class TeamWork {
 
   /// Counts `items` as done and publishes what this thread wrote to the workers that wait.
   void publish(int64_t items) {
-    done_.fetch_add(items, std::memory_order_acq_rel);
+    done_.fetch_add(static_cast<int32_t>(items), std::memory_order_acq_rel);
     done_.notify_all();
   }
 
@@ -89,11 +89,11 @@ class TeamWork {
     std::atomic<uint64_t> phase_and_items{0};
   };
 
-  static constexpr int64_t kAllItems = int64_t{1} << 60;
+  static constexpr int32_t kAllItems = 1 << 30;     // more than the items of all phases
   static constexpr int64_t kLongestSpin = 200'000;  // ns; in a longer time this thread has lost its core, too
 
   int64_t slices_;
-  alignas(64) std::atomic<int64_t> done_{0};
+  alignas(64) std::atomic<int32_t> done_{0};  // of this type a futex holds the value itself
   std::atomic<bool> failed_{false};
   std::array<Taken, kMostSlices> taken_;
 };

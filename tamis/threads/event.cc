@@ -18,7 +18,8 @@ constexpr int64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond;
 constexpr int64_t kLongestSpin = 500 * kMicrosecond;  // longer than the serial code between a small model's regions
 constexpr int64_t kLostCore = kMillisecond;  // a longer gap between clock reads means that the thread was preempted
 constexpr int64_t kBackoffFactor = 16;       // bounds the time lost to useless spinning to 1/16 of a thread's time
-constexpr int kReadsPerClock = 20;           // this many reads take about as long as one clock read
+constexpr int64_t kLongestReads = 10 * kMicrosecond;  // of kReadsPerClock, on a core of one's own
+constexpr int kReadsPerClock = 20;                    // this many reads take about as long as one clock read
 
 void pause() {
 #if defined(__x86_64__)
@@ -52,7 +53,7 @@ bool spin(const Reached& reached) {
   for (int64_t before = first, after = first; before - first < kLongestSpin; before = after) {
     const bool done = read();
     after = read_clock(CLOCK_MONOTONIC);
-    waiting_time += std::min(after - before, kLostCore);
+    waiting_time += std::min(after - before, kLongestReads);
     if (after - before > kLostCore) back_off(after - before, after);
     if (done) return true;
     if (after - before > kLostCore) return false;

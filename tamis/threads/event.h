@@ -33,7 +33,7 @@ class alignas(64) Event {
   void wait_for_change(uint32_t seen);
   void wait_for_zero();
 
-  /// Sleeps, without spinning, for at most `nanoseconds`; false when the value is the same after this time.
+  /// Sleeps, without spinning, for at most `nanoseconds`, perhaps for less; true when the value has changed.
   bool sleep_until_change(uint32_t seen, int64_t nanoseconds);
 
  private:

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <omp.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <ctime>
+#include <deque>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -176,10 +178,12 @@ TEST(OpenMp, ThreadsThatOpenRegionsAtOnceAllGetWorkers) {
   for (std::thread& caller : callers) caller.join();
 }
 
-/// Opens regions in which parts on other threads are slow, until all parts run on this thread.
+/// Opens regions in which parts on other threads are slow, until this thread runs most of them alone.
 void make_this_thread_compute_alone() {
+  ASSERT_TRUE(team_serves_openmp()) << "unset OMP_* and GOMP_* for this test";
   const auto begin = std::chrono::steady_clock::now();
-  for (int alone = 0; alone < 100;) {
+  std::deque<bool> alone(100, false);
+  while (std::count(alone.begin(), alone.end(), true) < 80) {
     ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
     const std::thread::id caller = std::this_thread::get_id();
     std::atomic<bool> others{false};
@@ -192,25 +196,40 @@ void make_this_thread_compute_alone() {
       while (std::clock() < end) {
       }
     }
-    alone = others ? 0 : alone + 1;
+    alone.pop_front();
+    alone.push_back(!others);
   }
 }
 
 TEST(OpenMp, WhereOtherThreadsAreSlowTheCallingThreadComputesAlone) {
-  make_this_thread_compute_alone();
-  EXPECT_EQ(workers_of_region(3), std::vector<int>(3, 3));
-  EXPECT_EQ(sums_of_neighbours(3, 200), sums_of_neighbours(1, 200));
+  ASSERT_NO_FATAL_FAILURE(make_this_thread_compute_alone());
+  for (const int workers : {3, 2, 5, 3}) {
+    EXPECT_EQ(workers_of_region(workers), std::vector<int>(workers, workers));
+    EXPECT_EQ(sums_of_neighbours(workers, 50), sums_of_neighbours(1, 50));
+  }
 }
 
 TEST(OpenMp, PartsThatWaitForEachOtherAllRunWhereOneThreadComputesAlone) {
-  for (int repetition = 0; repetition < 5; ++repetition) {
-    make_this_thread_compute_alone();
-    std::atomic<int> arrived{0};
+  ASSERT_NO_FATAL_FAILURE(make_this_thread_compute_alone());
+  std::atomic<int> arrived{0};
 #pragma omp parallel num_threads(3)
-    for (++arrived; arrived < 3;) {  // as oneDNN's threads wait, without OpenMP
-    }
-    EXPECT_EQ(arrived, 3);
+  for (++arrived; arrived < 3;) {  // as oneDNN's threads wait, without OpenMP
   }
+  EXPECT_EQ(arrived, 3);
+}
+
+TEST(OpenMp, ThreadsThatSleepAfterAPauseLeaveLoneRegionsAlone) {
+  ASSERT_NO_FATAL_FAILURE(make_this_thread_compute_alone());
+  int shared = 0;
+  for (int region = 0; region < 20; ++region) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const std::thread::id caller = std::this_thread::get_id();
+    std::atomic<bool> others{false};
+#pragma omp parallel num_threads(3)
+    if (std::this_thread::get_id() != caller) others = true;
+    shared += others ? 1 : 0;
+  }
+  EXPECT_LE(shared, 5);
 }
 
 #if !defined(__SANITIZE_THREAD__)  // which does not follow threads that a forked child starts
@@ -218,6 +237,27 @@ TEST(OpenMp, AForkedChildHasATeamOfItsOwn) {
   workers_of_region(3);
   const pid_t child = fork();
   if (child == 0) _exit(workers_of_region(3) == std::vector<int>(3, 3) ? 0 : 1);
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+#endif
+
+#if !defined(__SANITIZE_THREAD__)
+TEST(OpenMp, RegionsRunWhereTheSystemRefusesThreads) {
+  const pid_t child = fork();
+  if (child == 0) {
+    constexpr uid_t kNobody = 65534;
+    const rlimit none{.rlim_cur = 0, .rlim_max = 0};
+    if (setrlimit(RLIMIT_NPROC, &none) != 0 || (geteuid() == 0 && setuid(kNobody) != 0)) _exit(2);
+    for (const std::clock_t end = std::clock() + CLOCKS_PER_SEC / 2; std::clock() < end;) {
+      std::atomic<int> workers{0};
+#pragma omp parallel num_threads(3)
+      ++workers;
+      if (workers != 1) _exit(1);
+    }
+    _exit(0);
+  }
   int status = -1;
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);

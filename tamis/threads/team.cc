@@ -18,7 +18,7 @@
 namespace tamis::threads {
 namespace {
 
-constexpr int64_t kPatience = 4'000'000;  // ns; most parts take less
+constexpr int64_t kLateAfter = 4'000'000;  // ns; most parts take less
 
 int64_t computing_time() {
   return read_clock(CLOCK_THREAD_CPUTIME_ID) - waiting_time;
@@ -33,62 +33,65 @@ void run_as(const Place& place, void (*work)(void*), void* data) {
 /// A set of threads that run parallel regions until the process ends.
 ///
 /// Thread n runs the part of worker n. When the calling thread has finished the part of worker 0, it also runs the
-/// parts that no thread has started yet, so that it never waits for a thread that has not been scheduled. This is safe
-/// even when workers wait for each other: a waiting thread occupies one part, and there are as many threads as parts.
+/// parts that no thread has started yet, so that it does not wait for a thread that has not been scheduled. This is
+/// safe even when workers wait for each other: a waiting thread occupies one part, and there are as many threads as
+/// parts.
 ///
-/// Where the calling thread is faster alone (ThreadChoice), the others are not woken before a part needs them: at a
-/// barrier, or when it waits for them in a way of its own, which thread 1 notices because the region takes long.
+/// Where the calling thread is fast enough alone (ThreadChoice, one for regions of all sizes), the others sleep on
+/// until a part needs them: until it reaches a barrier or, because parts may also wait in ways of their own, until
+/// thread 1 sees that the calling thread has used processor time for kLateAfter while part 1 had not begun.
 class Team {
  public:
   void run(void (*work)(void*), void* data, unsigned workers) {
     workers = 1 + start_threads(workers - 1);
-    const bool alone = choice_.alone();
-    measured_ = choice_.measures_next();
+    const bool alone = workers > 1 && choice_.alone();
+    measured_ = workers > 1 && choice_.begin_region();
     const int64_t begin = measured_ ? read_clock(CLOCK_MONOTONIC) : 0;
-    TeamRegion region(*this, workers, alone);
+    TeamRegion region(*this, workers);
     work_ = work;
     data_ = data;
     region_ = &region;
     computing_time_.store(0, std::memory_order_relaxed);
     unfinished_.reset(workers - 1);
-    const uint64_t number = regions_.fetch_add(1) + 1;
+    if (alone) caller_clock_.store(clock_of_this_thread(), std::memory_order_relaxed);
+    const uint64_t region_number = regions_.fetch_add(1) + 1;
     for (unsigned worker = 1; worker < workers; ++worker) {
-      slots_[worker - 1]->open.store(true, std::memory_order_release);
+      slots_[worker - 1]->part.store(alone ? Part::kForCaller : Part::kForAll);
     }
     if (!alone) {
       watched_.store(false);
-      wake(workers);
+      for (unsigned worker = 1; worker < workers; ++worker) slots_[worker - 1]->starts.advance();
     } else if (!watched_.exchange(true)) {
       slots_[0]->starts.advance();
     }
     run_part(0);
-    // The part of worker 1 last: while any is open, thread 1 can see it.
+    // Part 1 last: thread 1 watches only its own slot, which must be open while any other is.
     for (unsigned worker = workers - 1; worker > 0; --worker) {
-      if (take(*slots_[worker - 1])) finish_part(worker);
+      if (slots_[worker - 1]->part.exchange(Part::kTaken) != Part::kTaken) finish_part(worker);
     }
     unfinished_.wait_for_zero();
     if (!measured_) return;
     const int64_t end = read_clock(CLOCK_MONOTONIC);
-    const bool waited = late_region_.load(std::memory_order_relaxed) == number;  // so the time was not for computing
-    choice_.measured(end, end - begin, waited ? 0 : computing_time_.load(std::memory_order_relaxed));
+    int64_t computing = computing_time_.load(std::memory_order_relaxed);
+    if (late_region_ == region_number) computing -= late_at_ - begin;  // perhaps spent waiting for another part
+    choice_.measured(end, end - begin, std::max<int64_t>(computing, 0));
   }
 
  private:
+  enum class Part { kTaken, kForCaller, kForAll };  // kForCaller: only the calling thread may take it
+
   struct Slot {
-    Event starts;                   // advanced for every region with this worker
-    std::atomic<bool> open{false};  // no thread has started this worker's part yet
+    Event starts;  // advanced when its thread may take its part, or has to watch
+    std::atomic<Part> part{Part::kTaken};
   };
 
   class TeamRegion : public Region {
    public:
-    TeamRegion(Team& team, unsigned workers, bool alone) : Region(workers), team_(team), alone_(alone) {}
-    void need_workers() override {
-      if (alone_.load(std::memory_order_relaxed) && alone_.exchange(false)) team_.wake(workers());
-    }
+    TeamRegion(Team& team, unsigned workers) : Region(workers), team_(team) {}
+    void need_workers() override { team_.open_parts(workers()); }
 
    private:
     Team& team_;
-    std::atomic<bool> alone_;
   };
 
   /// Starts threads until there are `threads`; returns how many of these exist, which is less when the system refuses.
@@ -107,43 +110,64 @@ class Team {
     return std::min(threads, static_cast<unsigned>(slots_.size()));
   }
 
-  void wake(unsigned workers) {
-    for (unsigned worker = 1; worker < workers; ++worker) slots_[worker - 1]->starts.advance();
+  static clockid_t clock_of_this_thread() {
+    clockid_t clock = CLOCK_MONOTONIC;
+    pthread_getcpuclockid(pthread_self(), &clock);
+    return clock;
+  }
+
+  static bool change(Slot& slot, Part from, Part to) { return slot.part.compare_exchange_strong(from, to); }
+
+  /// Lets all threads take the parts that are for the calling thread alone. Called inside an unfinished part, so that
+  /// the region and the number of slots last.
+  void open_parts(unsigned workers) {
+    for (unsigned worker = 1; worker < workers; ++worker) {
+      Slot& slot = *slots_[worker - 1];
+      if (change(slot, Part::kForCaller, Part::kForAll)) slot.starts.advance();
+    }
   }
 
   [[noreturn]] void serve(unsigned worker, Slot& slot) {
     pthread_setname_np(pthread_self(), "tamis-team");
     for (uint32_t seen = 0;;) {
       if (worker == 1 && watched_.load()) {
-        watch(slot, seen);
+        if (takes_late_part(slot, seen)) {
+          region_->need_workers();
+          finish_part(worker);
+        }
       } else {
         slot.starts.wait_for_change(seen);
       }
-      seen = slot.starts.value();  // read before `open`, so that a start between the two reads is not missed
-      if (!take(slot)) continue;
-      region_->need_workers();
-      finish_part(worker);
+      seen = slot.starts.value();  // read before the part, so that a start between the two reads is not missed
+      if (change(slot, Part::kForAll, Part::kTaken)) finish_part(worker);
     }
   }
 
-  /// Returns when the slot's event changes, when its part has been open for kPatience, or when no region has begun for
-  /// as long.
-  void watch(Slot& slot, uint32_t seen) {
-    for (uint64_t region = regions_.load(); !slot.starts.sleep_until_change(seen, kPatience);) {
-      if (const uint64_t last = std::exchange(region, regions_.load()); last != region) continue;
-      if (slot.open.load()) {
-        late_region_.store(region, std::memory_order_relaxed);
-        return;
+  /// Watches lone regions. True when the part of this thread was late, and is now its own; false when the slot's event
+  /// has changed, or when no region has begun for kLateAfter.
+  bool takes_late_part(Slot& slot, uint32_t seen) {
+    uint64_t region = regions_.load();
+    int64_t used = read_clock(caller_clock_.load(std::memory_order_relaxed));
+    while (!slot.starts.sleep_until_change(seen, kLateAfter)) {
+      const uint64_t last_region = std::exchange(region, regions_.load());
+      const int64_t last_used = std::exchange(used, read_clock(caller_clock_.load(std::memory_order_relaxed)));
+      if (last_region != region) continue;
+      if (slot.part.load() == Part::kForCaller) {
+        if (used - last_used < kLateAfter / 2) continue;  // the calling thread has lost its core
+        if (!change(slot, Part::kForCaller, Part::kTaken)) continue;
+        late_region_ = region;
+        late_at_ = read_clock(CLOCK_MONOTONIC);
+        return true;
       }
       watched_.store(false);
-      if (regions_.load() == region) return;
-      watched_.store(true);  // a region has begun meanwhile, perhaps before it could see that nobody watches
+      // A region may have begun meanwhile, before it could see that this thread does not watch.
+      if (regions_.load() == region && slot.part.load() != Part::kForCaller) return false;
+      watched_.store(true);
     }
+    return false;
   }
 
-  static bool take(Slot& slot) { return slot.open.exchange(false, std::memory_order_acq_rel); }
-
-  /// The region cannot end while a slot is open or its part is running.
+  /// The region cannot end while a part is not taken or not finished.
   void finish_part(unsigned worker) {
     run_part(worker);
     unfinished_.count_down();
@@ -161,11 +185,13 @@ class Team {
   Region* region_ = nullptr;
   Event unfinished_;  // number of unfinished parts of workers 1, 2, ...; not in Region, which is destroyed at 0
   ThreadChoice choice_;
-  bool measured_ = false;                   // this region is
-  std::atomic<int64_t> computing_time_{0};  // of its parts that have ended
-  std::atomic<uint64_t> regions_{0};        // that have begun
-  std::atomic<uint64_t> late_region_{0};    // the last one in which a part waited for a thread that slept
-  std::atomic<bool> watched_{false};        // thread 1 does not sleep for longer than kPatience
+  bool measured_ = false;                                 // this region is
+  std::atomic<int64_t> computing_time_{0};                // of its parts that have ended
+  std::atomic<uint64_t> regions_{0};                      // that have begun
+  std::atomic<bool> watched_{false};                      // thread 1 does not sleep for longer than kLateAfter
+  std::atomic<clockid_t> caller_clock_{CLOCK_MONOTONIC};  // processor time of the thread that computes alone
+  uint64_t late_region_ = 0;                              // the last one whose part 1 was late
+  int64_t late_at_ = 0;                                   // when thread 1 took that part
 };
 
 /// A pool of teams: threads that open regions concurrently each use a team of their own.

@@ -13,6 +13,7 @@ void ThreadChoice::measured(int64_t now, int64_t duration, int64_t computing_tim
 }
 
 void ThreadChoice::end_of_period(int64_t now, double speed) {
+  if (used_ == kAlone) speed = std::min(speed, 1.0);  // parts that need the other threads wake them
   double& known = speeds_[used_];
   if (used_ == kept_) {
     known = known == 0 ? speed : known + kNewest * (speed - known);
@@ -21,13 +22,10 @@ void ThreadChoice::end_of_period(int64_t now, double speed) {
     return;
   }
   known = speed;
-  if (speed > (used_ == kTogether ? kWorthIt : 1 / kWorthIt) * speeds_[kept_]) {
-    kept_ = used_;
-    wait_ = kFirstWait;
-  } else {
-    used_ = kept_;
-    wait_ = std::min(2 * wait_, kLongestWait);
-  }
+  const double alone = speeds_[kAlone], together = speeds_[kTogether];
+  const Setting better = together >= 1 || together > kLeastGain * alone ? kTogether : kAlone;
+  wait_ = better == kept_ ? std::min(2 * wait_, kLongestWait) : kFirstWait;
+  kept_ = used_ = better;
   next_trial_ = now + wait_;
 }
 

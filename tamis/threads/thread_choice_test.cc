@@ -18,7 +18,7 @@ double share_alone(ThreadChoice& choice, int64_t& now, const Machine& machine, d
   for (const int64_t end = now + static_cast<int64_t>(seconds * 1e9); now < end; now += kMillisecond, ++regions) {
     const double speed = choice.alone() ? machine.alone : machine.together;
     alone += choice.alone() ? 1 : 0;
-    if (choice.measures_next()) choice.measured(now, kMillisecond, static_cast<int64_t>(speed * kMillisecond));
+    if (choice.begin_region()) choice.measured(now, kMillisecond, static_cast<int64_t>(speed * kMillisecond));
   }
   return static_cast<double>(alone) / regions;
 }
@@ -50,11 +50,26 @@ TEST(ThreadChoice, PrefersToComputeAloneWhereItIsNearlyAsFast) {
 }
 
 TEST(ThreadChoice, ComputesTogetherAgainFourSecondsAfterTheLoadHasGone) {
-  ThreadChoice choice;
-  int64_t now = 0;
-  share_alone(choice, now, {.together = 0.5, .alone = 0.7}, 20);
-  share_alone(choice, now, {.together = 1.8, .alone = 1}, 4.5);
-  EXPECT_EQ(share_alone(choice, now, {.together = 1.8, .alone = 1}, 10), 0);
+  for (const Machine free : {Machine{1.8, 1}, Machine{1.2, 1}, Machine{1.5, 1.6}}) {
+    ThreadChoice choice;
+    int64_t now = 0;
+    share_alone(choice, now, {.together = 0.5, .alone = 0.7}, 20);
+    share_alone(choice, now, free, 4.5);
+    EXPECT_EQ(share_alone(choice, now, free, 10), 0) << free.together << " and " << free.alone;
+  }
+}
+
+TEST(ThreadChoice, DoesNotFallInStepWithAModelsRegions) {
+  for (int period = 2; period <= 16; ++period) {
+    for (int phase = 0; phase < period; ++phase) {
+      ThreadChoice choice;
+      int measured = 0;
+      for (int region = 0; region < 1000 * period; ++region) {
+        measured += choice.begin_region() && region % period == phase ? 1 : 0;
+      }
+      EXPECT_NEAR(measured, 250, 60) << period << " " << phase;
+    }
+  }
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 
 namespace tamis::threads {
 
-/// Processor time in nanoseconds that this thread has used to wait for other threads inside parts of parallel regions.
-/// Whoever waits there by spinning adds to it; ThreadChoice counts only the time that was used to compute.
+/// Time in nanoseconds that this thread has spun while it waited for other threads: an estimate of the processor time
+/// that this took. What spins inside parts of parallel regions adds to it; ThreadChoice leaves it out.
 inline thread_local int64_t waiting_time = 0;
 
 }  // namespace tamis::threads
