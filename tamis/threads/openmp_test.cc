@@ -218,6 +218,18 @@ TEST(OpenMp, PartsThatWaitForEachOtherAllRunWhereOneThreadComputesAlone) {
   EXPECT_EQ(arrived, 3);
 }
 
+TEST(OpenMp, PartsThatSleepUntilAnotherIsDoneAllRunWhereOneThreadComputesAlone) {
+  ASSERT_NO_FATAL_FAILURE(make_this_thread_compute_alone());
+  std::atomic<int> arrived{0};
+#pragma omp parallel num_threads(3)
+  {
+    ++arrived;
+    arrived.notify_all();
+    for (int seen = arrived; seen < 3; seen = arrived) arrived.wait(seen);
+  }
+  EXPECT_EQ(arrived, 3);
+}
+
 TEST(OpenMp, ThreadsThatSleepAfterAPauseLeaveLoneRegionsAlone) {
   ASSERT_NO_FATAL_FAILURE(make_this_thread_compute_alone());
   int shared = 0;

@@ -19,6 +19,7 @@ namespace tamis::threads {
 namespace {
 
 constexpr int64_t kLateAfter = 4'000'000;  // ns; most parts take less
+constexpr int kMostPolls = 25;             // of a region, after kLateAfter each, until its part 1 is late in any case
 
 int64_t computing_time() {
   return read_clock(CLOCK_THREAD_CPUTIME_ID) - waiting_time;
@@ -39,7 +40,7 @@ void run_as(const Place& place, void (*work)(void*), void* data) {
 ///
 /// Where the calling thread is fast enough alone (ThreadChoice, one for regions of all sizes), the others sleep on
 /// until a part needs them: until it reaches a barrier or, because parts may also wait in ways of their own, until
-/// thread 1 sees that the calling thread has used processor time for kLateAfter while part 1 had not begun.
+/// thread 1 sees that the calling thread has computed for kLateAfter, or slept for longer, while part 1 had not begun.
 class Team {
  public:
   void run(void (*work)(void*), void* data, unsigned workers) {
@@ -147,13 +148,15 @@ class Team {
   /// has changed, or when no region has begun for kLateAfter.
   bool takes_late_part(Slot& slot, uint32_t seen) {
     uint64_t region = regions_.load();
-    int64_t used = read_clock(caller_clock_.load(std::memory_order_relaxed));
-    while (!slot.starts.sleep_until_change(seen, kLateAfter)) {
+    int64_t used = caller_time();
+    for (int polls = 0; !slot.starts.sleep_until_change(seen, kLateAfter);) {
       const uint64_t last_region = std::exchange(region, regions_.load());
-      const int64_t last_used = std::exchange(used, read_clock(caller_clock_.load(std::memory_order_relaxed)));
-      if (last_region != region) continue;
+      const int64_t last_used = std::exchange(used, caller_time());
+      polls = last_region == region ? polls + 1 : 0;
+      if (polls == 0) continue;
       if (slot.part.load() == Part::kForCaller) {
-        if (used - last_used < kLateAfter / 2) continue;  // the calling thread has lost its core
+        const bool has_lost_its_core = used - last_used < kLateAfter / 2;  // or it sleeps until another part is done
+        if (has_lost_its_core && polls < kMostPolls) continue;
         if (!change(slot, Part::kForCaller, Part::kTaken)) continue;
         late_region_ = region;
         late_at_ = read_clock(CLOCK_MONOTONIC);
@@ -166,6 +169,9 @@ class Team {
     }
     return false;
   }
+
+  /// Processor time of the thread that computes alone.
+  int64_t caller_time() const { return read_clock(caller_clock_.load(std::memory_order_relaxed)); }
 
   /// The region cannot end while a part is not taken or not finished.
   void finish_part(unsigned worker) {
