@@ -11,9 +11,9 @@ namespace tamis::threads {
 /// its part, for milliseconds, while all others wait; then one thread alone computes as much or more. What a setting
 /// computes is its processor time in the parts of regions, without waiting, per second of regions. Alone it is at most
 /// 1, so while all threads together reach 1 nothing else is tried. Below, the other setting is tried now and then.
-/// Together they must compute 1 or 1.3 times as much to be kept: a thread alone leaves cores to other programs, and it
-/// gets more time once the kernel has moved those to other cores, for which a trial is too short. The choice does not
-/// change the parts, so it does not change results.
+/// All threads are kept if together they reach 1, or 1.3 times what one computes alone: a thread alone leaves cores to
+/// other programs, and gets more time once the kernel has moved those there, for which a trial is too short. The choice
+/// does not change the parts, so it does not change results.
 ///
 /// Times are in nanoseconds. Not thread-safe.
 class ThreadChoice {
@@ -23,7 +23,7 @@ class ThreadChoice {
   /// True for the regions to measure: all in a trial, otherwise one in four at random, as reading the processor time
   /// costs a system call for every part.
   bool begin_region() {
-    random_ = random_ * 1'664'525 + 1'013'904'223;  // Knuth's; regular gaps could fall in step with a model's regions
+    random_ = random_ * 1'664'525 + 1'013'904'223;  // regular gaps could fall in step with a model's regions
     return used_ != kept_ || random_ < kMeasured;
   }
 
