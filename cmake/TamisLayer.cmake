@@ -50,7 +50,7 @@ endfunction()
 
 # Tests that take more than five seconds of processor time; `make test QUICK=1` leaves them out.
 set(TAMIS_SLOW_TESTS ops models bench_test busy_machine_test command_line_test context_parallel_test convert_test
-    data_test distributed_test fine_tuning_test inference_commands_test input_output_test inspect_test install_test
+    data_test device_test distributed_test fine_tuning_test inference_commands_test input_output_test inspect_test install_test
     meeting_test non_finite_test parquet_test plan_test prepare_test report_test repro_test resume_test robust_input_test
     robust_process_test sharded_checkpoint_test shared_evaluation_test start_test study_figures_test
     study_process_test study_start_test study_test tokenizers_test your_text_test)
@@ -223,6 +223,9 @@ function(tamis_tests_across_layers)
   if(NOT TAMIS_SANITIZE)  # their libraries have to be loaded first
     add_library(tamis_fork_server SHARED ${PROJECT_SOURCE_DIR}/tests/fork_server.cc)
     target_link_libraries(tamis_fork_server PRIVATE tamis_flags ${CMAKE_DL_LIBS})
+    add_library(tamis_simulated_device SHARED ${PROJECT_SOURCE_DIR}/tests/simulated_device.cc)
+    target_link_libraries(tamis_simulated_device PRIVATE tamis_flags)
+    tamis_uses_torch(tamis_simulated_device O1)
   endif()
   file(GLOB scripts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*_test.py)
   set(python ${PROJECT_SOURCE_DIR}/.venv/bin/python)  # with pytest and Playwright: scripts/setup.sh test

@@ -452,12 +452,16 @@ def test_books_are_joined_from_given_texts(tmp_path):
     assert books(tmp_path).returncode == 0
     assert (tmp_path / "books.txt").read_text() == "first\nsecond\n"
     assert (tmp_path / "heldout.txt").read_text() == "x" * 32768
-    again = books("c.txt", "a.txt")
-    assert again.returncode == 2 and again.stderr == "books.sh: books.txt exists; remove it first\n", again
-    (tmp_path / "books.txt").unlink()
-    (tmp_path / "heldout.txt").unlink()
+    pieces = sorted((tmp_path / "heldout").iterdir())
+    assert [piece.read_text() for piece in pieces] == ["x" * 9000] * 4 + ["x" * 4000]
+    for made in ("books.txt", "heldout.txt", "heldout"):
+        again = books("c.txt", "a.txt")
+        assert again.returncode == 2 and again.stderr == f"books.sh: {made} exists; remove it first\n", again
+        (tmp_path / made).unlink() if made != "heldout" else shutil.rmtree(tmp_path / made)
+    (tmp_path / "c.txt").write_text("a line of words\n" * 2000)
     assert books("b.txt", "a.txt", "c.txt").returncode == 0
     assert (tmp_path / "books.txt").read_text() == "second\nfirst\n"
+    assert all(piece.read_text().endswith("words\n") for piece in (tmp_path / "heldout").iterdir())
     for arguments in ((), ("a.txt",), ("a.txt", "nowhere.txt")):
         refused = books(*arguments)
         assert refused.returncode == 2 and refused.stderr.count("\n") == 1, refused

@@ -87,7 +87,7 @@ def test_a_device_that_is_not_there_is_refused(tamis):
     for line in ("train recipe.toml", "train recipe.toml --replay 1", "generate run --prompt a"):
         # No GPU is visible, whatever the machine has.
         done = tamis(*shlex.split(line), "--device", "cuda", env=environment(CUDA_VISIBLE_DEVICES=""))
-        expect_refused(done, 2, "--device cuda: this build of LibTorch has no CUDA or sees no GPU; use --device cpu")
+        expect_refused(done, 2, "--device cuda: this build of LibTorch has no such device or sees none; use --device cpu")
     assert not (tamis.directory / "run").exists()
 
 

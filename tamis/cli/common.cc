@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include "tamis/base/terminal.h"
 #include "tamis/base/version.h"
 #include "tamis/cli/values.h"
+#include "tamis/distributed/launch.h"
 #include "tamis/models/checkpoint.h"
 #include "tamis/train/machine.h"
 
@@ -26,7 +28,9 @@ namespace tamis::cli {
 
 void add_run_options(CLI::App& command, RunOptions& options) {
   add_number(command, "--threads", options.threads, "Threads to compute with; 0: one per core");
-  command.add_option("--device", options.device, "Where to compute")->type_name("cpu|cuda")->capture_default_str();
+  command.add_option("--device", options.device, "Where to compute")
+      ->type_name("cpu|cuda|xpu|mps")
+      ->capture_default_str();
 }
 
 void add_set_model_option(CLI::App& command, std::vector<std::string>& changes) {
@@ -62,23 +66,48 @@ void check_not_empty(const std::string& option, const std::string& value) {
   if (value.empty()) fail(ExitCode::kUsage, "{}: expected a name, but it is empty", option);
 }
 
+namespace {
+
+/// Throws ExitCode::kUsage on a name that LibTorch does not have.
+at::Device device_named(const std::string& name) {
+  static const std::array<std::string, 4> kDevices = {"cpu", "cuda", "xpu", "mps"};  // also ROCm is "cuda"
+  const std::string type = name.substr(0, name.find(':'));
+  if (std::ranges::find(kDevices, type) == kDevices.end() && type != "privateuseone") {
+    throw Error(ExitCode::kUsage, unknown_name("device", name, kDevices));
+  }
+  try {
+    return at::Device(name);
+  } catch (const c10::Error&) {
+    fail(ExitCode::kUsage, "--device {}: expected {} or {}:NUMBER", quoted_name(name), type, type);
+  }
+}
+
+}  // namespace
+
 void check_options(const RunOptions& options) {
   constexpr int64_t kMostThreads = 4096;
   if (options.threads < 0 || options.threads > kMostThreads) {
     fail(ExitCode::kUsage, "--threads must be in 0..{}, but is {}", kMostThreads, options.threads);
   }
-  static const std::array<std::string, 2> kDevices = {"cpu", "cuda"};
-  if (options.device == kDevices[0] || options.device == kDevices[1]) return;
-  throw Error(ExitCode::kUsage, unknown_name("device", options.device, kDevices));
+  device_named(options.device);
 }
 
 at::Device start(const RunOptions& options) {
   if (options.threads > 0) at::set_num_threads(static_cast<int>(options.threads));
-  if (options.device == "cpu") return at::kCPU;
-  if (!at::hasCUDA()) {
-    fail(ExitCode::kUsage, "--device cuda: this build of LibTorch has no CUDA or sees no GPU; use --device cpu");
+  const at::Device device = device_named(options.device);
+  if (device.is_cpu()) return device;
+  const auto* devices = c10::impl::device_guard_impl_registry[static_cast<size_t>(device.type())].load();
+  const int64_t count = devices ? devices->deviceCount() : 0;
+  if (count == 0) {
+    fail(ExitCode::kUsage, "--device {}: this build of LibTorch has no such device or sees none; use --device cpu",
+         options.device);
   }
-  return at::kCUDA;
+  if (device.index() >= count) {
+    fail(ExitCode::kUsage, "--device {}: LibTorch sees {}; the numbers begin with 0", options.device, count);
+  }
+  if (device.has_index() || count == 1) return device;
+  const int64_t place = distributed::local_rank(distributed::process_environment());
+  return {device.type(), static_cast<at::DeviceIndex>(place % count)};
 }
 
 void add_process_options(CLI::App& command, ProcessOptions& options) {
@@ -103,10 +132,6 @@ std::unique_ptr<distributed::ProcessGroup> meet(const ProcessOptions& options) {
 std::unique_ptr<distributed::ProcessMesh> join_processes(const ProcessOptions& options, const RunOptions& run) {
   auto group = meet(options);
   if (!group) return nullptr;
-  if (run.device != "cpu") {
-    fail(ExitCode::kUsage, "--device {}: several processes use CPUs only; leave it out, or start a single process",
-         run.device);
-  }
   auto mesh = std::make_unique<distributed::ProcessMesh>(std::move(group));
   if (run.threads == 0) {
     at::set_num_threads(static_cast<int>(std::max<int64_t>(usable_cores() / mesh->sharing_cores(), 1)));

@@ -20,7 +20,7 @@ namespace tamis::cli {
 /// What every command that runs a model takes.
 struct RunOptions {
   int64_t threads = 0;                          // of ATen; 0: one per core
-  std::string device = "cpu";                   // cpu or cuda
+  std::string device = "cpu";                   // or cuda, cuda:1, xpu, mps
   std::vector<std::string> model_changes = {};  // KEY=VALUE, each in place of what config.json says
 };
 
@@ -56,8 +56,8 @@ void check_not_empty(const std::string& option, const std::string& value);
 /// Throws ExitCode::kUsage on a number of threads that is out of range or an unknown device.
 void check_options(const RunOptions& options);
 
-/// Sets the number of threads and returns the device. Throws ExitCode::kUsage on a device that this machine or build
-/// lacks.
+/// Sets the number of threads and returns the device. Of several processes on a machine with several devices, each gets
+/// one, in turn, unless `--device` says which. Throws ExitCode::kUsage on a device that this machine or build lacks.
 at::Device start(const RunOptions& options);
 
 /// Meets the processes that a launcher started together with this one; none if it is the only one. Waits for them as
@@ -66,8 +66,7 @@ at::Device start(const RunOptions& options);
 std::unique_ptr<distributed::ProcessGroup> meet(const ProcessOptions& options);
 
 /// The same for commands that share their work evenly: also divides the threads among the processes on the same cores,
-/// unless `--threads` is given. Throws as distributed::ProcessMesh, and ExitCode::kUsage for devices other than the
-/// CPU.
+/// unless `--threads` is given. Throws as distributed::ProcessMesh.
 std::unique_ptr<distributed::ProcessMesh> join_processes(const ProcessOptions& options, const RunOptions& run);
 
 /// What `--set-model` changes; throws ExitCode::kUsage.

@@ -21,8 +21,8 @@ void add_study(CLI::App& app) {
   sub->add_flag("--worker", options.worker)->group("");
   add_study_options(*sub, options, command->run);
   sub->footer(
-      "tamis study recipes/shootout.toml --jobs 2\n"
-      "tamis study recipes/shootout.toml --set 'study.seeds=[1, 2, 3]' --plan");
+      "tamis study recipes/studies/all-mixed.toml --jobs 2\n"
+      "tamis study recipes/studies/all-mixed.toml --set 'study.seeds=[1, 2, 3, 4, 5, 6]' --plan");
   sub->callback([command] { run_study(command->options, command->run); });
 }
 

@@ -107,15 +107,29 @@ Address tcp_address(const std::string& rendezvous) {
   return {.host = host, .port = *value};
 }
 
-std::optional<Launch> find_launch(const Environment& environment, const std::string& rendezvous) {
-  const Launcher* launcher = nullptr;
+namespace {
+
+/// That which started this process; null without one.
+const Launcher* find_launcher(const Environment& environment) {
   for (const Launcher& each : kLaunchers) {
     // Inside a job of Slurm mpirun may start its own processes by srun: then only the variables of mpirun are right.
     const bool outer =
         each.name == std::string_view("srun") && environment("PMI_RANK") &&
         (environment("PMI_RANK") != environment(each.rank) || environment("PMI_SIZE") != environment(each.size));
-    if (!launcher && !outer && environment(each.rank) && environment(each.size)) launcher = &each;
+    if (!outer && environment(each.rank) && environment(each.size)) return &each;
   }
+  return nullptr;
+}
+
+}  // namespace
+
+int64_t local_rank(const Environment& environment) {
+  const Launcher* launcher = find_launcher(environment);
+  return launcher ? std::max<int64_t>(number_or(environment, launcher->local_rank, 0), 0) : 0;
+}
+
+std::optional<Launch> find_launch(const Environment& environment, const std::string& rendezvous) {
+  const Launcher* launcher = find_launcher(environment);
   if (!launcher) {
     if (rendezvous.empty()) return std::nullopt;
     fail(ExitCode::kUsage,
@@ -126,7 +140,7 @@ std::optional<Launch> find_launch(const Environment& environment, const std::str
   Launch launch{.size = number(environment, launcher->size, 1, kMostProcesses), .launcher = launcher->name};
   if (launch.size == 1) return std::nullopt;
   launch.rank = number(environment, launcher->rank, 0, launch.size - 1);
-  launch.local_rank = number_or(environment, launcher->local_rank, 0);
+  launch.local_rank = local_rank(environment);
   launch.local_size = std::max<int64_t>(number_or(environment, launcher->local_size, 1), 1);
   launch.rendezvous = rendezvous.empty() ? default_rendezvous(environment, launcher->name, launch) : rendezvous;
   if (launch.rendezvous.empty()) {

@@ -95,8 +95,9 @@ auto open_device(const Launch& launch) {
 
 struct ProcessGroup::Pending::Impl {
   c10::intrusive_ptr<c10d::Work> work;
-  at::Tensor to, from;  // kept alive
-  std::string process;  // for messages
+  at::Tensor to, from;   // kept alive
+  at::Tensor on_device;  // where `to` goes; undefined if `to` is the caller's
+  std::string process;   // for messages
 };
 
 namespace {
@@ -249,6 +250,7 @@ void ProcessGroup::Pending::wait() {
   } catch (const std::exception& error) {
     fail_lost(impl->process, error);
   }
+  if (impl->on_device.defined()) impl->on_device.copy_(impl->to);
 }
 
 template <typename Start>
@@ -256,8 +258,9 @@ ProcessGroup::Pending ProcessGroup::begin(const at::Tensor& to, const at::Tensor
   return checked([&] {
     Pending pending;
     pending.impl_ = std::make_unique<Pending::Impl>();
-    pending.impl_->to = to;
-    pending.impl_->from = from;
+    pending.impl_->to = to.is_cpu() ? to : at::empty_like(to, at::kCPU);
+    pending.impl_->from = from.cpu();
+    if (!to.is_cpu()) pending.impl_->on_device = to;
     pending.impl_->process = name_of(launch_);
     pending.impl_->work = start(pending.impl_->to, pending.impl_->from);
     return pending;
@@ -297,7 +300,7 @@ ProcessGroup::Pending ProcessGroup::all_gather(const at::Tensor& to, const at::T
 
 void ProcessGroup::send(const at::Tensor& tensor, int64_t rank) {
   checked([&] {
-    std::vector<at::Tensor> tensors = {tensor};
+    std::vector<at::Tensor> tensors = {tensor.cpu()};
     impl_->gloo->send(tensors, static_cast<int>(rank), /*tag=*/0)->wait();
     bytes_sent_ += static_cast<int64_t>(tensor.nbytes());
   });
@@ -305,8 +308,9 @@ void ProcessGroup::send(const at::Tensor& tensor, int64_t rank) {
 
 void ProcessGroup::receive(const at::Tensor& tensor, int64_t rank) {
   checked([&] {
-    std::vector<at::Tensor> tensors = {tensor};
+    std::vector<at::Tensor> tensors = {tensor.is_cpu() ? tensor : at::empty_like(tensor, at::kCPU)};
     impl_->gloo->recv(tensors, static_cast<int>(rank), /*tag=*/0)->wait();
+    if (!tensor.is_cpu()) tensor.copy_(tensors[0]);
   });
 }
 

@@ -15,7 +15,8 @@
 namespace tamis::distributed {
 
 /// The processes of a run, joined by c10d with Gloo. All processes call the same functions in the same order. When one
-/// is lost, or does not answer within the time-out, the others throw ExitCode::kLostProcess.
+/// is lost, or does not answer within the time-out, the others throw ExitCode::kLostProcess. Tensors of other devices
+/// than the CPU go through its memory: sending waits for what computes them, and Pending::wait copies what has come.
 class ProcessGroup {
  public:
   /// Waits until all processes have joined, `meeting_timeout` at most, which is by default `timeout`. Throws

@@ -238,7 +238,7 @@ class Study {
     add("--set", "study.dir=" + json(recipe_.dir.string()).dump());  // quoted: a name may look like a number
     add("--set", "study.id=" + json(recipe_.id).dump());
     add("--threads", std::to_string(std::max<int64_t>(1, usable_cores() / options_.jobs)));
-    add("--device", device_.is_cuda() ? "cuda" : "cpu");
+    add("--device", device_.str());
     return arguments;
   }
 

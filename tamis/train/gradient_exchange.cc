@@ -1,7 +1,6 @@
 #include "tamis/train/gradient_exchange.h"
 
 #include <ATen/ATen.h>
-#include <ATen/native/Resize.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
@@ -37,6 +36,15 @@ std::vector<int64_t> sizes_of(std::span<const models::Parameter> parameters) {
   std::vector<int64_t> sizes;
   for (const models::Parameter& parameter : parameters) sizes.push_back(parameter.tensor.numel());
   return sizes;
+}
+
+/// Gives the storage of a tensor memory for all its elements, which it does not set, or takes it away.
+void resize_storage(const at::Tensor& tensor, bool whole) {
+  const size_t bytes = whole ? tensor.numel() * tensor.element_size() : 0;
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  if (storage->nbytes() == bytes) return;
+  storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
+  storage->set_nbytes(bytes);
 }
 
 int64_t blocks_of(const Piece& piece) {
@@ -133,7 +141,7 @@ GradientExchange::GradientExchange(ProcessGroup& group, std::vector<models::Para
     own.layout = &bucket;
     if (bucket.unit == kWhole) continue;
     gathered_.insert(bucket.unit);
-    own.values = at::zeros({bucket.part_elements}, at::kFloat);
+    own.values = zeros(bucket.part_elements);
     for (const auto& [piece, offset] : bucket.parts[group.rank()]) {
       own.values.slice(0, offset, offset + piece.end - piece.begin).copy_(flat(piece));
     }
@@ -155,7 +163,13 @@ GradientExchange::~GradientExchange() {
 }
 
 at::Tensor GradientExchange::flat(const Piece& piece) const {
-  return parameters_[piece.parameter].tensor.detach().view({-1}).slice(0, piece.begin, piece.end);
+  // Not the same variable for autograd: the backward pass needs the same values as the forward pass, so gathering them
+  // again is no change.
+  return parameters_[piece.parameter].tensor.variable_data().view({-1}).slice(0, piece.begin, piece.end);
+}
+
+at::Tensor GradientExchange::zeros(int64_t elements) const {
+  return at::zeros({elements}, parameters_[0].tensor.options().dtype(at::kFloat).requires_grad(false));
 }
 
 std::vector<models::Parameter> GradientExchange::owned_parameters() const {
@@ -208,7 +222,7 @@ void GradientExchange::send(Bucket& bucket) {
   add_received(bucket);
   const nn::TraceScope traced("send gradients");
   const int64_t size = group_.size();
-  const auto options = at::TensorOptions().dtype(reduction_.dtype);
+  const auto options = at::TensorOptions(parameters_[0].tensor.device()).dtype(reduction_.dtype);
   bucket.gradients.from = at::empty({size, bucket.layout->part_elements}, options);
   bucket.gradients.to = at::empty({size, bucket.layout->part_elements}, options);
   for (int64_t r = 0; r < size; ++r) {
@@ -304,12 +318,12 @@ void GradientExchange::start_gather(Bucket& bucket) {
   if (bucket.values.defined()) {
     bucket.parameters.from = bucket.values;
   } else {
-    bucket.parameters.from = at::zeros({layout.part_elements}, at::kFloat);
+    bucket.parameters.from = zeros(layout.part_elements);
     for (const auto& [piece, offset] : layout.parts[group_.rank()]) {
       bucket.parameters.from.slice(0, offset, offset + piece.end - piece.begin).copy_(flat(piece));
     }
   }
-  bucket.parameters.to = at::empty({group_.size(), layout.part_elements}, at::kFloat);
+  bucket.parameters.to = at::empty({group_.size(), layout.part_elements}, bucket.parameters.from.options());
   bucket.parameters.pending = group_.all_gather(bucket.parameters.to.view({-1}), bucket.parameters.from);
 }
 
@@ -317,11 +331,8 @@ void GradientExchange::finish_gather(Bucket& bucket) {
   bucket.parameters.pending.wait();
   for (int64_t r = 0; r < group_.size(); ++r) {
     if (r == group_.rank() && !bucket.values.defined()) continue;
-    const auto* part = bucket.parameters.to[r].const_data_ptr<float>();
     for (const auto& [piece, offset] : bucket.layout->parts[r]) {
-      // Not a write in the sense of autograd: the backward pass needs the same values as the forward pass.
-      auto* whole = static_cast<float*>(parameters_[piece.parameter].tensor.unsafeGetTensorImpl()->mutable_data());
-      std::copy_n(part + offset, piece.end - piece.begin, whole + piece.begin);
+      flat(piece).copy_(bucket.parameters.to[r].slice(0, offset, offset + piece.end - piece.begin));
     }
   }
   bucket.parameters.to.reset();
@@ -345,10 +356,7 @@ void GradientExchange::gather(int64_t unit) {
   const nn::TraceScope traced("gather parameters");
   for (Bucket& bucket : buckets_) {
     if (bucket.layout->unit != unit) continue;
-    for (const size_t p : bucket.layout->parameters) {
-      const at::Tensor& tensor = parameters_[p].tensor;
-      at::native::resize_bytes_cpu(tensor.storage().unsafeGetStorageImpl(), tensor.numel() * sizeof(float));
-    }
+    for (const size_t p : bucket.layout->parameters) resize_storage(parameters_[p].tensor, /*whole=*/true);
     start_gather(bucket);
   }
   for (Bucket& bucket : buckets_) {
@@ -360,9 +368,7 @@ void GradientExchange::release(int64_t unit) {
   if (!sharded() || gathered_.erase(unit) == 0) return;
   for (const Bucket& bucket : buckets_) {
     if (bucket.layout->unit != unit) continue;
-    for (const size_t p : bucket.layout->parameters) {
-      at::native::resize_bytes_cpu(parameters_[p].tensor.storage().unsafeGetStorageImpl(), 0);
-    }
+    for (const size_t p : bucket.layout->parameters) resize_storage(parameters_[p].tensor, /*whole=*/false);
   }
 }
 

@@ -153,6 +153,8 @@ class GradientExchange final : public models::LayerGuard {
   /// Waits for a bucket on its way and adds it to the sum.
   void add_received(Bucket& bucket);
   at::Tensor flat(const Piece& piece) const;
+  /// float32, on the device of the parameters.
+  at::Tensor zeros(int64_t elements) const;
 
   distributed::ProcessGroup& group_;
   std::vector<models::Parameter> parameters_;

@@ -476,10 +476,6 @@ json train(const TrainOptions& options, at::Device device, std::FILE* messages,
   const Recipe recipe = load_recipe(options.recipe, options.overrides);
   std::optional<distributed::ProcessMesh> mesh;
   if (processes) {
-    if (!device.is_cpu()) {
-      fail(ExitCode::kUsage,
-           "--device {}: several processes train on CPUs only; leave it out, or start a single process", device.str());
-    }
     mesh.emplace(std::move(processes), recipe.train.context_parallel);
   }
   Run run(recipe, options.fresh, device, messages, mesh ? &*mesh : nullptr);

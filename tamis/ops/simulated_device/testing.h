@@ -4,12 +4,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/DeviceType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/library.h>
@@ -24,12 +26,18 @@
 
 namespace tamis::ops::testing {
 
+struct SeenOnDevice {
+  std::vector<std::string> to_host, from_host;
+  int64_t bytes_to_host = 0;
+  bool inside = false;  // an operator, whose copies are not the program's
+};
+
 /// PyTorch's device `privateuseone`, in host memory. As on a GPU, an operator whose tensors are on different devices is
 /// refused, single numbers excepted, and Tamis computes in the blocked forms. PyTorch's own operators compute as on the
-/// CPU. Not for several threads.
+/// CPU.
 ///
 /// It lists what would make a program wait for a GPU: copies to the host and from it, and results on which the host
-/// depends, such as a number or a shape.
+/// depends, such as a number or a shape. Every thread has a list of its own.
 class SimulatedDevice {
  public:
   /// Makes the device in the first call.
@@ -40,15 +48,11 @@ class SimulatedDevice {
 
   static at::Device device() { return {c10::DeviceType::PrivateUse1, 0}; }
 
-  void reset() {
-    to_host_.clear();
-    from_host_.clear();
-    bytes_to_host_ = 0;
-  }
+  static void reset() { seen_ = {}; }
   /// What the host read, and what it wrote, since reset(): the names of operators, or "copy [shape]".
-  const std::vector<std::string>& to_host() const { return to_host_; }
-  const std::vector<std::string>& from_host() const { return from_host_; }
-  int64_t bytes_to_host() const { return bytes_to_host_; }
+  static const std::vector<std::string>& to_host() { return seen_.to_host; }
+  static const std::vector<std::string>& from_host() { return seen_.from_host; }
+  static int64_t bytes_to_host() { return seen_.bytes_to_host; }
 
  private:
   class Allocator final : public c10::Allocator {
@@ -66,9 +70,22 @@ class SimulatedDevice {
    public:
     c10::Device exchangeDevice(c10::Device) const override { return device(); }
     c10::Device getDevice() const override { return device(); }
+    c10::Stream getStream(c10::Device) const noexcept override { return stream(); }
+    c10::Stream exchangeStream(c10::Stream) const noexcept override { return stream(); }
+
+   private:
+    static c10::Stream stream() { return c10::Stream(c10::Stream::DEFAULT, device()); }
+  };
+
+  struct Hooks final : at::PrivateUse1HooksInterface {
+    bool isBuilt() const override { return true; }
+    bool isAvailable() const override { return true; }
+    bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   };
 
   SimulatedDevice() {
+    c10::register_privateuse1_backend("privateuseone");  // autograd knows registered devices only
+    at::RegisterPrivateUse1HooksInterface(&hooks_);
     c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::DeviceType::PrivateUse1)].store(&guard_);
     fallback_.fallback(torch::CppFunction::makeFromBoxedFunction<&on_cpu>());
     aten_.impl("empty.memory_format", &empty);
@@ -101,9 +118,9 @@ class SimulatedDevice {
   }
 
   static at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
-    if (self.is_cpu() != to.is_cpu() && !get().inside_) {
-      (to.is_cpu() ? get().to_host_ : get().from_host_).push_back("copy " + c10::str(self.sizes()));
-      if (to.is_cpu()) get().bytes_to_host_ += static_cast<int64_t>(self.nbytes());
+    if (self.is_cpu() != to.is_cpu() && !seen_.inside) {
+      (to.is_cpu() ? seen_.to_host : seen_.from_host).push_back("copy " + c10::str(self.sizes()));
+      if (to.is_cpu()) seen_.bytes_to_host += static_cast<int64_t>(self.nbytes());
     }
     in_host_memory(to).copy_(in_host_memory(self));
     return to;
@@ -116,16 +133,15 @@ class SimulatedDevice {
 
   /// Every other operator.
   static void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-    SimulatedDevice& self = get();
     const std::string& name = op.schema().name();
     const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
     for (const c10::IValue& argument : arguments) {
-      if (argument.isTensor()) self.check_argument(name, argument.toTensor());
+      if (argument.isTensor()) check_argument(name, argument.toTensor());
       if (argument.isTensorList()) {
-        for (const at::Tensor& x : argument.toTensorVector()) self.check_argument(name, x);
+        for (const at::Tensor& x : argument.toTensorVector()) check_argument(name, x);
       }
       if (argument.isOptionalTensorList()) {
-        for (const std::optional<at::Tensor> index : argument.toOptionalTensorList()) self.check_index(name, index);
+        for (const std::optional<at::Tensor> index : argument.toOptionalTensorList()) check_index(name, index);
       }
     }
     constexpr std::string_view kRead[] = {"aten::_local_scalar_dense",
@@ -140,33 +156,32 @@ class SimulatedDevice {
                                           "aten::histc",
                                           "aten::bincount",
                                           "aten::repeat_interleave"};
-    if (std::ranges::find(kRead, name) != std::end(kRead)) self.to_host_.push_back(name);
-    const auto restore = c10::make_scope_exit([&, before = self.inside_] { self.inside_ = before; });
-    self.inside_ = true;
+    if (std::ranges::find(kRead, name) != std::end(kRead)) seen_.to_host.push_back(name);
+    const auto restore = c10::make_scope_exit([before = seen_.inside] { seen_.inside = before; });
+    seen_.inside = true;
     at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
   }
 
-  void check_argument(const std::string& name, const at::Tensor& x) {
+  static void check_argument(const std::string& name, const at::Tensor& x) {
     if (!x.defined() || !x.is_cpu()) return;
     TORCH_CHECK(x.dim() == 0, name, ": tensors are on different devices, ", device(), " and ", x.device());
-    if (name == "aten::where") from_host_.push_back(name);  // copies the number
+    if (name == "aten::where") seen_.from_host.push_back(name);  // copies the number
   }
 
   /// An index of aten::index and its like, which may be on the CPU. A mask has as many elements as are true.
-  void check_index(const std::string& name, const std::optional<at::Tensor>& x) {
+  static void check_index(const std::string& name, const std::optional<at::Tensor>& x) {
     if (!x || !x->defined()) return;
-    if (x->is_cpu()) from_host_.push_back(name);
-    if (x->scalar_type() == at::kBool || x->scalar_type() == at::kByte) to_host_.push_back(name);
+    if (x->is_cpu()) seen_.from_host.push_back(name);
+    if (x->scalar_type() == at::kBool || x->scalar_type() == at::kByte) seen_.to_host.push_back(name);
   }
 
+  Hooks hooks_;
   Guard guard_;
   Allocator allocator_;
   torch::Library fallback_{torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__};
   torch::Library aten_{torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__};
   torch::Library autograd_{torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__};
-  std::vector<std::string> to_host_, from_host_;
-  int64_t bytes_to_host_ = 0;
-  bool inside_ = false;
+  static inline thread_local SeenOnDevice seen_;
 };
 
 }  // namespace tamis::ops::testing

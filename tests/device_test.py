@@ -1,15 +1,18 @@
-"""The program on a GPU gives what it gives on the CPU, up to rounding. Skipped where there is none."""
+"""The program on another device gives what it gives on the CPU, up to rounding: on TAMIS_TEST_DEVICE, such as `cuda`,
+where one is named, else on a simulated device, which refuses what a GPU would refuse (simulated_device.cc)."""
 
 import json
 import os
 import re
+import subprocess
 
 import pytest
-from processes import RECIPE, arguments, losses
-from program import Program, expect_refused
+from processes import RECIPE, Processes, arguments, losses, together
+from program import Program, environment, expect_refused
 
-DEVICE = os.environ.get("TAMIS_TEST_DEVICE", "cuda")
-TEXT = "".join(f"Line {i} of a small text: {i * i % 97}, é and {i % 7}.\n" for i in range(200))
+SIMULATED = "privateuseone"
+DEVICE = os.environ.get("TAMIS_TEST_DEVICE", SIMULATED)
+TEXT = "".join(f"Line {i} of a small text: {i * i % 97}, é and {i % 7}.\n" for i in range(40))
 # What a result says about the machine and its speed.
 OF_THE_MACHINE = re.compile("second|bytes|file|device")
 MODELS = {
@@ -19,15 +22,35 @@ MODELS = {
     "mixers": ('model.model_type="swax"', 'model.pattern="wmavebs"', "model.num_hidden_layers=7", "model.window=7"),
     "Algorithm 1 of Sieve": ('model.model_type="swax"', 'model.pattern="v"', 'model.sieve="algorithm1"'),
 }
+if DEVICE == SIMULATED:  # each of its runs loads the program anew
+    MODELS = {name: MODELS[name] for name in ("multiscreen", "mixers")}
+
+
+class DeviceProgram(Program):
+    """A program that can compute on DEVICE."""
+
+    def __init__(self, path, directory):
+        super().__init__(path, directory)
+        self.variables = {}  # of the environment of runs on DEVICE
+        if DEVICE == SIMULATED:
+            library = path.parent / "libtamis_simulated_device.so"
+            if not library.exists():
+                pytest.skip(f"there is no simulated device beside {path}")
+            self.variables["LD_PRELOAD"] = str(library)
+
+    def __call__(self, *words, **options):
+        if DEVICE in words:
+            options.setdefault("env", environment(**self.variables))
+        return super().__call__(*words, **options)
 
 
 @pytest.fixture(scope="module")
 def tamis(program, tmp_path_factory):
-    tamis = Program(program, tmp_path_factory.mktemp("tamis"))
+    tamis = DeviceProgram(program, tmp_path_factory.mktemp("tamis"))
     (tamis.directory / "recipe.toml").write_text(RECIPE)
     (tamis.directory / "text.txt").write_text(TEXT)
     done = tamis("train", "recipe.toml", "--device", DEVICE, "--set=run.dir=tried", "--set=train.steps=1")
-    if "sees no GPU" in done.stderr:
+    if "sees none" in done.stderr:
         expect_refused(done, 2, f"--device {DEVICE}")
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done
@@ -73,6 +96,40 @@ def test_a_run_goes_on_on_either_device(tamis, tmp_path, model):
         trained(tamis, run, *settings, "train.steps=4", device=first)
         trained(tamis, run, *settings, device=then)
         assert losses(run)[-1] == pytest.approx(losses(expected)[-1], rel=1e-2)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "settings", [(), ("train.shard=parameters",), ("train.context_parallel=2",)], ids=lambda words: " ".join(words)
+)
+def test_two_processes_have_the_losses_of_one(tamis, tmp_path, model, settings):
+    of_both = (*MODELS[model], "train.steps=4", "train.reduction=fast")
+    trained(tamis, tmp_path / "one", *of_both)
+    also = {rank: ("--device", DEVICE) for rank in range(2)}
+    together(tamis, 2, tmp_path / "two", *of_both, *settings, also=also, **tamis.variables)
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=2e-4)
+    # One process reads what two have written.
+    trained(tamis, tmp_path / "one", *of_both[:-2], "train.steps=6")
+    trained(tamis, tmp_path / "two", *of_both[:-2], "train.steps=6")
+    assert losses(tmp_path / "two")[-1] == pytest.approx(losses(tmp_path / "one")[-1], rel=1e-3)
+
+
+def test_two_processes_share_an_evaluation(tamis, run):
+    words = ("eval", "mqrar", run, "--lengths", "64", "--instances", "4", "--json", "--device", DEVICE)
+    expected = json.loads(tamis.out(*words))
+    with Processes(tamis, 2, *words, options={0: {"stdout": subprocess.PIPE}}, **tamis.variables) as processes:
+        first, second = processes.wait()
+    assert first.returncode == second.returncode == 0, (first, second)
+    assert_close(json.loads(first.stdout), expected)
+
+
+def test_a_device_that_there_is_not(tamis, run):
+    for device, text in (
+        (f"{DEVICE}:77", "the numbers begin with 0"),
+        (f"{DEVICE}:x", f"expected {DEVICE} or {DEVICE}:NUMBER"),
+        ("gpu", '"gpu"; did you mean "cpu"'),
+    ):
+        expect_refused(tamis("inspect", run, "--device", device, env=environment(**tamis.variables)), 2, text)
 
 
 @pytest.mark.parametrize(
