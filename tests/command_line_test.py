@@ -181,7 +181,7 @@ def test_completion_in_bash(tamis, tmp_path):
     for line, words in COMPLETIONS.items():
         assert complete(*line.split()) == words, f"{line}: {complete(*line.split())}"
     assert complete("tamis", "train", "--device", "=", "cu") == {"cuda"}, "--device=cu"
-    assert complete("tamis", "train", "--device", "=") == {"cpu", "cuda"}, "--device="
+    assert complete("tamis", "train", "--device", "=") == {"cpu", "cuda", "xpu"}, "--device="
     for path in all_commands(tamis):
         options = options_of(tamis, path)
         assert options <= complete("tamis", *path, "--"), f"{path}: {options - complete('tamis', *path, '--')}"

@@ -7,7 +7,7 @@ import re
 import subprocess
 
 import pytest
-from processes import RECIPE, Processes, arguments, losses, together
+from processes import RECIPE, Processes, arguments, losses, together, weights
 from program import Program, environment, expect_refused
 
 SIMULATED = "privateuseone"
@@ -100,7 +100,9 @@ def test_a_run_goes_on_on_either_device(tamis, tmp_path, model):
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
-    "settings", [(), ("train.shard=parameters",), ("train.context_parallel=2",)], ids=lambda words: " ".join(words)
+    "settings",
+    [(), ("train.reduction=ordered",), ("train.shard=parameters",), ("train.context_parallel=2",)],
+    ids=lambda words: " ".join(words),
 )
 def test_two_processes_have_the_losses_of_one(tamis, tmp_path, model, settings):
     of_both = (*MODELS[model], "train.steps=4", "train.reduction=fast")
@@ -108,6 +110,9 @@ def test_two_processes_have_the_losses_of_one(tamis, tmp_path, model, settings):
     also = {rank: ("--device", DEVICE) for rank in range(2)}
     together(tamis, 2, tmp_path / "two", *of_both, *settings, also=also, **tamis.variables)
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=2e-4)
+    if DEVICE == SIMULATED and settings == ("train.reduction=ordered",):
+        trained(tamis, tmp_path / "ordered", *of_both, *settings)
+        assert weights(tmp_path / "two", 4) == weights(tmp_path / "ordered", 4)
     # One process reads what two have written.
     trained(tamis, tmp_path / "one", *of_both[:-2], "train.steps=6")
     trained(tamis, tmp_path / "two", *of_both[:-2], "train.steps=6")
@@ -126,7 +131,9 @@ def test_two_processes_share_an_evaluation(tamis, run):
 def test_a_device_that_there_is_not(tamis, run):
     for device, text in (
         (f"{DEVICE}:77", "the numbers begin with 0"),
-        (f"{DEVICE}:x", f"expected {DEVICE} or {DEVICE}:NUMBER"),
+        (f"{DEVICE}:x", "such as cuda:1"),
+        (f"{DEVICE}:256", "such as cuda:1"),
+        ("cpu:1", "such as cuda:1"),
         ("gpu", '"gpu"; did you mean "cpu"'),
     ):
         expect_refused(tamis("inspect", run, "--device", device, env=environment(**tamis.variables)), 2, text)

@@ -118,7 +118,7 @@ def test_a_directory_that_is_missing(tamis, run):
     expect_refused(done, 2, "--rendezvous file:///no/such/directory/meet: /no/such/directory is no directory")
 
 
-CANNOT_START = [("--device", "cuda"), ("--set", "train.lr=fast"), ("--trace", "/no/such/directory/trace.json")]
+CANNOT_START = [("--device", "xpu"), ("--set", "train.lr=fast"), ("--trace", "/no/such/directory/trace.json")]
 
 
 @pytest.mark.parametrize("victim", [0, 1])

@@ -93,6 +93,38 @@ def test_an_error_of_a_worker_is_the_study_s(tamis):
         assert "no tensor of the model is called *.nothing" in done.stderr, done
 
 
+TOO_LARGE = """
+[[variants]]
+name = "large"
+model = {hidden_size = 1048576}
+
+[[variants]]
+name = "after-large"
+start_from = {variant = "large"}
+
+[equal]
+tokens = false
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_failed_run_stays_in_the_table_and_the_others_go_on(tamis, jobs):
+    name = f"failed{jobs}"
+    text = re.sub(r"(?=\[\[variants\]\])", TOO_LARGE.split("[equal]")[0], ONE_RUN, count=1)  # the first of all
+    text += "\n[equal]\ntokens = false\n"
+    done = study(tamis, name, text, "--jobs", jobs, code=1)
+    assert one_line(last_line(done.stderr)) and "2 of 4 jobs failed; large/seed-1: out of memory" in last_line(done.stderr), done
+    found = summary(tamis, name)
+    status = {point["name"]: point["status"] for point in found["points"]}
+    assert status["large"] == status["after-large"] == "0 of 1, 1 failed", status
+    assert all(value == "1 of 1" for key, value in status.items() if "large" not in key), status
+    assert any(each.startswith("large/seed-1: out of memory") for each in found["failed"]), found["failed"]
+    assert "after-large/seed-1: large/seed-1, from which it starts, failed" in found["failed"], found["failed"]
+    assert "large/seed-1: out of memory" in (directory(tamis, name) / "report.md").read_text()
+    again = study(tamis, name, text, "--jobs", jobs, code=1)
+    assert last_line(again.stderr) == last_line(done.stderr), "tried again"
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_full_disk(tamis, whole, jobs):
     name = f"full{jobs}"

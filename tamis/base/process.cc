@@ -57,7 +57,9 @@ void protect_process() {
 
 std::string message_of(const std::exception& error) {
   const std::string text = error.what();
-  if (text.find("DefaultCPUAllocator") != std::string::npos) return kOutOfMemory;
+  if (dynamic_cast<const std::bad_alloc*>(&error) || text.find("DefaultCPUAllocator") != std::string::npos) {
+    return kOutOfMemory;
+  }
   return text.substr(0, text.find('\n'));
 }
 

@@ -2,12 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -28,8 +28,8 @@ namespace tamis::cli {
 
 void add_run_options(CLI::App& command, RunOptions& options) {
   add_number(command, "--threads", options.threads, "Threads to compute with; 0: one per core");
-  command.add_option("--device", options.device, "Where to compute")
-      ->type_name("cpu|cuda|xpu|mps")
+  command.add_option("--device", options.device, "Where to compute; cuda:1 is the second GPU")
+      ->type_name("cpu|cuda|xpu")
       ->capture_default_str();
 }
 
@@ -68,18 +68,22 @@ void check_not_empty(const std::string& option, const std::string& value) {
 
 namespace {
 
-/// Throws ExitCode::kUsage on a name that LibTorch does not have.
+/// "cpu", or a type of device with a number or without. Throws ExitCode::kUsage.
 at::Device device_named(const std::string& name) {
-  static const std::array<std::string, 4> kDevices = {"cpu", "cuda", "xpu", "mps"};  // also ROCm is "cuda"
-  const std::string type = name.substr(0, name.find(':'));
+  static const std::array<std::string, 3> kDevices = {"cpu", "cuda", "xpu"};  // also ROCm is "cuda"
+  const size_t colon = name.find(':');
+  const std::string type = name.substr(0, colon), number = colon == std::string::npos ? "" : name.substr(colon + 1);
   if (std::ranges::find(kDevices, type) == kDevices.end() && type != "privateuseone") {
     throw Error(ExitCode::kUsage, unknown_name("device", name, kDevices));
   }
-  try {
-    return at::Device(name);
-  } catch (const c10::Error&) {
-    fail(ExitCode::kUsage, "--device {}: expected {} or {}:NUMBER", quoted_name(name), type, type);
+  if (colon == std::string::npos) return at::Device(type);
+  const bool is_number = !number.empty() && number.size() < 3 &&
+                         std::ranges::all_of(number, [](unsigned char c) { return std::isdigit(c) != 0; });
+  if (type == "cpu" || !is_number) {
+    fail(ExitCode::kUsage, "--device {}: expected cpu, or cuda or xpu with or without a number, such as cuda:1",
+         quoted_name(name));
   }
+  return {at::Device(type).type(), static_cast<at::DeviceIndex>(std::stoi(number))};
 }
 
 }  // namespace
@@ -96,8 +100,7 @@ at::Device start(const RunOptions& options) {
   if (options.threads > 0) at::set_num_threads(static_cast<int>(options.threads));
   const at::Device device = device_named(options.device);
   if (device.is_cpu()) return device;
-  const auto* devices = c10::impl::device_guard_impl_registry[static_cast<size_t>(device.type())].load();
-  const int64_t count = devices ? devices->deviceCount() : 0;
+  const int64_t count = train::device_count(device.type());
   if (count == 0) {
     fail(ExitCode::kUsage, "--device {}: this build of LibTorch has no such device or sees none; use --device cpu",
          options.device);
@@ -106,8 +109,15 @@ at::Device start(const RunOptions& options) {
     fail(ExitCode::kUsage, "--device {}: LibTorch sees {}; the numbers begin with 0", options.device, count);
   }
   if (device.has_index() || count == 1) return device;
-  const int64_t place = distributed::local_rank(distributed::process_environment());
-  return {device.type(), static_cast<at::DeviceIndex>(place % count)};
+  const auto place = distributed::local_rank(distributed::process_environment());
+  if (!place) {
+    fail(ExitCode::kUsage,
+         "--device {0}: of the {1} devices each process takes the one of its LOCAL_RANK, which is not set; set it, or "
+         "name a device, such as {0}:1",
+         options.device, count);
+  }
+  if (*place % count == 0) return device;  // LibTorch's default
+  return {device.type(), static_cast<at::DeviceIndex>(*place % count)};
 }
 
 void add_process_options(CLI::App& command, ProcessOptions& options) {

@@ -20,7 +20,7 @@ namespace tamis::cli {
 /// What every command that runs a model takes.
 struct RunOptions {
   int64_t threads = 0;                          // of ATen; 0: one per core
-  std::string device = "cpu";                   // or cuda, cuda:1, xpu, mps
+  std::string device = "cpu";                   // or cuda, cuda:1, xpu
   std::vector<std::string> model_changes = {};  // KEY=VALUE, each in place of what config.json says
 };
 

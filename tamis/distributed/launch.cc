@@ -109,7 +109,7 @@ Address tcp_address(const std::string& rendezvous) {
 
 namespace {
 
-/// That which started this process; null without one.
+/// The launcher of this process; null if there is none.
 const Launcher* find_launcher(const Environment& environment) {
   for (const Launcher& each : kLaunchers) {
     // Inside a job of Slurm mpirun may start its own processes by srun: then only the variables of mpirun are right.
@@ -123,9 +123,11 @@ const Launcher* find_launcher(const Environment& environment) {
 
 }  // namespace
 
-int64_t local_rank(const Environment& environment) {
+std::optional<int64_t> local_rank(const Environment& environment) {
   const Launcher* launcher = find_launcher(environment);
-  return launcher ? std::max<int64_t>(number_or(environment, launcher->local_rank, 0), 0) : 0;
+  if (!launcher) return 0;
+  const auto rank = number_at_start(environment(launcher->local_rank).value_or(""));
+  return rank && *rank >= 0 ? rank : std::nullopt;
 }
 
 std::optional<Launch> find_launch(const Environment& environment, const std::string& rendezvous) {
@@ -140,7 +142,7 @@ std::optional<Launch> find_launch(const Environment& environment, const std::str
   Launch launch{.size = number(environment, launcher->size, 1, kMostProcesses), .launcher = launcher->name};
   if (launch.size == 1) return std::nullopt;
   launch.rank = number(environment, launcher->rank, 0, launch.size - 1);
-  launch.local_rank = local_rank(environment);
+  launch.local_rank = local_rank(environment).value_or(0);
   launch.local_size = std::max<int64_t>(number_or(environment, launcher->local_size, 1), 1);
   launch.rendezvous = rendezvous.empty() ? default_rendezvous(environment, launcher->name, launch) : rendezvous;
   if (launch.rendezvous.empty()) {

@@ -28,8 +28,9 @@ Environment process_environment();
 /// address that they give, and is needed where they give none. Throws ExitCode::kUsage with the name of the variable.
 std::optional<Launch> find_launch(const Environment& environment, const std::string& rendezvous = "");
 
-/// The number of this process among those on the same machine, by the same variables; 0 without one.
-int64_t local_rank(const Environment& environment);
+/// The number of this process among those on the same machine, by the same variables: 0 for a process without a
+/// launcher, none if the launcher does not say.
+std::optional<int64_t> local_rank(const Environment& environment);
 
 /// The first name of a Slurm node list: "node[003-004,7],login" gives "node003".
 std::string first_host(const std::string& node_list);

@@ -255,16 +255,14 @@ void ProcessGroup::Pending::wait() {
 
 template <typename Start>
 ProcessGroup::Pending ProcessGroup::begin(const at::Tensor& to, const at::Tensor& from, const Start& start) const {
-  return checked([&] {
-    Pending pending;
-    pending.impl_ = std::make_unique<Pending::Impl>();
-    pending.impl_->to = to.is_cpu() ? to : at::empty_like(to, at::kCPU);
-    pending.impl_->from = from.cpu();
-    if (!to.is_cpu()) pending.impl_->on_device = to;
-    pending.impl_->process = name_of(launch_);
-    pending.impl_->work = start(pending.impl_->to, pending.impl_->from);
-    return pending;
-  });
+  Pending pending;
+  pending.impl_ = std::make_unique<Pending::Impl>();
+  pending.impl_->to = to.is_cpu() ? to : at::empty_like(to, at::kCPU);
+  pending.impl_->from = from.cpu();
+  if (!to.is_cpu()) pending.impl_->on_device = to;
+  pending.impl_->process = name_of(launch_);
+  pending.impl_->work = checked([&] { return start(pending.impl_->to, pending.impl_->from); });
+  return pending;
 }
 
 // Of the collectives with two names this file uses the older, which LibTorch 2.11 has, too.
@@ -299,19 +297,15 @@ ProcessGroup::Pending ProcessGroup::all_gather(const at::Tensor& to, const at::T
 }
 
 void ProcessGroup::send(const at::Tensor& tensor, int64_t rank) {
-  checked([&] {
-    std::vector<at::Tensor> tensors = {tensor.cpu()};
-    impl_->gloo->send(tensors, static_cast<int>(rank), /*tag=*/0)->wait();
-    bytes_sent_ += static_cast<int64_t>(tensor.nbytes());
-  });
+  std::vector<at::Tensor> tensors = {tensor.cpu()};
+  checked([&] { impl_->gloo->send(tensors, static_cast<int>(rank), /*tag=*/0)->wait(); });
+  bytes_sent_ += static_cast<int64_t>(tensor.nbytes());
 }
 
 void ProcessGroup::receive(const at::Tensor& tensor, int64_t rank) {
-  checked([&] {
-    std::vector<at::Tensor> tensors = {tensor.is_cpu() ? tensor : at::empty_like(tensor, at::kCPU)};
-    impl_->gloo->recv(tensors, static_cast<int>(rank), /*tag=*/0)->wait();
-    if (!tensor.is_cpu()) tensor.copy_(tensors[0]);
-  });
+  std::vector<at::Tensor> tensors = {tensor.is_cpu() ? tensor : at::empty_like(tensor, at::kCPU)};
+  checked([&] { impl_->gloo->recv(tensors, static_cast<int>(rank), /*tag=*/0)->wait(); });
+  if (!tensor.is_cpu()) tensor.copy_(tensors[0]);
 }
 
 std::vector<double> ProcessGroup::gather(std::span<const double> values) {

@@ -10,6 +10,7 @@
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
 #include "tamis/base/json.h"
+#include "tamis/base/process.h"
 #include "tamis/base/terminal.h"
 #include "tamis/base/version.h"
 #include "tamis/study/measure.h"
@@ -63,10 +64,6 @@ Job make_job(const StudyRecipe& study, size_t p, size_t option, int64_t seed, bo
   job.recipe.run.dir = job.directory.string();
   if (point.start) start_job(study, *point.start, job);
   return job;
-}
-
-bool is_done(const json& result) {
-  return text_at(result, "status") == "done";
 }
 
 /// The settings of the measurement and the columns of its rows. A result of others or of another version is measured
@@ -182,6 +179,11 @@ std::optional<json> diverged_before(const StudyRecipe& study, const Job& job) {
               {"earlier_processor_seconds", stored->value("job_processor_seconds", json())}};
 }
 
+/// The result of a job that ended with an error of its own.
+json failed(const std::string& reason) {
+  return {{"status", "failed"}, {"reason", one_line(reason)}, {"rows", json::array()}};
+}
+
 json train_and_measure(const StudyRecipe& study, const Job& job, at::Device device, std::FILE* messages,
                        const train::StopSignals& signals) {
   json result = {{"status", "done"}, {"threads", at::get_num_threads()}};
@@ -212,6 +214,17 @@ json train_and_measure(const StudyRecipe& study, const Job& job, at::Device devi
 }
 
 }  // namespace
+
+bool is_done(const json& result) {
+  return text_at(result, "status") == "done";
+}
+
+void forget_failure(const StudyRecipe& study, const Job& job) {
+  const auto stored = try_read_object(result_file(study, job));
+  if (!stored || text_at(*stored, "status") != "failed") return;
+  std::error_code gone;  // another process may have removed it
+  std::filesystem::remove(result_file(study, job), gone);
+}
 
 std::filesystem::path result_file(const StudyRecipe& study, const Job& job) {
   return job.directory / (job.search ? "search.json" : "result-" + study.id + ".json");
@@ -315,11 +328,18 @@ json run_job(const StudyRecipe& recipe, const Job& job, at::Device device, std::
     auto diverged = diverged_before(recipe, job);
     result = diverged ? std::move(*diverged) : train_and_measure(recipe, job, device, messages, signals);
   } catch (const Error& error) {
-    if (error.code() != ExitCode::kDiverged) throw;
-    result = {{"status", "diverged"},
-              {"reason", error.what()},
-              {"threads", at::get_num_threads()},
-              {"rows", diverged_rows(recipe, job)}};
+    if (error.code() == ExitCode::kDiverged) {
+      result = {{"status", "diverged"},
+                {"reason", error.what()},
+                {"threads", at::get_num_threads()},
+                {"rows", diverged_rows(recipe, job)}};
+    } else if (error.code() == ExitCode::kRuntime && signals.received() == 0) {
+      result = failed(error.what());
+    } else {
+      throw;  // what concerns other jobs as well: the recipe, the disk, a signal
+    }
+  } catch (const std::exception& error) {
+    result = failed(message_of(error));
   }
   result["job"] = job.name;
   result["job_seconds"] = now_seconds() - start + result.value("earlier_seconds", 0.0);

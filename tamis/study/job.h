@@ -30,7 +30,7 @@ struct Job {
 
 /// Results of finished jobs by job name. A result is
 ///
-///   status    "done", or "diverged" with a reason
+///   status    "done", or "diverged" or "failed" with a reason
 ///   seconds, tokens, threads    of the steps of the training; processor_seconds    of the training with its set-up,
 ///                               validations and checkpoints
 ///   job_seconds                 of the steps, or of this process's training as a whole, and of measuring
@@ -52,7 +52,13 @@ std::vector<Job> search_jobs(const StudyRecipe& recipe, size_t point);
 /// The runs of one option, one per seed. A study without [model] has one job per point.
 std::vector<Job> final_jobs(const StudyRecipe& recipe, size_t point, size_t option);
 
-/// The option with the lowest validation loss; none while results are missing, or when all runs diverged.
+/// Whether a result is neither diverged nor failed.
+bool is_done(const nlohmann::json& result);
+
+/// Removes the stored result of a job that failed, so that it is tried again.
+void forget_failure(const StudyRecipe& study, const Job& job);
+
+/// The option with the lowest validation loss; none while results are missing, or when no run is done.
 std::optional<size_t> chosen_option(const StudyRecipe& recipe, size_t point, const Results& results);
 
 /// "smallest" or "largest" when the option's value is that of at least three numbers, so that a better one may lie
@@ -70,8 +76,8 @@ std::filesystem::path result_file(const StudyRecipe& study, const Job& job);
 std::optional<nlohmann::json> finished(const StudyRecipe& recipe, const Job& job);
 
 /// Trains the job's model, resuming an interrupted run, measures it and stores the result. Throws what train() throws,
-/// but for kDiverged, which is a result; kHangup, kInterrupt and kTerminate also when a signal was received while it
-/// measured.
+/// but for kDiverged, kRuntime and exceptions of LibTorch such as a lack of memory, which are results; kHangup,
+/// kInterrupt and kTerminate also when a signal was received while it measured.
 nlohmann::json run_job(const StudyRecipe& recipe, const Job& job, at::Device device, std::FILE* messages,
                        const train::StopSignals& signals);
 

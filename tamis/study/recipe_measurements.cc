@@ -355,10 +355,10 @@ class MeasurementsReader : RecipeReader {
 
   void check_claim(const Claim& claim, const std::string& path) const {
     if (claim.text.empty()) refuse(path, path + ".text: expected the statement in words");
-    if (!claim.at_least && !claim.at_most) refuse(path, path + ": expected at_least or at_most, the margin");
-    for (const Claim& other : recipe_.claims) {
+    if (!(claim.at_least || claim.at_most)) refuse(path, path + ": expected at_least or at_most, the margin");
+    if (claim.at_most && claim.at_least > claim.at_most) refuse(path, path + ": at_least is above at_most");
+    for (const Claim& other : recipe_.claims)
       if (other.id == claim.id) refuse(path, fmt::format("{}.id: \"{}\" is used twice", path, claim.id));
-    }
     check_needs(claim, path + ".needs");
     check_metric(claim.metric, path + ".metric");
     check_one_checkpoint(claim.metric, claim.of, {claim.best_over}, path);

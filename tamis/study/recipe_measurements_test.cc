@@ -71,6 +71,7 @@ TEST(StudyRecipe, RefusesBadClaims) {
       {kFunction + "[[claims]]\nmetric = \"tanh_norm\"\nat_most = 1\n",
        "small.toml:8: claims.0.text: expected the statement"},
       {claim + "metric = \"tanh_norm\"\n", "small.toml:8: claims.0: expected at_least or at_most, the margin"},
+      {claim + "metric = \"tanh_norm\"\nat_least = 2\nat_most = 1\n", "claims.0: at_least is above at_most"},
       {claim + "metric = \"tanhnorm\"\nat_most = 1\n",
        "small.toml:10: unknown metric \"tanhnorm\"; did you mean \"tanh_norm\""},
       {claim + "at_most = 1\n", "unknown metric \"\""},

@@ -26,6 +26,7 @@
 #include "tamis/study/page.h"
 #include "tamis/study/recipe.h"
 #include "tamis/study/stored.h"
+#include "tamis/study/summary.h"
 #include "tamis/study/worker.h"
 #include "tamis/train/machine.h"
 #include "tamis/train/plan.h"
@@ -61,6 +62,7 @@ class Study {
     if (options_.plan) return options_.json ? json_text(plan()) : plan_text(plan());
     make_directories(recipe_.dir);
     make_directories(recipe_.runs / "locks");
+    if (!options_.worker) forget_failures();
     find_results();
     signals_.emplace();
     start_seconds_ = now_seconds();
@@ -74,6 +76,7 @@ class Study {
     if (options_.worker) return "";
     const json study = write(/*figures=*/true);
     stop_if_asked(recipe_.dir.string(), *signals_);  // the signal may have ended the drawing
+    refuse_failures();
     if (options_.json) return json_text(study);
     return to_markdown(study, rows(), "figures") + fmt::format("{}\n", (recipe_.dir / "report.html").string());
   }
@@ -81,30 +84,49 @@ class Study {
  private:
   // Jobs
 
-  /// All jobs of a point. While nothing is chosen, the final jobs have the first option.
-  std::vector<Job> all_jobs(size_t point) const {
-    std::vector<Job> jobs = search_jobs(recipe_, point);
-    const size_t option = chosen_option(recipe_, point, results_).value_or(0);
-    std::ranges::copy(final_jobs(recipe_, point, option), std::back_inserter(jobs));
-    return jobs;
+  /// Those of earlier calls are tried again.
+  void forget_failures() {
+    for (size_t point = 0; point < recipe_.points.size(); ++point) {
+      for (const Job& job : search_jobs(recipe_, point)) forget_failure(recipe_, job);
+      for (size_t option = 0; option < std::max<size_t>(1, recipe_.points[point].options.size()); ++option) {
+        for (const Job& job : final_jobs(recipe_, point, option)) forget_failure(recipe_, job);
+      }
+    }
   }
 
-  /// Jobs that can run now or have run. If all runs of [choose] diverged, the final jobs count as diverged too.
+  /// Throws when jobs failed, after everything else is done and written.
+  void refuse_failures() const {
+    const auto is_failed = [](const auto& result) { return text_at(result.second, "status") == "failed"; };
+    if (std::ranges::none_of(results_, is_failed)) return;
+    const auto first = std::ranges::find_if(results_, [&](const auto& result) {
+      return is_failed(result) && result.second.contains("job");  // it was tried, unlike those that start from it
+    });
+    fail(ExitCode::kRuntime, "{} of {} jobs failed; {}: {}; the same command tries them again, {} has the others",
+         std::ranges::count_if(results_, is_failed), results_.size(), first->first, text_at(first->second, "reason"),
+         (recipe_.dir / "report.html").string());
+  }
+
+  /// Jobs that can run now or have run. If no run of [choose] is done, the final jobs count as diverged or failed too.
   std::vector<Job> ready_jobs(size_t point) {
     if (!searched(recipe_, point, results_)) return search_jobs(recipe_, point);
     if (const auto option = chosen_option(recipe_, point, results_)) return begun(final_jobs(recipe_, point, *option));
-    for (const Job& job : final_jobs(recipe_, point, 0)) note_diverged(job, "all runs of [choose] diverged");
+    const bool diverged = std::ranges::all_of(search_jobs(recipe_, point), [&](const Job& job) {
+      return text_at(results_.at(job.name), "status") == "diverged";
+    });
+    const std::string status = diverged ? "diverged" : "failed";
+    for (const Job& job : final_jobs(recipe_, point, 0)) note(job, status, "all runs of [choose] " + status);
     return {};
   }
 
-  /// Those whose run to start from is done. If that one diverged, a job counts as diverged too.
+  /// Those whose run to start from is done. If that one diverged or failed, so did the job.
   std::vector<Job> begun(const std::vector<Job>& jobs) {
     std::vector<Job> ready;
     for (const Job& job : jobs) {
       const auto before = results_.find(job.after);
       if (!job.after.empty() && before == results_.end()) continue;
-      if (!job.after.empty() && text_at(before->second, "status") == "diverged") {
-        note_diverged(job, fmt::format("{}, from which it starts, diverged", job.after));
+      if (!job.after.empty() && !is_done(before->second)) {
+        const std::string status = text_at(before->second, "status");
+        note(job, status, fmt::format("{}, from which it starts, {}", job.after, status));
       } else {
         ready.push_back(job);
       }
@@ -112,8 +134,9 @@ class Study {
     return ready;
   }
 
-  void note_diverged(const Job& job, const std::string& reason) {
-    results_[job.name] = {{"status", "diverged"}, {"reason", reason}, {"rows", diverged_rows(recipe_, job)}};
+  void note(const Job& job, const std::string& status, const std::string& reason) {
+    results_[job.name] = {
+        {"status", status}, {"reason", reason}, {"rows", status == "diverged" ? diverged_rows(recipe_, job) : Rows()}};
   }
 
   /// Reads results of earlier calls and of other processes.
@@ -171,7 +194,7 @@ class Study {
   int64_t count_jobs() const {
     int64_t count = 0;
     for (size_t point = 0; point < recipe_.points.size(); ++point) {
-      count += static_cast<int64_t>(all_jobs(point).size());
+      count += static_cast<int64_t>(all_jobs(recipe_, point, results_).size());
     }
     return count;
   }
@@ -189,8 +212,9 @@ class Study {
   void run_here(const Job& job) {
     announce("; now " + job.name);
     json result = run_job(recipe_, job, device_, messages_, *signals_);
-    if (result.value("status", "") == "diverged") {
-      print_message(messages_, fmt::format("study: {} diverged: {}\n", job.name, one_line(result.value("reason", ""))));
+    if (!is_done(result)) {
+      print_message(messages_, fmt::format("study: {} {}: {}\n", job.name, text_at(result, "status"),
+                                           one_line(text_at(result, "reason"))));
     }
     results_[job.name] = std::move(result);
     if (!options_.worker) write(/*figures=*/false);
@@ -202,7 +226,8 @@ class Study {
     write_file_atomic(copy, read_file(options_.recipe));
     Workers workers;
     for (int64_t i = 1; i <= options_.jobs; ++i) {
-      workers.start(fmt::format("worker {}", i), worker_arguments(copy), recipe_.dir / fmt::format("worker-{}.out", i));
+      workers.start(fmt::format("worker {}", i), worker_arguments(copy, i),
+                    recipe_.dir / fmt::format("worker-{}.out", i));
     }
     std::optional<Error> failed;
     while (workers.running() > 0) {
@@ -229,7 +254,14 @@ class Study {
     write(/*figures=*/false);
   }
 
-  std::vector<std::string> worker_arguments(const std::filesystem::path& copy) const {
+  /// Of several devices the workers take one after the other, unless the study was given one.
+  std::string device_of_worker(int64_t i) const {
+    const int64_t count = train::device_count(device_.type());
+    if (device_.is_cpu() || device_.has_index() || count < 2) return device_.str();
+    return fmt::format("{}:{}", device_.str(), (i - 1) % count);
+  }
+
+  std::vector<std::string> worker_arguments(const std::filesystem::path& copy, int64_t i) const {
     std::vector<std::string> arguments = {"study", copy.string(), "--worker", "--tier", options_.tier};
     const auto add = [&](const std::string& option, const std::string& value) {
       arguments.insert(arguments.end(), {option, value});
@@ -238,7 +270,7 @@ class Study {
     add("--set", "study.dir=" + json(recipe_.dir.string()).dump());  // quoted: a name may look like a number
     add("--set", "study.id=" + json(recipe_.id).dump());
     add("--threads", std::to_string(std::max<int64_t>(1, usable_cores() / options_.jobs)));
-    add("--device", device_.str());
+    add("--device", device_of_worker(i));
     return arguments;
   }
 
@@ -251,13 +283,13 @@ class Study {
       const Point& point = recipe_.points[p];
       json jobs = json::array();
       double tokens = 0;
-      for (const Job& job : all_jobs(p)) {
+      for (const Job& job : all_jobs(recipe_, p, results_)) {
         jobs.push_back(job.name);
         if (!recipe_.train) continue;
         const int64_t steps = job.recipe.train.steps - steps_taken_over(point);
         tokens += static_cast<double>(steps * job.recipe.train.batch_tokens);
       }
-      json entry = describe_point(point);
+      json entry = describe_point(recipe_, point);
       entry["jobs"] = std::move(jobs);
       entry["flops"] = recipe_.train
                            ? tokens * train::planned_flops_per_token(point.recipe().model, point.recipe().train.length)
@@ -283,24 +315,6 @@ class Study {
       for (const json& job : point["jobs"]) text += fmt::format("  {}\n", job.get<std::string>());
     }
     return text;
-  }
-
-  json describe_point(const Point& point) const {
-    json entry = {{"name", point.name},
-                  {"columns", point.columns},
-                  {"tokens", json()},
-                  {"matched_by", json()},
-                  {"start_from", json()}};
-    if (!recipe_.model) return entry;
-    entry["parameters"] = point.parameters.total;
-    entry["parameters_without_embedding"] = point.parameters.without_embedding;
-    if (recipe_.train) entry["tokens"] = tokens_read(recipe_, point);
-    if (point.start) {
-      entry["start_from"] = fmt::format("{}, step {}", recipe_.points[point.start->point].name, point.start->step);
-    }
-    if (point.fit) entry["matched_by"] = fmt::format("{} = {}", point.fit->key, point.fit->value);
-    entry["model"] = point.recipe().model;
-    return entry;
   }
 
   // Claims
@@ -351,7 +365,7 @@ class Study {
   Rows rows() const {
     Rows rows;
     for (size_t point = 0; point < recipe_.points.size(); ++point) {
-      for (const Job& job : all_jobs(point)) {
+      for (const Job& job : all_jobs(recipe_, point, results_)) {
         const auto found = results_.find(job.name);
         if (found == results_.end()) continue;
         for (const json& row : found->second["rows"]) rows.push_back(row);
@@ -362,7 +376,8 @@ class Study {
 
   std::string command() const {
     const std::string start = options_.command.empty() ? "tamis study " + options_.recipe.string() : options_.command;
-    return start + (options_.tier == tiers().front() ? "" : " --tier " + options_.tier);
+    return start + (options_.tier == tiers().front() ? "" : " --tier " + options_.tier) +
+           (options_.jobs > 1 ? fmt::format(" --jobs {}", options_.jobs) : "");
   }
 
   json summarise(const Rows& rows) const {
@@ -392,7 +407,7 @@ class Study {
                   {"drawn", drawn_}};
     double seconds = 0;
     for (size_t p = 0; p < recipe_.points.size(); ++p) {
-      study["points"].push_back(summarise_point(p));
+      study["points"].push_back(summarise_point(recipe_, p, results_));
       seconds += study["points"].back()["seconds"].get<double>();
     }
     study["seconds"] = seconds;
@@ -401,45 +416,9 @@ class Study {
     study["claims"] = judge_all(recipe_.claims, rows);
     study["verdict"] = overall_verdict(study["claims"]);
     for (const auto& [name, result] : results_) {
-      if (text_at(result, "status") == "diverged") study["failed"].push_back(name + ": " + text_at(result, "reason"));
+      if (!is_done(result)) study["failed"].push_back(name + ": " + text_at(result, "reason"));
     }
     return study;
-  }
-
-  json summarise_point(size_t p) const {
-    json entry = describe_point(recipe_.points[p]);
-    entry["checksums"] = recipe_.points[p].checksums;
-    int64_t done = 0, diverged = 0, all = 0;
-    double seconds = 0;
-    for (const Job& job : all_jobs(p)) {
-      ++all;
-      const auto found = results_.find(job.name);
-      if (found == results_.end()) continue;
-      (text_at(found->second, "status") == "diverged" ? diverged : done) += 1;
-      seconds += found->second.value("job_seconds", 0.0);
-    }
-    entry["seconds"] = seconds;
-    entry["status"] = fmt::format("{} of {}{}", done, all, diverged > 0 ? fmt::format(", {} diverged", diverged) : "");
-    entry["chosen"] = "";
-    entry["search"] = json::array();
-    if (!recipe_.choose) return entry;
-    for (const Job& job : search_jobs(recipe_, p)) {
-      const auto found = results_.find(job.name);
-      if (found == results_.end()) continue;
-      const json rows = found->second["rows"];
-      entry["search"].push_back({{"value", recipe_.points[p].options[job.option].value},
-                                 {"loss", rows.empty() ? json() : rows.front()["value"]}});
-    }
-    if (const auto option = chosen_option(recipe_, p, results_)) {
-      entry["chosen"] = chosen_text(recipe_.points[p], *option);
-    }
-    return entry;
-  }
-
-  /// `train.lr 0.01`, with `(edge)` if a better value may lie beyond.
-  std::string chosen_text(const Point& point, size_t option) const {
-    const std::string text = fmt::format("{} {}", recipe_.choose->key, plain_text(point.options[option].value));
-    return edge_of(point, option).empty() ? text : text + " (edge)";
   }
 
   /// Warns of each chosen value beyond which a better one may lie, once it is chosen.

@@ -1,6 +1,7 @@
 #include "tamis/train/gradient_exchange.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
@@ -38,11 +39,11 @@ std::vector<int64_t> sizes_of(std::span<const models::Parameter> parameters) {
   return sizes;
 }
 
-/// Gives the storage of a tensor memory for all its elements, which it does not set, or takes it away.
-void resize_storage(const at::Tensor& tensor, bool whole) {
-  const size_t bytes = whole ? tensor.numel() * tensor.element_size() : 0;
+/// Makes the storage of a tensor hold so many bytes, whose values it does not set.
+void resize_storage(const at::Tensor& tensor, size_t bytes) {
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   if (storage->nbytes() == bytes) return;
+  const c10::OptionalDeviceGuard guard(tensor.is_cpu() ? std::nullopt : std::optional(tensor.device()));
   storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
   storage->set_nbytes(bytes);
 }
@@ -163,9 +164,7 @@ GradientExchange::~GradientExchange() {
 }
 
 at::Tensor GradientExchange::flat(const Piece& piece) const {
-  // Not the same variable for autograd: the backward pass needs the same values as the forward pass, so gathering them
-  // again is no change.
-  return parameters_[piece.parameter].tensor.variable_data().view({-1}).slice(0, piece.begin, piece.end);
+  return parameters_[piece.parameter].tensor.detach().view({-1}).slice(0, piece.begin, piece.end);
 }
 
 at::Tensor GradientExchange::zeros(int64_t elements) const {
@@ -332,7 +331,10 @@ void GradientExchange::finish_gather(Bucket& bucket) {
   for (int64_t r = 0; r < group_.size(); ++r) {
     if (r == group_.rank() && !bucket.values.defined()) continue;
     for (const auto& [piece, offset] : bucket.layout->parts[r]) {
-      flat(piece).copy_(bucket.parameters.to[r].slice(0, offset, offset + piece.end - piece.begin));
+      // Not a write in the sense of autograd: the backward pass needs the same values as the forward pass.
+      const at::Tensor whole = parameters_[piece.parameter].tensor.variable_data().view({-1});
+      whole.slice(0, piece.begin, piece.end)
+          .copy_(bucket.parameters.to[r].slice(0, offset, offset + piece.end - piece.begin));
     }
   }
   bucket.parameters.to.reset();
@@ -356,7 +358,10 @@ void GradientExchange::gather(int64_t unit) {
   const nn::TraceScope traced("gather parameters");
   for (Bucket& bucket : buckets_) {
     if (bucket.layout->unit != unit) continue;
-    for (const size_t p : bucket.layout->parameters) resize_storage(parameters_[p].tensor, /*whole=*/true);
+    for (const size_t p : bucket.layout->parameters) {
+      const at::Tensor& tensor = parameters_[p].tensor;
+      resize_storage(tensor, tensor.numel() * tensor.element_size());
+    }
     start_gather(bucket);
   }
   for (Bucket& bucket : buckets_) {
@@ -368,7 +373,7 @@ void GradientExchange::release(int64_t unit) {
   if (!sharded() || gathered_.erase(unit) == 0) return;
   for (const Bucket& bucket : buckets_) {
     if (bucket.layout->unit != unit) continue;
-    for (const size_t p : bucket.layout->parameters) resize_storage(parameters_[p].tensor, /*whole=*/false);
+    for (const size_t p : bucket.layout->parameters) resize_storage(parameters_[p].tensor, 0);
   }
 }
 

@@ -88,7 +88,7 @@ class ExchangeLayout {
 /// gather(kOutside) and release(kOutside).
 class GradientExchange final : public models::LayerGuard {
  public:
-  /// `group` must outlive the object. Parameters are contiguous and on the CPU.
+  /// `group` must outlive the object. Parameters are contiguous and on one device.
   GradientExchange(distributed::ProcessGroup& group, std::vector<models::Parameter> parameters,
                    const Reduction& reduction);
   ~GradientExchange() override;

@@ -1,6 +1,7 @@
 #include "tamis/train/machine.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <fmt/chrono.h>
 #include <fmt/ranges.h>
 #include <sys/utsname.h>
@@ -34,6 +35,11 @@ std::string processor_name() {
 }
 
 }  // namespace
+
+int64_t device_count(at::DeviceType type) {
+  const auto* devices = c10::impl::device_guard_impl_registry[static_cast<size_t>(type)].load();
+  return devices ? devices->deviceCount() : 0;
+}
 
 nlohmann::json describe_machine() {
   utsname system{};

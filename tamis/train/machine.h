@@ -10,6 +10,9 @@
 
 namespace tamis::train {
 
+/// How many devices of a type LibTorch sees; 0 where it does not have this type.
+int64_t device_count(at::DeviceType type);
+
 /// The machine and software for run.json: processor, cores, memory, system, describe_numerics(), and the versions of
 /// Tamis, LibTorch and the compiler.
 nlohmann::json describe_machine();

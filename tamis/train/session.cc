@@ -54,6 +54,11 @@ void check_same_run(const std::vector<json>& all) {
       fail(ExitCode::kUsage, "process {} has another recipe than process 0: {}; start all with the same command", rank,
            difference);
     }
+    if (all[rank].value("device", "") != first.value("device", "")) {
+      fail(ExitCode::kUsage,
+           "process {} computes on another device than process 0: {} and {}; give all the same --device", rank,
+           shown(all[rank]["device"]), shown(first["device"]));
+    }
     if (all[rank]["data"] == first["data"]) continue;
     fail(ExitCode::kUsage, "process {} reads other data than process 0: {} and {}", rank, shown(all[rank]["data"]),
          shown(first["data"]));
@@ -61,7 +66,9 @@ void check_same_run(const std::vector<json>& all) {
 }
 
 void Session::check_mesh() const {
-  const json mine = {{"data", data_.checksums}, {"recipe", to_json(recipe_)}};
+  const json mine = {{"data", data_.checksums},
+                     {"device", c10::DeviceTypeName(device_.type(), /*lower_case=*/true)},
+                     {"recipe", to_json(recipe_)}};
   std::vector<json> all;
   for (const std::string& text : mesh_->all().gather(json_text(mine))) all.push_back(try_parse_json(text));
   check_same_run(all);

@@ -46,7 +46,7 @@ std::vector<nn::NamedTensor> copy_weights(const models::Model& model, GradientEx
     for (const auto& [name, tensor] : model.checkpoint_tensors(tensors)) {
       const auto found = place.find(name);
       if (found == place.end() || tensor.is_meta()) continue;
-      copies[found->second] = {name, tensor.clone(at::MemoryFormat::Contiguous)};
+      copies[found->second] = {name, at::empty(tensor.sizes(), tensor.options().device(at::kCPU)).copy_(tensor)};
     }
   });
   return copies;

@@ -11,6 +11,7 @@
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/ScopeExit.h>
@@ -30,11 +31,12 @@ struct SeenOnDevice {
   std::vector<std::string> to_host, from_host;
   int64_t bytes_to_host = 0;
   bool inside = false;  // an operator, whose copies are not the program's
+  int current = 0;      // the device of the thread
 };
 
-/// PyTorch's device `privateuseone`, in host memory. As on a GPU, an operator whose tensors are on different devices is
-/// refused, single numbers excepted, and Tamis computes in the blocked forms. PyTorch's own operators compute as on the
-/// CPU.
+/// PyTorch's device `privateuseone`, of which there are two, in host memory. As on a GPU, an operator whose tensors are
+/// on different devices is refused, single numbers excepted, and Tamis computes in the blocked forms. PyTorch's own
+/// operators compute as on the CPU.
 ///
 /// It lists what would make a program wait for a GPU: copies to the host and from it, and results on which the host
 /// depends, such as a number or a shape. Every thread has a list of its own.
@@ -48,7 +50,7 @@ class SimulatedDevice {
 
   static at::Device device() { return {c10::DeviceType::PrivateUse1, 0}; }
 
-  static void reset() { seen_ = {}; }
+  static void reset() { seen_ = {.current = seen_.current}; }
   /// What the host read, and what it wrote, since reset(): the names of operators, or "copy [shape]".
   static const std::vector<std::string>& to_host() { return seen_.to_host; }
   static const std::vector<std::string>& from_host() { return seen_.from_host; }
@@ -59,7 +61,7 @@ class SimulatedDevice {
    public:
     c10::DataPtr allocate(size_t bytes) override {
       c10::DataPtr memory = c10::GetCPUAllocator()->allocate(bytes);
-      memory.unsafe_set_device(device());
+      memory.unsafe_set_device(current());
       return memory;
     }
     c10::DeleterFnPtr raw_deleter() const override { return c10::GetCPUAllocator()->raw_deleter(); }
@@ -68,13 +70,22 @@ class SimulatedDevice {
 
   class Guard final : public c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1> {
    public:
-    c10::Device exchangeDevice(c10::Device) const override { return device(); }
-    c10::Device getDevice() const override { return device(); }
+    c10::DeviceIndex deviceCount() const noexcept override { return 2; }
+    c10::Device exchangeDevice(c10::Device next) const override {
+      const c10::Device before = current();
+      setDevice(next);
+      return before;
+    }
+    void setDevice(c10::Device next) const override { uncheckedSetDevice(next); }
+    void uncheckedSetDevice(c10::Device next) const noexcept override {
+      seen_.current = std::max<int>(next.index(), 0);
+    }
+    c10::Device getDevice() const override { return current(); }
     c10::Stream getStream(c10::Device) const noexcept override { return stream(); }
     c10::Stream exchangeStream(c10::Stream) const noexcept override { return stream(); }
 
    private:
-    static c10::Stream stream() { return c10::Stream(c10::Stream::DEFAULT, device()); }
+    static c10::Stream stream() { return c10::Stream(c10::Stream::DEFAULT, current()); }
   };
 
   struct Hooks final : at::PrivateUse1HooksInterface {
@@ -93,22 +104,31 @@ class SimulatedDevice {
     aten_.impl("as_strided", &at::native::as_strided_tensorimpl);
     aten_.impl("view", &at::native::view);
     aten_.impl("_reshape_alias", &at::native::_reshape_alias);
-    aten_.impl("resize_", &at::native::resize_);
+    aten_.impl("resize_", &resize);
     aten_.impl("_copy_from", &copy_from);
     aten_.impl("_copy_from_and_resize", &copy_from_and_resize);
     autograd_.impl("_has_compatible_shallow_copy_type", &is_compatible);  // for Tensor::set_data
   }
 
   static at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
-                          std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+                          std::optional<at::Device> device, std::optional<bool>,
+                          std::optional<at::MemoryFormat> format) {
+    const c10::OptionalDeviceGuard guard(device);
     return at::detail::empty_generic(size, &get().allocator_, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                      dtype.value_or(at::kFloat), format);
   }
   static at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
-                                  std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
+                                  std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>) {
+    const c10::OptionalDeviceGuard guard(device);
     return at::detail::empty_strided_generic(size, stride, &get().allocator_,
                                              c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                              dtype.value_or(at::kFloat));
+  }
+
+  static const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size,
+                                  std::optional<at::MemoryFormat> format) {
+    const c10::OptionalDeviceGuard guard(self.device());
+    return at::native::resize_(self, size, format);
   }
 
   /// The same memory as a tensor of the CPU.
@@ -130,6 +150,8 @@ class SimulatedDevice {
     return copy_from(self, to, false);
   }
   static bool is_compatible(const at::Tensor&, const at::Tensor&) { return true; }
+
+  static at::Device current() { return {c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(seen_.current)}; }
 
   /// Every other operator.
   static void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
