@@ -89,13 +89,14 @@ std::string summary_of(const std::vector<json>& studies) {
                         paper.verdicts["does not hold"], paper.verdicts["undecided"], format_duration(paper.seconds));
   };
   for (auto& [title, paper] : papers) add(title, paper);
+  all.seconds = seconds_of_all_runs(studies);
   add("All papers", all);
   return text + fmt::format(
                     "\nThese are the studies of the tier {}. Times are for two cores: where each run had one thread, "
-                    "two run at a time, in half of the\nprocessor time on the page; else the wall-clock time on the "
-                    "page, with what else the machine did. Runs that several studies\nshare are counted in each; "
-                    "counted once, all take {}.\n\n",
-                    tiers().front(), format_duration(seconds_of_all_runs(studies)));
+                    "two run at a time (`--jobs 2`), in half of\nthe processor time on the page; else the wall-clock "
+                    "time on the page, with what else the machine did. Runs that several studies share\nare counted in "
+                    "each, and once in the last row.\n\n",
+                    tiers().front());
 }
 
 std::vector<json> of_first_tier(std::vector<json> studies) {
