@@ -332,6 +332,7 @@ class Checker {
       print_message(messages_, fmt::format("check: {}: {}\n", recipe.id, job.name));
       const json result = run_job(recipe, job, device_, messages_, signals_);
       end_if_stopped(signals_);
+      if (text_at(result, "status") == "failed") fail(ExitCode::kRuntime, "{}", text_at(result, "reason"));
       for (const std::string& each : differences(result["rows"].get<Rows>(), rows, columns_of(recipe, model))) {
         all.push_back(models.size() == 1 ? each : job.name + ": " + each);
       }
