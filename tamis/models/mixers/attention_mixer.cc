@@ -121,6 +121,7 @@ Tensor AttentionMixer::attend_across(Projected p, const AttentionWeights& weight
   const Tensor kv = call.context->with_left(at::cat({p.k, p.v}, -1), halos(call.window));
   const int64_t key_start = start + T - kv.size(1);
   MixerCall own = call;
+  own.context = nullptr;  // all keys are here
   if (call.document) own.document = call.document->narrow(1, key_start, kv.size(1));
   return attend_(p.q, kv.narrow(-1, 0, d), kv.narrow(-1, d, d), {weights, own, key_start});
 }

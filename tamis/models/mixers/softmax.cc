@@ -47,7 +47,7 @@ std::unique_ptr<Mixer> make_softmax(const ModelConfig& config, std::optional<int
     if (scale.s(call.weights).defined()) options.log_scale = scale.s(call.weights);
     if (call.weights.log_bias.defined()) options.log_bias = call.weights.log_bias;
     if (fitted) options.position_scale = call.mixer.position_scale;
-    if (!window && call.mixer.context && q.is_cpu()) return ring_attention(q, k, v, options, *call.mixer.context);
+    if (!window && call.mixer.context) return ring_attention(q, k, v, options, *call.mixer.context);
     return ops::softmax_attention(q, k, v, options);
   };
   const auto attend_token = [scale](ops::AttentionToken token, int64_t head, const AttentionWeights& weights) {
