@@ -210,7 +210,7 @@ def test_a_study_measures_multiple_choice(run, program, tmp_path):
     assert not list((tmp_path / "runs/choice/all/seed-1").glob(".lm_eval*")), "nothing is left"
     recipe.write_text(STUDY.format(task="no_such_task", **filled))
     error = program("study", recipe, "--threads", 1, cwd=tmp_path, env=environment, code=1).splitlines()[-1]
-    assert error.startswith("tamis: runs/choice/all/seed-1: ") and "no_such_task" in error, error
+    assert error.startswith("tamis: 1 of 1 jobs failed; all/seed-1: ") and "no_such_task" in error, error
 
 
 def test_bad_arguments_are_refused(run, tmp_path):
