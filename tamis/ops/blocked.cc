@@ -45,13 +45,18 @@ BlockCut::BlockCut(const AttentionSizes& sizes, int64_t span, at::Device device)
 
 QueryBlocks::QueryBlocks(const AttentionSizes& sizes, int64_t span, const AttentionRange& range,
                          const at::TensorOptions& options)
-    : sizes_(sizes), cut_(sizes, span, options.device()), span_(span), strict_(range.strict), options_(options) {
+    : sizes_(sizes),
+      cut_(sizes, span, options.device()),
+      span_(span),
+      strict_(range.strict),
+      keys_before_(range.keys_before),
+      options_(options) {
   const Tensor distance = distances();
   hidden_ = (distance < (strict_ ? 1 : 0)).logical_or(distance >= span_);
   if (!range.document) return;
-  const Tensor document = range.document->to(at::kLong).unsqueeze(2).expand({sizes.B, sizes.T_k, sizes.H}).unsqueeze(3);
+  const Tensor document = range.document->to(at::kLong).unsqueeze(2).expand({-1, -1, sizes.H}).unsqueeze(3);
   query_document_ = query_rows(document.narrow(1, query_origin(), sizes.T_q));
-  key_document_ = key_rows(document);
+  key_document_ = key_rows(document.narrow(1, 0, sizes.T_k));
   if (!cut_.banded) find_first_keys(*range.document);
 }
 
@@ -61,7 +66,8 @@ void QueryBlocks::find_first_keys(const Tensor& document_BT) {
   const Tensor starts = DocumentOrder(document_BT).start.narrow(1, query_origin(), sizes_.T_q).amin(0);
   const Tensor padded = at::full({whole}, sizes_.T_k, starts.options());
   padded.narrow(0, 0, sizes_.T_q).copy_(starts);
-  const Tensor first = padded.view({blocks, cut_.block}).amin(1).cpu();
+  // A block has one key at least: hidden if it is of another document.
+  const Tensor first = padded.view({blocks, cut_.block}).amin(1).clamp_max(sizes_.T_k - 1).cpu();
   first_key_.assign(first.const_data_ptr<int64_t>(), first.const_data_ptr<int64_t>() + blocks);
 }
 
@@ -149,7 +155,7 @@ BlockStep::BlockStep(const QueryBlocks& plan, int64_t first_row_in, int64_t rows
   } else {
     queries = std::min(cut.block, plan.sizes_.T_q - first_query_);
     first_key_ = plan.first_key_.empty() ? 0 : plan.first_key_[first_block];
-    keys = plan.query_origin() + first_query_ + queries - first_key_;
+    keys = std::min(plan.query_origin() + first_query_ + queries, plan.sizes_.T_k) - first_key_;
   }
 }
 
@@ -199,6 +205,10 @@ Tensor BlockStep::of_table(const Tensor& table) const {
 }
 
 void BlockStep::hide(const Tensor& pairs, double value) const {
+  if (plan_.keys_before_) {
+    hide_documents(pairs, value);
+    return;
+  }
   if (keys > plan_.span_) {
     pairs.masked_fill_(of_table(plan_.hidden_), value);
   } else {  // only keys newer than a query are hidden

@@ -99,6 +99,7 @@ class BlockStep {
 class QueryBlocks {
  public:
   /// With documents and without a narrow window, reads the first visible key of every block from the device, once.
+  /// With keys_before `span` reaches back to the first key from every query.
   QueryBlocks(const AttentionSizes& sizes, int64_t span, const AttentionRange& range, const at::TensorOptions& options);
 
   /// Rows in the dtype of the options, [N, T, D], with zero rows where a block has no query or key. Those of keys that
@@ -111,7 +112,7 @@ class QueryBlocks {
   at::Tensor from_query_rows(const at::Tensor& x_NTD) const;
   at::Tensor from_key_rows(const at::Tensor& x_NTD) const;
   /// Position of the first query row and the first key row. Keys before position 0 do not exist.
-  int64_t query_origin() const { return sizes_.T_k - sizes_.T_q; }
+  int64_t query_origin() const { return keys_before_ ? sizes_.T_k : sizes_.T_k - sizes_.T_q; }
   int64_t key_origin() const { return cut_.banded ? query_origin() - cut_.reach : 0; }
 
   /// i - j for a block and the most keys that a block has, int64 [block, keys]; negative for newer keys. Blocks with
@@ -140,7 +141,7 @@ class QueryBlocks {
   AttentionSizes sizes_;
   BlockCut cut_;
   int64_t span_;
-  bool strict_;
+  bool strict_, keys_before_;
   at::TensorOptions options_;
   at::Tensor hidden_;                         // bool [block, most_keys], by distance
   at::Tensor query_document_, key_document_;  // int64 [N, T, 1], if documents are given

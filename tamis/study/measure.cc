@@ -128,9 +128,14 @@ class Measurement {
 
  private:
   void add(const Evaluation& evaluation, const infer::LoadedModel& loaded, json columns) {
+    const size_t first = rows_.size();
     for (const bool expand : evaluation.expand_windows) {
       if (evaluation.expand_windows.size() > 1) columns["expand_windows"] = expand;
-      const bool expands = expand && !loaded.model->screening_heads().empty();
+      const bool has_windows = !loaded.model->screening_heads().empty(), expands = expand && has_windows;
+      if (!has_windows && rows_.size() > first) {
+        add_again(first, rows_.size(), "expand_windows", expand);
+        continue;
+      }
       if (evaluation.kind == "task") add_task(evaluation, loaded, expands, columns);
       if (evaluation.kind == "recall") add_recall_of(evaluation, loaded, expands, columns);
       if (evaluation.kind == "loss") add_loss(evaluation, loaded, expands, columns);
@@ -153,9 +158,14 @@ class Measurement {
       columns["checkpoint"] = "chosen";
       return add(evaluation, infer::load(checkpoints.at(chosen), device_, change), columns);
     }
-    for (size_t i = first; i < last; ++i) {  // the newest is the best: measured already
+    add_again(first, last, "checkpoint", "chosen");  // the newest is the best: measured already
+  }
+
+  /// Some rows again, with another value in a column.
+  void add_again(size_t first, size_t last, const char* column, const json& value) {
+    for (size_t i = first; i < last; ++i) {
       json row = rows_[i];
-      row["checkpoint"] = "chosen";
+      row[column] = value;
       rows_.push_back(std::move(row));
     }
   }

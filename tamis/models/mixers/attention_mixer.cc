@@ -117,7 +117,7 @@ ContextTraffic AttentionMixer::context_traffic(int64_t tokens, int64_t rank, int
 Tensor AttentionMixer::attend_across(Projected p, const AttentionWeights& weights, const MixerCall& call) const {
   const int64_t T = p.q.size(1), start = call.context->rank() * T, d = config_.head_dim();
   rotate(p, start);
-  if (kind_.ring && p.q.is_cpu()) return attend_(p.q, p.k, p.v, {weights, call});
+  if (kind_.ring) return attend_(p.q, p.k, p.v, {weights, call});
   const Tensor kv = call.context->with_left(at::cat({p.k, p.v}, -1), halos(call.window));
   const int64_t key_start = start + T - kv.size(1);
   MixerCall own = call;

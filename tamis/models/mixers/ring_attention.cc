@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "tamis/ops/attention.h"
 #include "tamis/ops/checks.h"
 #include "tamis/ops/softmax_attention/softmax_attention.h"
 #include "tamis/ops/softmax_attention/softmax_attention_part.h"
@@ -111,7 +112,8 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     const Ring ring{reinterpret_cast<ProcessGroup*>(ctx->saved_data["group"].toInt()),
                     ctx->saved_data["scale"].toDouble(), ctx->saved_data["strict"].toBool()};
     const int64_t K = k.size(3);
-    // Sums of the gradients that each process finds, in float32; of k and v they are sent in the dtype of these.
+    // Sums of the gradients that each process finds, in at least float32; of k and v they are sent in the dtype of
+    // these.
     Tensor dq_sum, dkv_sum, d_scale_sum;
     Arriving arriving;  // gradients of the own k and v
     const auto add_arriving = [&] {
@@ -124,12 +126,12 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
       if (keys.defined()) {
         const auto [dq, dk, dv, d_scale] = softmax_attention_part_backward(
             grads[0], whole, q, keys, values, ring.options(steps, q.size(1), query_scale, document));
-        dq_sum = steps == 0 ? dq.to(at::kFloat) : dq_sum.add_(dq);
+        dq_sum = steps == 0 ? ops::widened(dq) : dq_sum.add_(dq);
         d_scale_sum = steps == 0 ? d_scale : d_scale_sum + d_scale;
         dkv = at::cat({dk, dv}, 3);
       }
       if (steps == 0) {
-        dkv_sum = dkv.to(at::kFloat);
+        dkv_sum = ops::widened(dkv);
         return;
       }
       add_arriving();

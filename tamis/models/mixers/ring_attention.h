@@ -17,7 +17,7 @@ namespace tamis::models {
 /// those of the next step are on the way, and merges the results. The backward pass does so once more, and sends the
 /// gradients of keys and values back.
 ///
-/// q_BTHK, k_BTHK, v_BTHV  the own tokens; float32 or bfloat16 on the CPU
+/// q_BTHK, k_BTHK, v_BTHV  the own tokens
 /// options                 as of the operator, without `window` and `key_start`; `document` is that of the whole
 ///                         sequence, int [B, size T]
 /// returns                 [B, T, H, V] in the dtype of v. Differentiable; every process takes part in both passes.

@@ -4,6 +4,7 @@
 
 #include <tuple>
 
+#include "tamis/ops/softmax_attention/softmax_attention_part.h"
 #include "tamis/ops/softmax_attention/softmax_attention_scale.h"
 
 namespace tamis::ops {
@@ -17,5 +18,12 @@ at::Tensor softmax_attention_blocked(const at::Tensor& q, const at::Tensor& k, c
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> softmax_attention_backward_blocked(
     const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     const ScaledAttentionOptions& options);
+
+/// Over some of the keys: as softmax_attention_part.h.
+SoftmaxAttentionPart softmax_attention_part_blocked(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                    const ScaledAttentionOptions& options);
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> softmax_attention_part_backward_blocked(
+    const at::Tensor& grad, const SoftmaxAttentionPart& whole, const at::Tensor& q, const at::Tensor& k,
+    const at::Tensor& v, const ScaledAttentionOptions& options);
 
 }  // namespace tamis::ops

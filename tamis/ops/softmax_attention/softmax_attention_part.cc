@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include "tamis/ops/checks.h"
+#include "tamis/ops/softmax_attention/softmax_attention_blocked.h"
 #include "tamis/ops/softmax_attention/softmax_attention_cpu.h"
 
 namespace tamis::ops {
@@ -13,12 +16,14 @@ namespace {
 
 void check(const Tensor& q, const Tensor& k, const Tensor& v, const ScaledAttentionOptions& options) {
   constexpr const char* kName = "softmax_attention_part";
-  TORCH_CHECK_VALUE(q.is_cpu() && attention_has_fused(q.scalar_type()), kName,
-                    ": q must be float32 or bfloat16 on the CPU, but is ", q.scalar_type(), " on ", q.device());
   check_attention(kName, q, k, v, options.range());
   if (options.query_scale) {
     check_shape(kName, "query_scale", *options.query_scale, q.sym_sizes().slice(0, 3), "B, T_q and H of q");
   }
+}
+
+bool has_kernel(const Tensor& q) {
+  return q.is_cpu() && attention_has_fused(q.scalar_type());
 }
 
 }  // namespace
@@ -26,12 +31,18 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const ScaledAttent
 SoftmaxAttentionPart softmax_attention_part(const Tensor& q, const Tensor& k, const Tensor& v,
                                             const ScaledAttentionOptions& options) {
   check(q, k, v, options);
+  if (!has_kernel(q)) return softmax_attention_part_blocked(q, k, v, options);
   const auto [out, out_float32, statistics] = softmax_attention_cpu(q, k, v, options);
   return {out_float32.numel() > 0 ? out_float32 : out.to(at::kFloat), statistics};
 }
 
 SoftmaxAttentionPart merged(const SoftmaxAttentionPart& a, const SoftmaxAttentionPart& b) {
-  const Tensor largest = at::maximum(a.statistics.select(3, 0), b.statistics.select(3, 0));
+  // A part without keys has no score: 0 would be far above the others' where these are very negative.
+  const auto largest_of = [](const SoftmaxAttentionPart& part) {
+    return part.statistics.select(3, 0).masked_fill(part.statistics.select(3, 1) == 0, -INFINITY);
+  };
+  const Tensor of_both = at::maximum(largest_of(a), largest_of(b));
+  const Tensor largest = of_both.masked_fill(of_both == -INFINITY, 0);
   // Sums of exponentials relative to the largest score of both, [B, H, T_q].
   const auto sum_of = [&](const SoftmaxAttentionPart& part) {
     const Tensor inverse = part.statistics.select(3, 1);
@@ -49,6 +60,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> softmax_attention_part_backward(const
                                                                            const Tensor& v,
                                                                            const ScaledAttentionOptions& options) {
   check(q, k, v, options);
+  if (!has_kernel(q)) return softmax_attention_part_backward_blocked(grad, whole, q, k, v, options);
   return softmax_attention_backward_cpu(grad, q, k, v, whole.out, whole.statistics, options);
 }
 
