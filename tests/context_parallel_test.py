@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from processes import RECIPE, alone, arguments, losses, refused, together
+from processes import RECIPE, alone, arguments, losses, records, refused, together
 from program import Program, expect_refused
 
 
@@ -78,8 +78,7 @@ def test_the_plan_says_what_is_sent(tamis, run, settings):
     together(tamis, 4, run, *settings)
     changes = [f"--set={setting}" for setting in settings]
     planned = json.loads(tamis.out("plan", "recipe.toml", "--processes", "4", "--json", *changes))["communication"]
-    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    sent = [record["sent_bytes"] for record in records if record["type"] == "train"]
+    sent = [record["sent_bytes"] for record in records(run) if record["type"] == "train"]
     assert sent == [planned["sent_bytes"]] * 3
 
 
@@ -94,8 +93,7 @@ def test_the_plan_says_what_each_layer_sends(tamis, tmp_path):
         together(tamis, 2, run, *own)
         changes = [f"--set={setting}" for setting in own]
         planned = json.loads(tamis.out("plan", "recipe.toml", "--processes", "2", "--json", *changes))["communication"]
-        records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-        (sent,) = [record["sent_bytes"] for record in records if record["type"] == "train"]
+        (sent,) = [record["sent_bytes"] for record in records(run) if record["type"] == "train"]
         measured.append(sent - 2 * (planned["gradient_bytes"] + planned["parameter_bytes"]))
     of_layers = [bytes_sent - before for bytes_sent, before in zip(measured, [0, *measured])]
     assert of_layers == planned["context_bytes"]

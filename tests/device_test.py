@@ -7,7 +7,7 @@ import re
 import subprocess
 
 import pytest
-from processes import RECIPE, Processes, arguments, losses, together, weights
+from processes import RECIPE, Processes, arguments, losses, records, together, weights
 from program import Program, environment, expect_refused
 
 SIMULATED = "privateuseone"
@@ -110,6 +110,11 @@ def test_two_processes_have_the_losses_of_one(tamis, tmp_path, model, settings):
     also = {rank: ("--device", DEVICE) for rank in range(2)}
     together(tamis, 2, tmp_path / "two", *of_both, *settings, also=also, **tamis.variables)
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=2e-4)
+    if settings == ("train.context_parallel=2",):  # the plan says what is sent, as long as windows do not change
+        changes = [f"--set={setting}" for setting in (*of_both, *settings)]
+        plan = json.loads(tamis.out("plan", "recipe.toml", "--processes", "2", "--json", *changes))
+        sent = [record["sent_bytes"] for record in records(tmp_path / "two") if record["type"] == "train"]
+        assert sent[0] == plan["communication"]["sent_bytes"]
     if DEVICE == SIMULATED and settings == ("train.reduction=ordered",):
         trained(tamis, tmp_path / "ordered", *of_both, *settings)
         assert weights(tmp_path / "two", 4) == weights(tmp_path / "ordered", 4)

@@ -141,9 +141,12 @@ def together(tamis, size, run, *settings, codes=None, also=None, seconds=300, **
     return [each.stderr for each in done]
 
 
+def records(run):
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
 def losses(run):
-    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return [record["loss"] for record in records if "loss" in record]
+    return [record["loss"] for record in records(run) if "loss" in record]
 
 
 def start(tamis, size, run, *settings, timeout=60, **options):

@@ -149,7 +149,7 @@ double RunDirectory::describe(const Recipe& recipe, at::Device device, int64_t s
   }
   write_file_atomic(path_ / "config.toml", to_toml(to_json(recipe)));
   write_file_atomic(path_ / "run.json", json_text(run, 2));
-  return run["matmul_flops"];
+  return run["matmul_flops"].get<double>() * static_cast<double>(processes);
 }
 
 fs::path move_run_aside(const fs::path& directory) {

@@ -58,8 +58,8 @@ class RunDirectory {
   void remove_old_checkpoints(int64_t keep, int64_t keep_every = 0) const;
 
   /// Writes config.toml and run.json. A resumed run (`step` > 0) keeps its run.json and adds the resumption. Returns
-  /// the matmul peak of the machine in FLOP/s, which is measured when the run starts or when it resumes on another
-  /// machine.
+  /// the matmul peak of all processes in FLOP/s: that of one is measured when the run starts or when it resumes on
+  /// another machine.
   double describe(const Recipe& recipe, at::Device device, int64_t step, int64_t parameters,
                   int64_t processes = 1) const;
 
