@@ -270,6 +270,23 @@ def test_points_of_a_loss_are_its_curve(tamis, letters, page):
     assert "the middle of 2 texts" in page.text("#evaluation")
 
 
+def test_an_evaluation_of_a_changed_model_stands_beside_the_other(tamis, letters, page):
+    run = tamis.directory / "changed"
+    shutil.copytree(letters, run)
+    words = ("eval", "mqrar", run, "--lengths", "64,128", "--instances", 4)
+    tamis.out(*words)
+    tamis.out(*words, "--set-model", "rope_theta=500000", "--set-model", "rope_factor=2")
+    changed = json.loads((run / "eval/mqrar.rope_factor=2,rope_theta=500000.json").read_text())
+    assert changed["model_changes"] == {"rope_factor": 2, "rope_theta": 500000}
+    assert "model_changes" not in json.loads((run / "eval/mqrar.json").read_text())
+    tamis.out("report", run)
+    page.open(run / "report.html")
+    page.assert_clean()
+    titles = page.js('[...document.querySelectorAll("#evaluation-grid figcaption")].map((each) => each.textContent)')
+    for wanted in ("mqrar ", "mqrar, rope_factor=2,rope_theta=500000 "):
+        assert any(title.startswith(wanted) for title in titles), titles
+
+
 @pytest.mark.parametrize("option", ["--compare", "--beside"])  # --beside: the name in version 0.1
 def test_compare_is_another_name_for_one_more_run(tamis, digits, letters, page, option):
     tamis.out("report", digits, option, letters, "--output", tamis.directory / "compared.html")

@@ -33,7 +33,12 @@ function drawEvaluations(runs) {
   });
 }
 
-const taskTitle = (name) => (name === 'abc_digits' ? 'ABCDigits' : name);
+/** The title of eval/NAME.json: a task, and after a point what was changed in the model. */
+function taskTitle(name) {
+  const [task, ...changes] = name.split('.');
+  return [task === 'abc_digits' ? 'ABCDigits' : task, ...(changes.length ? [changes.join('.')] : [])].join(', ');
+}
+
 const conditions = (task) => `${task.instances} instances a cell, windows ${
   task.expand_windows ? 'expanded beyond the training length' : 'as trained'}`;
 
@@ -54,7 +59,7 @@ function drawTask(name, runs, at, several) {
   const note = `score by length, ${conditions(runs[0].found)}; bars and brackets: 95% Wilson intervals of the exact match`;
   byId('evaluation-grid').append(evalCard(taskTitle(name), note, lengths.length > 1 ? id : '', rows));
   if (lengths.length < 2) return;
-  addChart(id, `Score of ${name} by length; the table below has the numbers`, () => ({
+  addChart(id, `Score of ${taskTitle(name)} by length; the table below has the numbers`, () => ({
     traces: runs.map(({title, index, found}) => {
       const cells = lengths.map((length) => cellOf(found, length)).filter(Boolean);
       const exact = cells.every((cell) => cell.score === cell.exact_match);
@@ -136,7 +141,7 @@ function drawLosses(name, runs, at, several) {
       const own = found.by_position.find((other) => label(other) === label(bin));
       return own ? formatLoss(own.loss) : '–';
     })]));
-  const card = evalCard('Loss', text + (id ? ', nats per token by the number of preceding tokens' : ''), id,
+  const card = evalCard(taskTitle(name).replace(/^loss/, 'Loss'), text + (id ? ', nats per token by the number of preceding tokens' : ''), id,
                         id ? positions : totals);
   if (id) byPosition(card).before(element('div', {class: 'scroll'}, totals));
   if (differ) card.append(element('p', {class: 'note'}, 'The texts differ, so these losses are not comparable.'));

@@ -43,14 +43,30 @@ struct LossCommand {
   bool json = false;
 };
 
-/// Prints the result as JSON where that is asked for. When the directory is a run's, also keeps it as eval/<task>.json,
+/// The name of a result in eval/: the task, then what --set-model changed, as in abc_digits.rope_theta=500000.
+std::string name_of(const std::string& task, const nlohmann::json& changes) {
+  std::string changed;
+  for (const auto& [key, value] : changes.items()) {
+    changed += fmt::format("{}{}={}", changed.empty() ? "" : ",", key,
+                           value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  if (changed.empty()) return task;
+  constexpr size_t kLongest = 100;  // letters of a file's name
+  if (changed.size() > kLongest || changed.find('/') != std::string::npos) changed = sha256(changed).substr(0, 16);
+  return task + "." + changed;
+}
+
+/// Prints the result as JSON where that is asked for. When the directory is a run's, also keeps it as eval/<name>.json,
 /// where the report looks for it.
 template <typename EvalCommand>
 void keep(const EvalCommand& command, const infer::LoadedModel& loaded, nlohmann::json json) {
+  const nlohmann::json changes = model_changes(command.run);
   json["checkpoint"] = loaded.checkpoint.string();
+  if (!changes.empty()) json["model_changes"] = changes;
   if (!std::filesystem::equivalent(loaded.checkpoint, command.directory)) {
     make_directories(command.directory / "eval");
-    write_file_atomic(command.directory / "eval" / (json["task"].get<std::string>() + ".json"), json_text(json, 2));
+    const std::string name = name_of(json["task"], changes);
+    write_file_atomic(command.directory / "eval" / (name + ".json"), json_text(json, 2));
   }
   if (command.json) fmt::print("{}", to_line(json));
 }
