@@ -292,6 +292,17 @@ def test_check_reproduces_what_is_stored(checked, shelf, tmp_path):
     assert re.search(r"^c-run +\S+/seed-2 +same$", shelf("--check", "c-run").stdout, re.MULTILINE)
 
 
+def test_check_of_another_tier(shelf, tmp_path):
+    assert shelf("a-norm", "--tier", "gpu", "--threads", 1).returncode == 0
+    assert shelf("--book", "docs/results").returncode == 0
+    shutil.rmtree(tmp_path / "work/runs")
+    done = shelf("--check", "--tier", "gpu", "--json", "--threads", 1)
+    (found,) = json.loads(done.stdout)["studies"]  # the only one that has run in this tier
+    assert found["id"] == "a-norm" and found["same"] is True, found
+    assert "check" in json.loads((stored(tmp_path, "a-norm-gpu") / "study.json").read_text())
+    expect_refused(shelf("--check", "b-trim", "--tier", "gpu"), 3, "b-trim: has no result")
+
+
 def test_check_finds_results_that_this_version_does_not_reproduce(checked, shelf, tmp_path):
     results = stored(tmp_path) / "results.csv"
     results.write_text(re.sub(r"^(validation_loss),[^,]+,", r"\1,9.5,", results.read_text(), flags=re.MULTILINE))
@@ -311,7 +322,8 @@ def test_what_check_cannot_compare(checked, shelf, tmp_path):
     for arguments, text in (
         (("c-rum",), 'unknown study "c-rum"'),
         (("--list",), "expected the id of a study"),
-        (("--tier", "gpu"), "--check takes no --set, --tier, --plan or --jobs"),
+        (("--plan",), "--check takes no --set, --plan or --jobs"),
+        (("--tier", "gpo"), "gpo"),
     ):
         expect_refused(shelf("--check", *arguments), 2, text)
     summary = json.loads((stored(tmp_path) / "study.json").read_text())

@@ -13,6 +13,7 @@
 #include "tamis/cli/study_options.h"
 #include "tamis/study/book.h"
 #include "tamis/study/check.h"
+#include "tamis/study/options.h"
 
 namespace tamis::cli {
 namespace {
@@ -28,9 +29,10 @@ struct ReproCommand {
 
 void check(const ReproCommand& command) {
   study::StudyOptions options = command.options;
-  if (options.plan || options.jobs != 1 || options.tier != study::tiers().front() || !options.overrides.empty()) {
-    fail(ExitCode::kUsage, "repro: --check takes no --set, --tier, --plan or --jobs");
+  if (options.plan || options.jobs != 1 || !options.overrides.empty()) {
+    fail(ExitCode::kUsage, "repro: --check takes no --set, --plan or --jobs");
   }
+  study::check_options(options);
   set_threads(options, command.run);
   std::vector<std::string> differ;
   bool has_header = false;
@@ -41,7 +43,8 @@ void check(const ReproCommand& command) {
     has_header = true;
     std::fflush(stdout);
   };
-  const nlohmann::json checks = study::check_studies(command.id, options.overrides, start(command.run), stderr, found);
+  const nlohmann::json checks =
+      study::check_studies(command.id, options.tier, options.overrides, start(command.run), stderr, found);
   if (options.json) fmt::print("{}", to_line(checks));
   if (differ.empty()) return;
   std::fflush(stdout);

@@ -302,20 +302,20 @@ void note(const std::filesystem::path& directory, const json& before, const json
 /// Repeats runs of studies. Studies that share runs share them here, too.
 class Checker {
  public:
-  Checker(const std::vector<std::string>& overrides, at::Device device, std::FILE* messages)
-      : overrides_(overrides), device_(device), messages_(messages) {}
+  Checker(const std::string& tier, const std::vector<std::string>& overrides, at::Device device, std::FILE* messages)
+      : tier_(tier), overrides_(overrides), device_(device), messages_(messages) {}
 
   const train::StopSignals& signals() const { return signals_; }
 
   /// An entry of check_studies().
   json check(const std::filesystem::path& file) const {
     json entry = entry_of(file);
-    const std::filesystem::path directory = newest_result(entry["id"], tiers().front());
+    const std::filesystem::path directory = newest_result(entry["id"], tier_);
     const json study = stored_study(directory);
     check_comparable(study, directory, file);
     entry["version"] = study["commit"];
     const Rows rows = from_csv(read_file(directory / "results.csv"));
-    const StudyRecipe recipe = load_study(file, settings(entry["id"], study), tiers().front());
+    const StudyRecipe recipe = load_study(file, settings(entry["id"], study), tier_);
     check_texts(recipe, study);
     compare(recipe, repetitions(recipe, study, rows), rows, entry);
     note(directory, study, entry);
@@ -350,6 +350,7 @@ class Checker {
     return settings;
   }
 
+  const std::string tier_;
   const std::vector<std::string>& overrides_;
   const at::Device device_;
   std::FILE* messages_;
@@ -365,10 +366,13 @@ bool ends_all(ExitCode code) {
 
 }  // namespace
 
-json check_studies(const std::string& id, const std::vector<std::string>& overrides, at::Device device,
-                   std::FILE* messages, const std::function<void(const json&)>& found) {
-  const std::vector<std::filesystem::path> files = id.empty() ? study_recipes() : std::vector{find_study(id)};
-  const Checker checker(overrides, device, messages);
+json check_studies(const std::string& id, const std::string& tier, const std::vector<std::string>& overrides,
+                   at::Device device, std::FILE* messages, const std::function<void(const json&)>& found) {
+  std::vector<std::filesystem::path> files = id.empty() ? study_recipes() : std::vector{find_study(id)};
+  if (id.empty() && tier != tiers().front()) {  // which few have run
+    std::erase_if(files, [&](const auto& file) { return stored_study(newest_result(file.stem(), tier)).is_null(); });
+  }
+  const Checker checker(tier, overrides, device, messages);
   json entries = json::array();
   for (const std::filesystem::path& file : files) {
     json entry = entry_of(file);

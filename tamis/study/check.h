@@ -13,13 +13,14 @@
 
 namespace tamis::study {
 
-/// Whether this version reproduces the stored results of studies of the first tier, so that only studies that it
-/// changes have to run again. Trains and measures one model of each study again, with the first seed and the stored
+/// Whether this version reproduces the stored results of studies of a tier, so that only studies that it changes have
+/// to run again. Trains and measures one model of each study again, with the first seed and the stored
 /// value of [choose]: of those with results for the most metrics that claims judge, and at most their median loss, the
 /// one with the shortest runs. Runs that start from others are left out; of studies that train nothing every model is
 /// measured.
 ///
-/// Without `id` this is done with every study; `found` is called with each entry of the result:
+/// Without `id` this is done with every study, of other tiers than the first with those that have run; `found` is
+/// called with each entry of the result:
 ///
 ///   {"studies": [{"id", "version", "run", "same", "differences", "reason"}]}
 ///
@@ -29,8 +30,9 @@ namespace tamis::study {
 /// Throws kStorage, kRuntime when another process checks in the same folder, kUsage when there are no studies or none
 /// of this id, and kHangup, kInterrupt or kTerminate after a signal; with an `id` everything that run_job throws, and
 /// kInput when there is nothing to compare.
-nlohmann::json check_studies(const std::string& id, const std::vector<std::string>& overrides, at::Device device,
-                             std::FILE* messages, const std::function<void(const nlohmann::json&)>& found);
+nlohmann::json check_studies(const std::string& id, const std::string& tier, const std::vector<std::string>& overrides,
+                             at::Device device, std::FILE* messages,
+                             const std::function<void(const nlohmann::json&)>& found);
 
 /// A header, and an entry of the result, as a line of a table.
 std::string check_header();

@@ -88,10 +88,19 @@ class Study {
   void forget_failures() {
     for (size_t point = 0; point < recipe_.points.size(); ++point) {
       for (const Job& job : search_jobs(recipe_, point)) forget_failure(recipe_, job);
+    }
+    for (const Job& job : possible_final_jobs()) forget_failure(recipe_, job);
+  }
+
+  /// With every value of [choose].
+  std::vector<Job> possible_final_jobs() const {
+    std::vector<Job> possible;
+    for (size_t point = 0; point < recipe_.points.size(); ++point) {
       for (size_t option = 0; option < std::max<size_t>(1, recipe_.points[point].options.size()); ++option) {
-        for (const Job& job : final_jobs(recipe_, point, option)) forget_failure(recipe_, job);
+        std::ranges::move(final_jobs(recipe_, point, option), std::back_inserter(possible));
       }
     }
+    return possible;
   }
 
   /// Throws when jobs failed, after everything else is done and written.
@@ -321,15 +330,8 @@ class Study {
 
   /// Final jobs that have a result of this study, even if it was measured with other settings or by another version.
   int64_t count_stored() const {
-    int64_t count = 0;
-    for (size_t point = 0; point < recipe_.points.size(); ++point) {
-      for (size_t option = 0; option < std::max<size_t>(1, recipe_.points[point].options.size()); ++option) {
-        const auto jobs = final_jobs(recipe_, point, option);
-        count += std::ranges::count_if(
-            jobs, [&](const Job& job) { return std::filesystem::exists(result_file(recipe_, job)); });
-      }
-    }
-    return count;
+    return std::ranges::count_if(possible_final_jobs(),
+                                 [&](const Job& job) { return std::filesystem::exists(result_file(recipe_, job)); });
   }
 
   /// Keeps the claims as they were when the first job began, and notes later changes.
