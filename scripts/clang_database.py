@@ -13,6 +13,7 @@ import shlex
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+FUZZ_TARGETS = ROOT / "tests/fuzz/targets.cc"
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"(tamis/[^"]+)"|[<"](torch/|ATen/|c10/|omp\.h))', re.MULTILINE)
 GCC_ONLY = {"-Winvalid-pch", "-fpch-preprocess", "-Wno-restrict"}
 
@@ -26,7 +27,7 @@ def sees_torch(path, seen):
 
 
 def is_checked(path):
-    if path == ROOT / "tests/fuzz/targets.cc":
+    if path == FUZZ_TARGETS:
         return True
     return path.is_relative_to(ROOT / "tamis") and not sees_torch(path, set())
 
@@ -46,6 +47,8 @@ def for_clang(entry):
 def main(build, output):
     entries = json.loads(pathlib.Path(build, "compile_commands.json").read_text())
     kept = [for_clang(entry) for entry in entries if is_checked(pathlib.Path(entry["file"]))]
+    if str(FUZZ_TARGETS) not in {entry["file"] for entry in kept}:
+        raise SystemExit(f"clang_database.py: {build} does not compile {FUZZ_TARGETS}; configure it with TAMIS_TESTS=ON")
     pathlib.Path(output, "compile_commands.json").write_text(json.dumps(kept, indent=1))
     print("\n".join(entry["file"] for entry in kept))
 

@@ -13,7 +13,7 @@ instances=20
 echo "demo: the report of the Multiscreen is $PWD/runs/demo/report.html; now training the Transformer for comparison"
 "$program" train recipes/demo_transformer.toml
 # At 16,384 tokens, softmax attention would take as long as everything else together. Beyond its training length the
-# Transformer finds most with a larger theta.
+# Transformer finds more numbers with a larger theta.
 "$program" eval abc_digits runs/demo_transformer --lengths 256,512,1024,2048,4096 --instances "$instances"
 "$program" eval abc_digits runs/demo_transformer --lengths 256,512,1024,2048,4096 --instances "$instances" \
   --set-model rope_theta=5000000

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# lint.sh: checks C++ with clang-format, and the files of tamis/ that include neither torch nor omp.h with clang-tidy
-# (CONTRIBUTING.md says why). Warns about files of more than 500 lines. Changes nothing; fails when a check fails.
+# lint.sh: checks C++ with clang-format, and with clang-tidy the fuzz targets and the files of tamis/ that include neither
+# torch nor omp.h (CONTRIBUTING.md says why). Warns about files of more than 500 lines. Changes nothing; fails when a check fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)

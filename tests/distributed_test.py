@@ -42,8 +42,8 @@ def tamis(program, tmp_path_factory):
     return tamis
 
 
-def share_of_peak(run):
-    """MFU at the last step for each token per second and FLOP/s of one process."""
+def flops_per_token_and_process(run):
+    """What the MFU of the last record stands for."""
     record = [record for record in records(run) if record["type"] == "train"][-1]
     return record["mfu"] / record["tokens_per_second"] * json.loads((run / "run.json").read_text())["matmul_flops"]
 
@@ -65,7 +65,7 @@ def test_ordered_sums_give_the_bits_of_one_process(tamis, run, size):
     assert list(checkpoint_files(run, STEPS)) == names
     assert not left_over(run)
     assert json.loads((run / "run.json").read_text())["machine"]["processes"] == size
-    assert share_of_peak(run) == pytest.approx(share_of_peak(tamis.directory / "alone") / size)
+    assert flops_per_token_and_process(run) == pytest.approx(flops_per_token_and_process(tamis.directory / "alone") / size)
 
 
 @pytest.mark.parametrize("settings", [(), ("train.accumulation=1",), ("train.batch_size=7", "train.accumulation=1")])

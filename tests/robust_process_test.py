@@ -372,6 +372,18 @@ def test_numbers_that_overflow_are_divergence_and_no_other_error(tamis, run):
     expect(tamis(*train_arguments(tamis, run, *swax, "train.lr=1e20")), 20, "diverged", str(run))
 
 
+@pytest.mark.parametrize("rate", ["1e20", "1e30"])
+@pytest.mark.parametrize("model", ["swax wm", "swax v", "transformer a"])
+def test_weights_so_large_that_nothing_has_a_gradient_are_divergence(tamis, run, model, rate):
+    """Without a sample, whose probabilities would not be numbers: the loss of a text is that of equal probabilities."""
+    kind, pattern = model.split()
+    settings = [STACK.replace("transformer", kind), f"model.pattern={pattern}", "model.window=16", "model.hidden_size=32"]
+    if "w" not in pattern:
+        settings.remove("model.window=16")
+    outcome = tamis(*train_arguments(tamis, run, *settings, f"train.lr={rate}", "train.sample_every=0", 'train.sample_prompt=""'))
+    expect(outcome, 20, "diverged", str(run))
+
+
 # What training says.
 
 

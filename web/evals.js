@@ -21,7 +21,7 @@ function drawEvaluations(runs) {
   const names = [...new Set(runs.flatMap(({evals}) => Object.keys(evals || {})))].sort();
   if (!names.length) return;
   show('evaluation');
-  if (names.includes('abc_digits')) byId('evaluation-note').textContent =
+  if (names.some((name) => name.split('.')[0] === 'abc_digits')) byId('evaluation-note').textContent =
     'ABCDigits: the prompt assigns a six-digit number to each of 26 letters and asks for one of them.';
   names.forEach((name, at) => {
     const tasks = evaluated(runs, name, isTask), losses = evaluated(runs, name, isLoss);
@@ -33,10 +33,9 @@ function drawEvaluations(runs) {
   });
 }
 
-/** The title of eval/NAME.json: a task, and after a point what was changed in the model. */
-function taskTitle(name) {
-  const [task, ...changes] = name.split('.');
-  return [task === 'abc_digits' ? 'ABCDigits' : task, ...(changes.length ? [changes.join('.')] : [])].join(', ');
+/** The title of an evaluation: its task, and what --set-model changed. */
+function taskTitle({task, model_changes: changes}, titles = {abc_digits: 'ABCDigits', loss: 'Loss'}) {
+  return [titles[task] || task, ...Object.entries(changes || {}).map(([key, value]) => `${key}=${value}`)].join(', ');
 }
 
 const conditions = (task) => `${task.instances} instances a cell, windows ${
@@ -57,9 +56,9 @@ function drawTask(name, runs, at, several) {
   const id = `chart-eval-${at}`, rows = table(['Run', ...lengths.map((length) => length.toLocaleString('en'))],
     runs.map(({title, found}) => [title, ...lengths.map((length) => scoreText(cellOf(found, length)))]));
   const note = `score by length, ${conditions(runs[0].found)}; bars and brackets: 95% Wilson intervals of the exact match`;
-  byId('evaluation-grid').append(evalCard(taskTitle(name), note, lengths.length > 1 ? id : '', rows));
+  byId('evaluation-grid').append(evalCard(taskTitle(runs[0].found), note, lengths.length > 1 ? id : '', rows));
   if (lengths.length < 2) return;
-  addChart(id, `Score of ${taskTitle(name)} by length; the table below has the numbers`, () => ({
+  addChart(id, `Score of ${taskTitle(runs[0].found)} by length; the table below has the numbers`, () => ({
     traces: runs.map(({title, index, found}) => {
       const cells = lengths.map((length) => cellOf(found, length)).filter(Boolean);
       const exact = cells.every((cell) => cell.score === cell.exact_match);
@@ -95,11 +94,11 @@ function drawDepths(name, task, title, id) {
   const grid = depths.map((depth) => lengths.map((length) => cellOf(length, depth)));
   const rows = table(['Length', ...marks.map((depth) => 'Depth ' + depth)], names.map((length, l) =>
     [length, ...grid.map((row) => (row[l] ? `${row[l].correct} of ${row[l].instances} (${interval(row[l])})` : '–'))]));
-  const card = evalCard(title + taskTitle(name), `exact match, by length and depth; ${conditions(task)}`, id, rows);
+  const card = evalCard(title + taskTitle(task), `exact match, by length and depth; ${conditions(task)}`, id, rows);
   card.querySelector('summary').textContent = 'As a table, with 95% Wilson intervals';
   byId('evaluation-grid').append(card);
   byId(id).dataset.task = name;
-  addChart(id, `${title}Exact match of ${taskTitle(name)} by length and depth; the table below has the numbers`, () => ({
+  addChart(id, `${title}Exact match of ${taskTitle(task)} by length and depth; the table below has the numbers`, () => ({
     traces: [{
       type: 'heatmap', x: names, y: marks, zmin: 0, zmax: 1, colorscale: 'Viridis', xgap: 2, ygap: 2,
       z: grid.map((row) => row.map((cell) => (cell ? cell.exact_match : null))),
@@ -141,7 +140,7 @@ function drawLosses(name, runs, at, several) {
       const own = found.by_position.find((other) => label(other) === label(bin));
       return own ? formatLoss(own.loss) : '–';
     })]));
-  const card = evalCard(taskTitle(name).replace(/^loss/, 'Loss'), text + (id ? ', nats per token by the number of preceding tokens' : ''), id,
+  const card = evalCard(taskTitle(runs[0].found), text + (id ? ', nats per token by the number of preceding tokens' : ''), id,
                         id ? positions : totals);
   if (id) byPosition(card).before(element('div', {class: 'scroll'}, totals));
   if (differ) card.append(element('p', {class: 'note'}, 'The texts differ, so these losses are not comparable.'));

@@ -51,7 +51,7 @@ std::string name_of(const std::string& task, const nlohmann::json& changes) {
                            value.is_string() ? value.get<std::string>() : value.dump());
   }
   if (changed.empty()) return task;
-  constexpr size_t kLongest = 100;  // letters of a file's name
+  constexpr size_t kLongest = 100;  // bytes of a file name
   if (changed.size() > kLongest || changed.find('/') != std::string::npos) changed = sha256(changed).substr(0, 16);
   return task + "." + changed;
 }

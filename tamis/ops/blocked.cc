@@ -51,8 +51,10 @@ QueryBlocks::QueryBlocks(const AttentionSizes& sizes, int64_t span, const Attent
       strict_(range.strict),
       keys_before_(range.keys_before),
       options_(options) {
-  const Tensor distance = distances();
-  hidden_ = (distance < (strict_ ? 1 : 0)).logical_or(distance >= span_);
+  if (!keys_before_) {
+    const Tensor distance = distances();
+    hidden_ = (distance < (strict_ ? 1 : 0)).logical_or(distance >= span_);
+  }
   if (!range.document) return;
   const Tensor document = range.document->to(at::kLong).unsqueeze(2).expand({-1, -1, sizes.H}).unsqueeze(3);
   query_document_ = query_rows(document.narrow(1, query_origin(), sizes.T_q));
@@ -66,7 +68,7 @@ void QueryBlocks::find_first_keys(const Tensor& document_BT) {
   const Tensor starts = DocumentOrder(document_BT).start.narrow(1, query_origin(), sizes_.T_q).amin(0);
   const Tensor padded = at::full({whole}, sizes_.T_k, starts.options());
   padded.narrow(0, 0, sizes_.T_q).copy_(starts);
-  // A block has one key at least: hidden if it is of another document.
+  // Every block keeps at least one key, which is masked if it belongs to another document.
   const Tensor first = padded.view({blocks, cut_.block}).amin(1).clamp_max(sizes_.T_k - 1).cpu();
   first_key_.assign(first.const_data_ptr<int64_t>(), first.const_data_ptr<int64_t>() + blocks);
 }

@@ -99,7 +99,7 @@ class BlockStep {
 class QueryBlocks {
  public:
   /// With documents and without a narrow window, reads the first visible key of every block from the device, once.
-  /// With keys_before `span` reaches back to the first key from every query.
+  /// With keys_before `span` must be at least T_k + T_q, and distances() and tables have no meaning.
   QueryBlocks(const AttentionSizes& sizes, int64_t span, const AttentionRange& range, const at::TensorOptions& options);
 
   /// Rows in the dtype of the options, [N, T, D], with zero rows where a block has no query or key. Those of keys that

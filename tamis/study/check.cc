@@ -371,6 +371,7 @@ json check_studies(const std::string& id, const std::string& tier, const std::ve
   std::vector<std::filesystem::path> files = id.empty() ? study_recipes() : std::vector{find_study(id)};
   if (id.empty() && tier != tiers().front()) {  // which few have run
     std::erase_if(files, [&](const auto& file) { return stored_study(newest_result(file.stem(), tier)).is_null(); });
+    if (files.empty()) fail(ExitCode::kInput, "repro: no study of the tier {} has a result", tier);
   }
   const Checker checker(tier, overrides, device, messages);
   json entries = json::array();

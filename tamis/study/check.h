@@ -19,7 +19,8 @@ namespace tamis::study {
 /// one with the shortest runs. Runs that start from others are left out; of studies that train nothing every model is
 /// measured.
 ///
-/// Without `id` this is done with every study, of other tiers than the first with those that have run; `found` is
+/// Without `id` this is done with every study, in tiers other than the first only with studies that
+/// have a result; `found` is
 /// called with each entry of the result:
 ///
 ///   {"studies": [{"id", "version", "run", "same", "differences", "reason"}]}

@@ -161,7 +161,7 @@ class Measurement {
     add_again(first, last, "checkpoint", "chosen");  // the newest is the best: measured already
   }
 
-  /// Some rows again, with another value in a column.
+  /// Adds rows [first, last) again with `value` in `column`.
   void add_again(size_t first, size_t last, const char* column, const json& value) {
     for (size_t i = first; i < last; ++i) {
       json row = rows_[i];

@@ -329,6 +329,14 @@ void Trainer::check_finite(int64_t step, const StepResult& result, const std::st
     }
     fail_diverged(step + 1, result.loss, first);
   }
+  // Norms of huge weights overflow, and give 0: so the loss is finite, and nothing has a gradient. In float16 gradients
+  // may only be too small.
+  if (result.gradient_norms.all == 0 && result.loss > 0 && recipe_.precision != "float16") {
+    fail(
+        ExitCode::kDiverged,
+        "step {}: diverged: every gradient is 0 at a loss of {}, as when weights are too large; try a smaller train.lr",
+        step + 1, result.loss);
+  }
   if (std::isfinite(result.gradient_norms.all)) return;
   const std::string parameter = first_non_finite_parameter_of_all();
   fail_diverged(step + 1, result.loss, parameter.empty() ? first_non_finite_gradient(parameters_, sums) : parameter);

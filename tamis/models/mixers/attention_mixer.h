@@ -49,7 +49,7 @@ struct AttentionKind {
   bool rotary = false;            // queries and keys are rotated
   bool scalable = false;          // applies config.ssmax
   bool strict = false;            // a query does not see its own key
-  bool ring = false;              // on the CPU `attend` finds the keys of other processes; else they are gathered
+  bool ring = false;              // `attend` finds the keys of other processes; else they are gathered
   std::optional<int64_t> window;  // keys that a query sees
 
   /// Positions from the oldest key that a query sees to its own.

@@ -32,17 +32,25 @@ Tensor waves(at::IntArrayRef shape, double shift) {
   return at::sin(at::arange(numbers, at::kDouble) * 1.7 + shift).view(shape).to(at::kFloat);
 }
 
+/// The largest error of a value of size 1, over a few keys.
+double rounding(at::ScalarType dtype) {
+  return dtype == at::kDouble ? 1e-14 : dtype == at::kHalf ? 2e-3 : 2e-6;
+}
+
 /// q, k, v, log_scale, log_bias of the whole sequence, and the weight of each number of the result in the loss.
 struct Sequence {
   Tensor q, k, v, log_scale, log_bias, weight;
 
-  explicit Sequence(int64_t tokens)
+  explicit Sequence(int64_t tokens, at::ScalarType dtype = at::kFloat)
       : q(waves({kSequences, tokens, kRingHeads, kKeyDim}, 0)),
         k(waves({kSequences, tokens, kRingHeads, kKeyDim}, 1)),
         v(waves({kSequences, tokens, kRingHeads, kValueDim}, 2)),
         log_scale(waves({kRingHeads}, 3)),
         log_bias(waves({kRingHeads}, 4)),
-        weight(waves({kSequences, tokens, kRingHeads, kValueDim}, 5)) {}
+        weight(waves({kSequences, tokens, kRingHeads, kValueDim}, 5)) {
+    for (Tensor* x : {&q, &k, &v, &weight}) *x = x->to(dtype);
+    if (dtype == at::kDouble) log_scale = log_scale.to(dtype), log_bias = log_bias.to(dtype);
+  }
 
   /// The tensors of [start, start + tokens), which need a gradient.
   Sequence part(int64_t start, int64_t tokens) const {
@@ -65,20 +73,21 @@ struct Sequence {
   }
 };
 
-void expect_close(const Tensor& found, const Tensor& expected, const std::string& what) {
-  EXPECT_LE((found - expected).abs().max().item<double>(), 2e-6 * std::max(1.0, expected.abs().max().item<double>()))
-      << what;
-}
-
-TEST(RingAttention, IsTheAttentionOfTheWholeSequence) {
-  for (const int64_t size : {1, 2, 4}) {
+void expect_ring_attention(at::ScalarType dtype, const std::vector<int64_t>& sizes) {
+  const auto expect_close = [=](const Tensor& found, const Tensor& expected, const std::string& what) {
+    const Tensor exact = expected.to(at::kDouble);
+    EXPECT_LE((found.to(at::kDouble) - exact).abs().max().item<double>(),
+              rounding(dtype) * std::max(1.0, exact.abs().max().item<double>()))
+        << what << ", " << dtype;
+  };
+  for (const int64_t size : sizes) {
     for (const int kind : {0, 1, 2, 3}) {
       const bool scalable = kind % 2 == 1, strict = kind >= 2;
       for (const bool documents : {false, true}) {
         const int64_t T = size * kOwnTokens;
         std::optional<Tensor> document;
         if (documents) document = at::arange(T).add(9).floor_divide(31).expand({kSequences, T}).contiguous();
-        const Sequence all(T), whole = all.part(0, T);
+        const Sequence all(T, dtype), whole = all.part(0, T);
         const Tensor expected =
             ops::softmax_attention(whole.q, whole.k, whole.v, whole.options(scalable, strict, document));
         (expected * whole.weight).sum().backward();
@@ -88,7 +97,7 @@ TEST(RingAttention, IsTheAttentionOfTheWholeSequence) {
           const Sequence own = all.part(start, kOwnTokens);
           const int64_t before = group.bytes_sent();
           const Tensor found = ring_attention(own.q, own.k, own.v, own.options(scalable, strict, document), context);
-          const int64_t row_bytes = kSequences * kRingHeads * (kKeyDim + kValueDim) * 4;
+          const int64_t row_bytes = kSequences * kRingHeads * (kKeyDim + kValueDim) * all.q.element_size();
           const int64_t rows = ring_rows_sent(group.rank(), size, kOwnTokens);
           EXPECT_EQ(group.bytes_sent() - before, rows * row_bytes);
           (found * own.weight).sum().backward();
@@ -107,7 +116,7 @@ TEST(RingAttention, IsTheAttentionOfTheWholeSequence) {
             const Tensor mine = gradient.to(at::kDouble).contiguous();
             const std::vector<double> values =
                 group.gather(std::span(mine.const_data_ptr<double>(), static_cast<size_t>(kRingHeads)));
-            return at::tensor(values).view({size, kRingHeads}).sum(0).to(at::kFloat);
+            return at::tensor(values).view({size, kRingHeads}).sum(0);
           };
           expect_close(sum(own.log_scale.grad()), whole.log_scale.grad(), "gradient of log_scale, " + where);
           expect_close(sum(own.log_bias.grad()), whole.log_bias.grad(), "gradient of log_bias, " + where);
@@ -115,6 +124,15 @@ TEST(RingAttention, IsTheAttentionOfTheWholeSequence) {
       }
     }
   }
+}
+
+TEST(RingAttention, IsTheAttentionOfTheWholeSequence) {
+  expect_ring_attention(at::kFloat, {1, 2, 4});
+}
+
+TEST(RingAttention, IsSoWithoutAKernelForTheDtype) {
+  expect_ring_attention(at::kDouble, {2, 3});
+  expect_ring_attention(at::kHalf, {3});
 }
 
 /// The most memory that tensors of one process take in a forward and a backward pass of `attend`.

@@ -50,6 +50,14 @@ struct SoftmaxRows : AttentionRows {
   }
 };
 
+/// Gradients where there are no queries or no keys.
+std::tuple<Tensor, Tensor, Tensor, Tensor> no_gradients(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                        const ScaledAttentionOptions& options) {
+  const Tensor dc = options.query_scale ? at::zeros(options.query_scale->sizes(), options.query_scale->options())
+                                        : at::empty({0}, q.options());
+  return std::tuple_cat(zero_gradients(q, k, v), std::tuple(dc));
+}
+
 /// Gradients of q, k, v and query_scale. pairs(step, z, dp) gives p and the gradient of the scores c z; it may
 /// overwrite z unless there is a query_scale.
 template <typename Pairs>
@@ -92,12 +100,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> softmax_attention_backward_blocked(co
                                                                               const Tensor& k, const Tensor& v,
                                                                               const ScaledAttentionOptions& options) {
   const WithoutAutocast without_autocast;
-  if (AttentionSizes(q, k).empty()) {
-    return std::tuple_cat(
-        zero_gradients(q, k, v),
-        std::tuple(options.query_scale ? at::zeros(options.query_scale->sizes(), options.query_scale->options())
-                                       : at::empty({0}, q.options())));
-  }
+  if (AttentionSizes(q, k).empty()) return no_gradients(q, k, v, options);
   const SoftmaxRows rows(q, k, v, options);
   return gradients_of(rows, grad, q, k, v, options, [&](const BlockStep& step, const Tensor& z, const Tensor& dp) {
     const Tensor p = rows.weights(step, z);
@@ -108,6 +111,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> softmax_attention_backward_blocked(co
 SoftmaxAttentionPart softmax_attention_part_blocked(const Tensor& q, const Tensor& k, const Tensor& v,
                                                     const ScaledAttentionOptions& options) {
   const WithoutAutocast without_autocast;
+  if (AttentionSizes(q, k).empty() || k.size(1) == 0) {
+    const auto zeros = [&](at::IntArrayRef sizes) { return at::zeros(sizes, widened(v).options()); };
+    return {zeros({q.size(0), q.size(1), q.size(2), v.size(3)}), zeros({q.size(0), q.size(2), q.size(1), 2})};
+  }
   const SoftmaxRows rows(q, k, v, options);
   const Tensor out = rows.blocks.zero_query_rows(v.size(3)), statistics = rows.blocks.zero_query_rows(2);
   for (const BlockStep& step : rows.blocks.steps()) {
@@ -125,6 +132,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> softmax_attention_part_backward_block
     const Tensor& grad, const SoftmaxAttentionPart& whole, const Tensor& q, const Tensor& k, const Tensor& v,
     const ScaledAttentionOptions& options) {
   const WithoutAutocast without_autocast;
+  if (AttentionSizes(q, k).empty() || k.size(1) == 0) return no_gradients(q, k, v, options);
   const SoftmaxRows rows(q, k, v, options);
   const Tensor statistics = rows.blocks.query_rows(whole.statistics.transpose(1, 2));
   const Tensor mean_dp = rows.blocks.query_rows((whole.out * grad).sum(-1, /*keepdim=*/true));  // sum_j p dp

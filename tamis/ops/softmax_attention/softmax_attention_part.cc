@@ -17,6 +17,7 @@ namespace {
 void check(const Tensor& q, const Tensor& k, const Tensor& v, const ScaledAttentionOptions& options) {
   constexpr const char* kName = "softmax_attention_part";
   check_attention(kName, q, k, v, options.range());
+  TORCH_CHECK_VALUE(!options.window || !options.keys_before, kName, ": takes no window over keys before the queries");
   if (options.query_scale) {
     check_shape(kName, "query_scale", *options.query_scale, q.sym_sizes().slice(0, 3), "B, T_q and H of q");
   }
@@ -37,7 +38,7 @@ SoftmaxAttentionPart softmax_attention_part(const Tensor& q, const Tensor& k, co
 }
 
 SoftmaxAttentionPart merged(const SoftmaxAttentionPart& a, const SoftmaxAttentionPart& b) {
-  // A part without keys has no score: 0 would be far above the others' where these are very negative.
+  // A part without keys has no score: what stands there may be far above the others'.
   const auto largest_of = [](const SoftmaxAttentionPart& part) {
     return part.statistics.select(3, 0).masked_fill(part.statistics.select(3, 1) == 0, -INFINITY);
   };

@@ -8,14 +8,15 @@
 
 // Softmax attention over some of the keys. Parts over different keys merge into the whole, so that a process needs to
 // hold only one part of them at a time ("Ring Attention with Blockwise Transformers for Near-Infinite Context").
-// float32 and bfloat16 on the CPU have kernels, the rest is plain torch block by block; any device and dtype.
+// Any device and dtype: float32 and bfloat16 on the CPU have kernels. Everything else is plain torch, block by block.
 
 namespace tamis::ops {
 
 struct SoftmaxAttentionPart {
   // In float32, or float64 for inputs of it.
   at::Tensor out;         // [B, T_q, H, V]; 0 where a query sees none of the keys
-  at::Tensor statistics;  // [B, H, T_q, 2]: largest score, inverse of the sum of exponentials; 0 without keys
+  at::Tensor statistics;  // [B, H, T_q, 2]: largest score, inverse of the sum of exponentials. Without keys the latter
+                          // is 0, and the former means nothing
 };
 
 /// What softmax_attention computes, over the given keys. Not differentiable by itself.
