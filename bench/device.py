@@ -4,6 +4,7 @@
 import argparse
 import json
 import math
+import os
 import pathlib
 import statistics
 import sys
@@ -12,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"))
+os.environ.setdefault("TAMIS_CUDA_KERNELS", "1")  # 0: the blocked form
 import tamis
 
 HEADS, KEY, VALUE, WIDTH = 16, 16, 64, 64  # screening's K and V; the width of a head of attention

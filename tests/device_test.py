@@ -133,6 +133,16 @@ def test_two_processes_share_an_evaluation(tamis, run):
     assert_close(json.loads(first.stdout), expected)
 
 
+@pytest.mark.parametrize("command", ["train", "eval"])
+def test_processes_on_different_devices_are_refused(tamis, run, tmp_path, command):
+    words = {"train": arguments(tmp_path / "run"), "eval": ["eval", "mqrar", run, "--lengths", "64", "--instances", "4"]}
+    with Processes(tamis, 2, *words[command], also={1: ("--device", DEVICE)}, **tamis.variables) as processes:
+        done = processes.wait()
+    for each in done:
+        each.stdout = each.stdout or ""
+        expect_refused(each, 2, "process 1", "device")
+
+
 def test_a_device_that_there_is_not(tamis, run):
     for device, text in (
         (f"{DEVICE}:77", "the numbers begin with 0"),

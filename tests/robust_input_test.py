@@ -424,3 +424,23 @@ def test_a_run_without_config_toml_goes_on(tamis, run):
     shutil.rmtree(run / "checkpoints")
     expect_one_line(tamis("report", run), 3, "holds no checkpoint")
     expect_one_line(train(tamis, run), 2, "contains files, but no run")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", ""),
+        ("train", "recipe.toml", "--trace", ""),
+        ("score", "", "recipe.toml"),
+        ("convert", "trained", ""),
+        ("data", "generate", "mqrar", "--out", ""),
+        ("eval", "needle", "trained", "--haystack", ""),
+        ("inspect", "trained", "--html", ""),
+        ("report", "trained", "--output", ""),
+        ("repro", "--book", ""),
+    ],
+)
+def test_empty_names_are_refused(tamis, words):
+    done = tamis(*words, cwd=tamis.directory)
+    expect(done, 2, "expected a name, but it is empty")
+    assert not done.stdout

@@ -10,6 +10,7 @@
 #include <cctype>
 #include <chrono>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "tamis/base/cores.h"
@@ -62,8 +63,14 @@ void refuse_other_names(CLI::App& app, const std::string& kind, const std::strin
   });
 }
 
-void check_not_empty(const std::string& option, const std::string& value) {
-  if (value.empty()) fail(ExitCode::kUsage, "{}: expected a name, but it is empty", option);
+void refuse_empty_names(CLI::App& app) {
+  static const std::set<std::string> kNames = {"FILE", "DIR", "NAME", "TOML", "URL"};
+  for (CLI::Option* option : app.get_options()) {
+    if (!kNames.contains(option->get_type_name())) continue;
+    option->check(CLI::Validator(
+        [](const std::string& value) { return value.empty() ? "expected a name, but it is empty" : ""; }, ""));
+  }
+  for (CLI::App* command : app.get_subcommands({})) refuse_empty_names(*command);
 }
 
 namespace {

@@ -50,8 +50,8 @@ void add_json_option(CLI::App& command, bool& json);
 /// names what is unknown. The help and the completion scripts call a subcommand `placeholder`, one word, in capitals.
 void refuse_other_names(CLI::App& app, const std::string& kind, const std::string& placeholder = "command");
 
-/// Throws ExitCode::kUsage when the value of an option is empty.
-void check_not_empty(const std::string& option, const std::string& value);
+/// Refuses empty names of files, folders and the like in all options of the command and its subcommands.
+void refuse_empty_names(CLI::App& app);
 
 /// Throws ExitCode::kUsage on a number of threads that is out of range or an unknown device.
 void check_options(const RunOptions& options);

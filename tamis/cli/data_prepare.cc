@@ -36,8 +36,6 @@ void check_choice(const char* kind, const std::string& value, const std::array<s
 void check(const PrepareCommand& command) {
   check_choice("format", command.options.format, std::array<std::string, 4>{"auto", "text", "jsonl", "parquet"});
   check_choice("--on-error", command.on_error, std::array<std::string, 2>{"skip", "fail"});
-  check_not_empty("--field", command.options.field);
-  check_not_empty("--out", command.options.out.string());
 }
 
 std::string count_of(int64_t count, const char* what) {

@@ -102,7 +102,10 @@ class Processes {
   void expect_same(const infer::LoadedModel& loaded, const nlohmann::json& settings) const {
     if (!mesh_) return;
     const nlohmann::json mine = {
-        {"model", loaded.model->config()}, {"weights", digest_of_weights(*loaded.model)}, {"evaluation", settings}};
+        {"model", loaded.model->config()},
+        {"weights", digest_of_weights(*loaded.model)},
+        {"device", c10::DeviceTypeName(loaded.model->parameters().front().tensor.device().type(), /*lower_case=*/true)},
+        {"evaluation", settings}};
     const std::vector<std::string> all = mesh_->all().gather(json_text(mine));
     for (size_t rank = 1; rank < all.size(); ++rank) {
       if (all[rank] == all[0]) continue;

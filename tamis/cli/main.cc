@@ -63,6 +63,7 @@ void run(int argc, char** argv) {
   app.footer("tamis train recipes/demo.toml && tamis eval abc_digits runs/demo");
   tamis::cli::add_commands(app);
   tamis::cli::refuse_other_names(app, "command");
+  tamis::cli::refuse_empty_names(app);
   tamis::cli::use_help(app);
   try {
     app.parse(argc, argv);

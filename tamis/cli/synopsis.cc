@@ -45,6 +45,7 @@ std::vector<std::pair<std::string, std::string>> environment_variables() {
           {"TAMIS_PYTHON", "Python with matplotlib, which draws the figures of studies, and lm_eval"},
           {"PYTHONPATH", "Where it finds packages, after the folder python of a clone"},
           {"TAMIS_STUDIES", "Directory with the recipes of `tamis repro`"},
+          {"TAMIS_CUDA_KERNELS", "1: use the CUDA kernels of screening on a GPU; default: plain torch"},
           {"OMP_*, GOMP_*", "Any of them but OMP_NUM_THREADS selects libgomp instead of Tamis's own threads"},
           {"RANK, WORLD_SIZE, ...", "Set by torchrun, srun or mpirun: this process is one of several"},
           {"GLOO_SOCKET_IFNAME", "Network interface between several processes, such as ib0"},

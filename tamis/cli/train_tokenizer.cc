@@ -87,8 +87,6 @@ std::string to_text(const nlohmann::json& summary, const TrainTokenizerCommand& 
 }
 
 void run(const TrainTokenizerCommand& command) {
-  check_not_empty("--field", command.field);
-  check_not_empty("--out", command.out.string());
   check_output_file(command.out);
   data::TrainingText source(command.inputs, command.field);
   const double begun = now_seconds();

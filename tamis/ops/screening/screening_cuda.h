@@ -9,7 +9,8 @@
 namespace tamis::ops {
 
 /// Whether the CUDA kernels (screening_cuda_kernel.cu) can do it: float32, bfloat16 and float16, K at most 32, V at
-/// most 128, B and H at most 65,535; and whether they compile for this device.
+/// most 128, B and H at most 65,535; and whether they compile for this device. The operator uses them with the
+/// environment variable TAMIS_CUDA_KERNELS=1.
 bool screening_has_cuda(const at::Tensor& q, const at::Tensor& v, const ScreeningOptions& options);
 
 /// The results and gradients of screening_blocked and screening_backward_blocked. Nothing is read from the device.

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <limits>
 #include <vector>
 
@@ -23,6 +24,7 @@ class ScreeningCuda : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!testing::test_device().is_cuda()) GTEST_SKIP() << "TAMIS_TEST_DEVICE is not cuda";
+    setenv("TAMIS_CUDA_KERNELS", "1", /*overwrite=*/1);
   }
 };
 
