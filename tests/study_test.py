@@ -207,6 +207,25 @@ def test_the_checkpoint_that_is_best_at_a_length(tamis):
     assert chosen["value"] == max(step for step in grid if grid[step] == max(grid.values())), (chosen, grid)
 
 
+def test_both_kinds_of_windows_of_models_with_and_without_them(tamis):
+    """Only windows of screening are expanded; other models have the same values for both."""
+    text = ONE_RUN.replace("log_every = 1", "log_every = 1\nsave_every = 3\nkeep = 0").replace(
+        "multiples = [1, 2]", "lengths = [32, 64]\ncheckpoint_length = 64\nexpand_windows = [true, false]"
+    )
+    text += (
+        '\n[[variants]]\nname = "screening"\nmodel = {model_type = "multiscreen", key_dim = 8, value_dim = 8, mipe_threshold = 16}\n'
+    )
+    study(tamis, "both", text)
+    for variant in ("rope", "window", "screening"):
+        scores = rows(tamis, "both", metric="score", variant=variant)
+        found = [(row["checkpoint"], row["expand_windows"], row["length"]) for row in scores]
+        cells = [(checkpoint, expand, length) for checkpoint in ("newest", "chosen") for expand in (True, False) for length in (32, 64)]
+        assert sorted(found) == sorted(cells), (variant, found)
+        values = {cell: row["value"] for cell, row in zip(found, scores)}
+        if variant != "screening":
+            assert all(values[kept, True, length] == values[kept, False, length] for kept, _, length in cells), values
+
+
 def test_needle_scores_of_heads_and_instances(tamis):
     text = ONE_RUN.replace('kind = "copy"', 'kind = "needle"').replace("length = 32", "length = 160")
     text = text.replace('task = "copy"\nmultiples = [1, 2]', 'task = "needle"\nlengths = [152]\ndepths = [0.1, 0.9]\nneedle_score = true')

@@ -234,6 +234,21 @@ void write_check(Writer& out, const json& study) {
                             made_by(check->machine, check->version, check->commit, check->time)));
 }
 
+/// The title, or what is drawn over what: `Validation loss by variant`.
+std::string caption_of(const json& figure) {
+  if (figure["title"] != "") return figure["title"];
+  const auto in_words = [](std::string name) {
+    static const std::map<std::string, std::string> kWords = {{"text_loss_at", "loss of texts"}, {"loss_at", "loss"}};
+    if (const auto found = kWords.find(name); found != kWords.end()) return found->second;
+    std::ranges::replace(name, '_', ' ');
+    return name;
+  };
+  const std::string x = text_at(figure, "x");
+  std::string caption = in_words(figure["metric"]) + (x.empty() ? "" : " by " + in_words(x));
+  caption[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(caption[0])));
+  return caption;
+}
+
 void write(Writer& out, const json& study, const Rows& rows) {
   const auto text = [&](const char* key) { return study[key].get<std::string>(); };
   out.heading(1, text("title"));
@@ -245,7 +260,7 @@ void write(Writer& out, const json& study, const Rows& rows) {
   if (!study["drawn"].empty()) out.heading(2, "Figures");
   for (const json& figure : study["figures"]) {
     if (std::ranges::find(study["drawn"], figure["id"]) == study["drawn"].end()) continue;
-    out.figure(figure["id"], figure["title"] == "" ? figure["metric"] : figure["title"]);
+    out.figure(figure["id"], caption_of(figure));
   }
   if (!study["tables"].empty()) out.heading(2, "Tables");
   for (const json& table : study["tables"]) write_table(out, table, rows);

@@ -142,13 +142,14 @@ TEST(StudyPage, HasOnlyFiguresThatWereDrawn) {
   const tamis::testing::TemporaryDirectory directory;
   directory.write("a.svg", "<?xml version=\"1.0\"?>\n<svg><path d=\"\"/></svg>");
   json study = page_study();
-  study["figures"] = {{{"id", "a"}, {"title", ""}, {"metric", "score"}},
+  study["figures"] = {{{"id", "a"}, {"title", ""}, {"metric", "score"}, {"x", "rope_factor"}},
                       {{"id", "b"}, {"title", "B"}, {"metric", "score"}}};
   EXPECT_THAT(to_markdown(study, {}, "figures"), Not(HasSubstr("## Figures")));
   study["drawn"] = {"a"};
-  EXPECT_THAT(to_markdown(study, {}, "figures"), HasSubstr("## Figures\n\n![score](figures/a.svg)\n\n"));
+  EXPECT_THAT(to_markdown(study, {}, "figures"), HasSubstr("## Figures\n\n![Score by rope factor](figures/a.svg)\n\n"));
   const std::string html = to_html(study, {}, directory.path());
-  EXPECT_THAT(html, HasSubstr("<figure role=\"img\" aria-label=\"score\"><svg><path d=\"\"/></svg></figure>"));
+  EXPECT_THAT(html,
+              HasSubstr("<figure role=\"img\" aria-label=\"Score by rope factor\"><svg><path d=\"\"/></svg></figure>"));
   EXPECT_THAT(html, Not(HasSubstr("<?xml")));
 }
 

@@ -278,10 +278,10 @@ class MeasurementsReader : RecipeReader {
   /// `expand_windows = [true, false]` and `model = {rope_factor = [1, 4]}`: every combination is measured.
   void read_changes(TableReader& reader, const json& from, const std::string& path, Evaluation& evaluation) const {
     reader.accept("expand_windows");
-    const json expand = from.value("expand_windows", json(true));
-    const json choices = expand.is_array() ? expand : json::array({expand});
-    for (const json& each : choices) {
-      if (!each.is_boolean()) refuse(path, path + ".expand_windows must be true, false or a list of both");
+    const json given = from.value("expand_windows", json(true)), all = given.is_array() ? given : json::array({given});
+    for (const json& each : all) {
+      const bool is_known = each.is_boolean() && std::ranges::count(all, each) == 1;
+      if (!is_known) refuse(path, path + ".expand_windows must be true, false or a list of both");
       evaluation.expand_windows.push_back(each);
     }
     evaluation.changes.assign(1, json::object());

@@ -28,6 +28,8 @@ TEST(StudyRecipe, RefusesBadEvaluations) {
        "\"rope_fctor\"; did you mean \"rope_factor\""},
       {evaluation + "task = \"copy\"\nlengths = [8]\nexpand_windows = 3\n",
        "expand_windows must be true, false or a list"},
+      {evaluation + "task = \"copy\"\nlengths = [8]\nexpand_windows = [true, true]\n",
+       "expand_windows must be true, false or a list"},
       {evaluation + "task = \"copy\"\nlengths = [8]\nsettings = {vocab = \"x\"}\n",
        "evaluations.0.settings.vocab must be an integer"},
       {evaluation + "task = \"copy\"\nlengths = [8]\ncheckpoint_length = 8\n",
