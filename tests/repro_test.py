@@ -120,9 +120,11 @@ def test_a_page_of_new_runs_keeps_the_changes_of_claims(shelf, tmp_path):
         assert shelf("--book", "book").returncode == 0 and page.read_text() == text, "nothing is noted twice"
         return re.findall(r"The claims were changed on .*, when 1 results existed: (.*)\.", text)
 
-    assert changes_after_new_runs() == []
+    index = tmp_path / "work/book/README.md"
+    assert changes_after_new_runs() == [] and "holds |" in index.read_text()
     rewrite(recipe, ("at_most = 1", "at_most = 0.5"))
     assert changes_after_new_runs() == ["changed claim-1"]
+    assert "does not hold † |" in index.read_text(), "the claim is marked in the table of all verdicts"
     assert changes_after_new_runs() == ["changed claim-1"], "as before"
 
 

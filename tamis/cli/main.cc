@@ -6,6 +6,7 @@
 #include <exception>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -98,8 +99,13 @@ int status_of(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     tamis::end_process(tamis::kOutOfMemory);
   } catch (const std::exception& error) {
-    const char* output = std::ferror(stdout) != 0 ? "standard output: " : "";  // fmt::print names no stream
-    return refuse(output + tamis::message_of(error), tamis::ExitCode::kRuntime);
+    std::string text = tamis::message_of(error);
+    if (std::ferror(stdout) != 0) {  // fmt::print names no stream
+      constexpr std::string_view kOfFmt = "cannot write to file";
+      if (text.starts_with(kOfFmt)) text.replace(0, kOfFmt.size(), "cannot write");
+      text = "standard output: " + text;
+    }
+    return refuse(text, tamis::ExitCode::kRuntime);
   }
 }
 

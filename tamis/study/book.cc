@@ -113,6 +113,17 @@ std::string version_of(const json& study, bool is_outdated) {
   return fmt::format("{}; a repetition with {} {}", version, check->commit, check->same ? "agrees" : "differs");
 }
 
+/// Whether a claim was added or changed when results of its study existed.
+bool is_late(const json& study, const json& claim) {
+  const std::string id = text_at(claim, "id");
+  for (const json& change : study["claim_changes"]) {
+    const std::string what = ", " + text_at(change, "what") + ",";  // "changed a, added b"
+    if (what.find(", changed " + id + ",") != std::string::npos) return true;
+    if (what.find(", added " + id + ",") != std::string::npos) return true;
+  }
+  return false;
+}
+
 /// `outdated` names the studies whose recipe has changed since they were run.
 std::string index_of(const std::filesystem::path& directory, const std::set<std::string>& outdated) {
   std::vector<json> studies;
@@ -131,13 +142,14 @@ std::string index_of(const std::filesystem::path& directory, const std::set<std:
       "repro "
       "--book docs/results`.\n\n" +
       summary_of(of_first_tier(studies)) +
+      "†: the claim was added or changed when its study had results; the page says when.\n\n"
       "| study | claim | the paper | measured [95% interval] | verdict | version |\n|---|---|---|---|---|---|\n";
   for (const json& study : studies) {
     const std::string version = version_of(study, outdated.contains(text_at(study, "name")));
     for (const json& claim : study["claims"]) {
-      text += fmt::format("| [{0}]({0}.md) | {1} | {2} | {3} | {4} | {5} |\n", text_at(study, "name"),
+      text += fmt::format("| [{0}]({0}.md) | {1} | {2} | {3} | {4}{5} | {6} |\n", text_at(study, "name"),
                           text_at(claim, "text"), text_at(claim, "paper"), measured(claim), text_at(claim, "verdict"),
-                          version);
+                          is_late(study, claim) ? " †" : "", version);
     }
     if (study["claims"].empty()) {
       text += fmt::format("| [{0}]({0}.md) | {1} | | | no claim | {2} |\n", text_at(study, "name"),
