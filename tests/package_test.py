@@ -5,6 +5,7 @@ nothing else; for the wheel nothing but Python and the packages that it requires
 same release, which mmdebstrap downloads and makes in a minute, as root or in a user namespace.
 """
 
+import os
 import pathlib
 import re
 import subprocess
@@ -92,6 +93,9 @@ def test_it_knows_nothing_of_the_machine_that_built_it(package, tmp_path):
 
 def run_on_clean_system(directory: pathlib.Path, session: str, installs: list[str], hooks: list[str]) -> None:
     """Runs the session on a new Debian with the packages `installs`, after the customize-hooks of mmdebstrap."""
+    probe = ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--mount", "true"]
+    if subprocess.run(probe, capture_output=True).returncode != 0:
+        pytest.skip("mmdebstrap needs to mount file systems, which this machine does not let it")
     release = dict(line.split("=", 1) for line in pathlib.Path("/etc/os-release").read_text().splitlines() if "=" in line)
     script = directory / "session.sh"
     script.write_text(session)
