@@ -283,7 +283,7 @@ def test_an_evaluation_of_a_changed_model_stands_beside_the_other(tamis, letters
     page.open(run / "report.html")
     page.assert_clean()
     titles = page.js('[...document.querySelectorAll("#evaluation-grid figcaption")].map((each) => each.textContent)')
-    for wanted in ("mqrar ", "mqrar, rope_factor=2,rope_theta=500000 "):
+    for wanted in ("mqrar ", "mqrar, rope_factor=2, rope_theta=500000 "):
         assert any(title.startswith(wanted) for title in titles), titles
 
 

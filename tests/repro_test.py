@@ -191,7 +191,7 @@ def test_figures_wait_for_matplotlib(shelf, tmp_path):
     for _ in range(2):
         done = shelf("--book", "book", python="/bin/false")
         assert done.returncode == 0 and "study: no figures" in done.stderr, done
-        assert svg.read_text() == before and "![tanh_norm](a-norm/curve.svg)" in page.read_text(), "as it was drawn"
+        assert svg.read_text() == before and "![Tanh norm by norm](a-norm/curve.svg)" in page.read_text(), "as it was drawn"
         assert "second.svg" not in page.read_text()
     assert shelf("--book", "book").returncode == 0
     assert "Now with a title" in svg.read_text() and "![Now with a title](a-norm/curve.svg)" in page.read_text()

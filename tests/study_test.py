@@ -145,7 +145,7 @@ def test_page(tamis, whole, page):
         sizes = page.js('[...document.querySelectorAll("figure svg")].map((e) => e.getBoundingClientRect().width)')
         assert len(sizes) == 4 and all(200 < size <= width for size in sizes), sizes
         labels = page.js('[...document.querySelectorAll("figure")].map((e) => e.ariaLabel)')
-        assert labels == ["training_loss", "Loss & size", "score", "score"], labels
+        assert labels == ["Training loss by step", "Loss & size", "Score by length", "Score by length"], labels
     assert "Two small Transformers" in page.text("pre"), "the recipe"
 
 
