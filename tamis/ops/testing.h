@@ -275,7 +275,10 @@ int64_t peak_bytes_of(const Work& work) {
 
 /// Distance of neighbouring numbers of `dtype` at `magnitude`.
 inline double unit_in_last_place(at::ScalarType dtype, double magnitude) {
-  const int bits = dtype == at::kDouble ? 52 : dtype == at::kBFloat16 ? 7 : dtype == at::kHalf ? 10 : 23;  // of the fraction
+  const int bits = dtype == at::kDouble     ? 52
+                   : dtype == at::kBFloat16 ? 7
+                   : dtype == at::kHalf     ? 10
+                                            : 23;  // of the fraction
   return magnitude == 0 ? 0 : std::ldexp(1.0, std::ilogb(magnitude) - bits);
 }
 
