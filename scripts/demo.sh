@@ -15,6 +15,7 @@ echo "demo: the report of the Multiscreen is $PWD/runs/demo/report.html; now tra
 # At 16,384 tokens, softmax attention would take as long as everything else together. Beyond its training length the
 # Transformer finds more numbers with a larger theta.
 "$program" eval abc_digits runs/demo_transformer --lengths 256,512,1024,2048,4096 --instances "$instances"
+echo "demo: the same with rope_theta = 5000000 at test instead of 10000"
 "$program" eval abc_digits runs/demo_transformer --lengths 256,512,1024,2048,4096 --instances "$instances" \
   --set-model rope_theta=5000000
 "$program" report runs/demo --compare runs/demo_transformer
