@@ -59,18 +59,21 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> no_gradients(const Tensor& q, const T
 }
 
 /// Gradients of q, k, v and query_scale. pairs(step, z, dp) gives p and the gradient of the scores c z; it may
-/// overwrite z unless there is a query_scale.
+/// overwrite z unless there is a query_scale. `centre`: rows [N, T_q, 1] that may be subtracted from z in the gradient
+/// of query_scale, as the gradients of a query's scores add up to 0; undefined: 0.
 template <typename Pairs>
 std::tuple<Tensor, Tensor, Tensor, Tensor> gradients_of(const SoftmaxRows& rows, const Tensor& grad, const Tensor& q,
                                                         const Tensor& k, const Tensor& v,
-                                                        const ScaledAttentionOptions& options, const Pairs& pairs) {
+                                                        const ScaledAttentionOptions& options, const Pairs& pairs,
+                                                        const Tensor& centre = {}) {
   AttentionGradients gradients(rows, grad);
   const Tensor dscale = rows.query_scale ? rows.blocks.zero_query_rows(1) : Tensor();
   for (const BlockStep& step : rows.blocks.steps()) {
     const Tensor z = rows.scores(step);
     const auto [p, ds] = pairs(step, z, gradients.of_weights(step));
     if (rows.query_scale) {
-      step.set_queries(dscale, (ds * z).sum(-1, /*keepdim=*/true));
+      const Tensor centred = centre.defined() ? z - step.of_queries(centre) : z;
+      step.set_queries(dscale, (ds * centred).sum(-1, /*keepdim=*/true));
       ds.mul_(step.of_queries(*rows.query_scale));
     }
     gradients.add(step, p, ds);
@@ -135,12 +138,17 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> softmax_attention_part_backward_block
   if (AttentionSizes(q, k).empty() || k.size(1) == 0) return no_gradients(q, k, v, options);
   const SoftmaxRows rows(q, k, v, options);
   const Tensor statistics = rows.blocks.query_rows(whole.statistics.transpose(1, 2));
+  // The score z of a query's largest c z: without it the rounding of mean_dp would be multiplied by large scores.
+  const Tensor centre = rows.query_scale
+                            ? (statistics.narrow(2, 0, 1) / *rows.query_scale).masked_fill_(*rows.query_scale == 0, 0)
+                            : Tensor();
   const Tensor mean_dp = rows.blocks.query_rows((whole.out * grad).sum(-1, /*keepdim=*/true));  // sum_j p dp
-  return gradients_of(rows, grad, q, k, v, options, [&](const BlockStep& step, const Tensor& z, const Tensor& dp) {
+  const auto pairs = [&](const BlockStep& step, const Tensor& z, const Tensor& dp) {
     const Tensor of_queries = step.of_queries(statistics);
     const Tensor p = (rows.visible(step, z) - of_queries.narrow(2, 0, 1)).exp_().mul_(of_queries.narrow(2, 1, 1));
     return std::pair(p, (dp - step.of_queries(mean_dp)).mul_(p));
-  });
+  };
+  return gradients_of(rows, grad, q, k, v, options, pairs, centre);
 }
 
 }  // namespace tamis::ops

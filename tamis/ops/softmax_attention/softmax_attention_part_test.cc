@@ -140,8 +140,9 @@ TEST(SoftmaxAttentionPart, MergedPartsAreAsAccurateAsPlainTorch) {
       if (testing::test_device().is_cpu()) {
         testing::expect_as_accurate_as_plain(in_parts(kChosen, shape), defined, samples);
       }
-      // Few queries have the largest errors, which vary from sample to sample by a factor of four in plain torch, too.
-      for (uint64_t i = 4; i < 32; ++i) samples.push_back(part_inputs(shape, 42 + 100 * i, dtype));
+      // Few queries have the largest errors, which vary from sample to sample by a factor of four in plain torch, too,
+      // and the products are torch's, which differ between processors.
+      for (uint64_t i = 4; i < 160; ++i) samples.push_back(part_inputs(shape, 42 + 100 * i, dtype));
       testing::expect_as_accurate_as_plain_once(in_parts(kBlocked, shape), defined, samples);
     }
   }
