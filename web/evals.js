@@ -34,8 +34,8 @@ function drawEvaluations(runs) {
 }
 
 /** The title of an evaluation: its task, and what --set-model changed. */
-function taskTitle({task, model_changes: changes}, titles = {abc_digits: 'ABCDigits', loss: 'Loss'}) {
-  return [titles[task] || task, ...Object.entries(changes || {}).map(([key, value]) => `${key}=${value}`)].join(', ');
+function taskTitle({task, model_changes: changes}) {
+  return [{abc_digits: 'ABCDigits', loss: 'Loss'}[task] || task, ...Object.entries(changes || {}).map(([key, value]) => `${key}=${value}`)].join(', ');
 }
 
 const conditions = (task) => `${task.instances} instances a cell, windows ${

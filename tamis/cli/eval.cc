@@ -22,6 +22,7 @@
 #include "tamis/data/registry.h"
 #include "tamis/eval/loss_eval.h"
 #include "tamis/eval/task_eval.h"
+#include "tamis/study/recipe.h"
 
 namespace tamis::cli {
 namespace {
@@ -47,8 +48,7 @@ struct LossCommand {
 std::string name_of(const std::string& task, const nlohmann::json& changes) {
   std::string changed;
   for (const auto& [key, value] : changes.items()) {
-    changed += fmt::format("{}{}={}", changed.empty() ? "" : ",", key,
-                           value.is_string() ? value.get<std::string>() : value.dump());
+    changed += fmt::format("{}{}={}", changed.empty() ? "" : ",", key, study::plain_text(value));
   }
   if (changed.empty()) return task;
   constexpr size_t kLongest = 100;  // bytes of a file name

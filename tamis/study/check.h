@@ -14,14 +14,12 @@
 namespace tamis::study {
 
 /// Whether this version reproduces the stored results of studies of a tier, so that only studies that it changes have
-/// to run again. Trains and measures one model of each study again, with the first seed and the stored
-/// value of [choose]: of those with results for the most metrics that claims judge, and at most their median loss, the
-/// one with the shortest runs. Runs that start from others are left out; of studies that train nothing every model is
-/// measured.
+/// to run again. Trains and measures one model of each study again, with the first seed and the stored value of
+/// [choose]: of those with results for the most metrics that claims judge, and at most their median loss, the one with
+/// the shortest runs. Runs that start from others are left out; of studies that train nothing every model is measured.
 ///
-/// Without `id` this is done with every study, in tiers other than the first only with studies that
-/// have a result; `found` is
-/// called with each entry of the result:
+/// Without `id` this is done with every study, in tiers other than the first only with studies that have a result;
+/// `found` is called with each entry of the result:
 ///
 ///   {"studies": [{"id", "version", "run", "same", "differences", "reason"}]}
 ///

@@ -329,8 +329,8 @@ void Trainer::check_finite(int64_t step, const StepResult& result, const std::st
     }
     fail_diverged(step + 1, result.loss, first);
   }
-  // Norms of huge weights overflow, and give 0: so the loss is finite, and nothing has a gradient. In float16 gradients
-  // may only be too small.
+  // The mean squares of huge activations overflow, so RMSNorm gives 0: the loss is finite and nothing has a gradient.
+  // In float16 the gradients may only be too small.
   if (result.gradient_norms.all == 0 && result.loss > 0 && recipe_.precision != "float16") {
     fail(
         ExitCode::kDiverged,
