@@ -77,6 +77,7 @@ case $what in
     install_wheels requirements/python.txt
     install_wheels requirements/lm_eval.txt
     install_wheels requirements/exchange.txt
+    install_wheels requirements/cuda.txt
     ;;
   package) install_packages dpkg-dev mmdebstrap ;;
   aarch64) install_packages g++-aarch64-linux-gnu qemu-user mmdebstrap debian-archive-keyring ;;

@@ -5,6 +5,7 @@ import re
 import subprocess
 
 import pytest
+from processes import Processes
 from program import expect_refused
 
 ROW_KEYS = {"what", "dtype", "threads", "tokens", "batch", "seconds", "calls", "tokens_per_second", "page_faults",
@@ -170,6 +171,23 @@ def test_bad_input_is_one_line(tamis):
     refused(tamis, ["train", "--recompute", "1.5"], "--recompute: expected numbers from")
     refused(tamis, ["decode", "--windows", "initial,infinit"], 'unknown window "infinit"; did you mean "infinite"?')
     refused(tamis, ["forwards"], 'unknown bench "forwards"; did you mean "forward"?')
+
+
+def test_network_is_measured_between_processes(tamis):
+    options = ["--megabytes", "1", "--seconds", "0", "--timeout", "60"]
+    shown = {rank: {"stdout": subprocess.PIPE} for rank in range(2)}
+    with Processes(tamis, 2, "bench", "network", *options, "--json", options=shown) as processes:
+        done = processes.wait()
+    assert [(each.returncode, each.stderr) for each in done] == [(0, "")] * 2, done
+    report = json.loads(done[0].stdout)
+    assert done[1].stdout == "" and report["processes"] == 2 and report["exchanged_bytes"] == 500_000, done
+    assert report["bytes_per_second"] == pytest.approx(report["exchanged_bytes"] / report["exchange_seconds"])
+    with Processes(tamis, 2, "bench", "network", *options, options=shown) as processes:
+        text = processes.wait()[0].stdout
+    last = text.splitlines()[-1].split()
+    assert last[:5] == ["tamis", "plan", "RECIPE", "--processes", "2"] and float(last[6]) > 0 and float(last[8]) > 0, text
+    refused(tamis, ["network"], "this is the only one; start it with torchrun, srun or mpirun")
+    refused(tamis, ["network", "--megabytes", "0"], "--megabytes: expected")
 
 
 def test_help_has_an_example(tamis):

@@ -184,7 +184,7 @@ def test_a_slow_process_is_waited_for(tamis, run):
 def test_killed_processes_end_in_the_same_bytes(tamis, run):
     """A random process is killed at a random moment, and all are started again, KILLS times (TAMIS_KILLS), each time as
     many and with parameters sharded or not as chance has it. Every other time they have saved a step before."""
-    steps = 300 * KILLS
+    steps = 150 * KILLS
     settings = (f"train.steps={steps}", f"train.save_every={steps}", "train.sample_every=0", "train.validate_every=0")
     limit = 600 + 60 * KILLS
     alone(tamis, run.parent / "reference", *settings, timeout=limit)
@@ -196,7 +196,7 @@ def test_killed_processes_end_in_the_same_bytes(tamis, run):
         with start(tamis, size, run, *settings, *changed, timeout=10) as processes:
             if kill % 2 == 0:
                 wait_for_step(processes, run, before + 1)
-            time.sleep(chance.uniform(0.3, 1.5))
+            time.sleep(chance.uniform(0.2, 0.8))
             victim = processes.all[chance.randrange(size)]
             assert victim.poll() is None, "the run ended before it was killed often enough"
             victim.kill()

@@ -1,6 +1,7 @@
-"""The CUDA sources compile for several generations of GPUs, with NVIDIA's compiler NVRTC, which needs none."""
+"""The CUDA sources compile for several generations of GPUs: with NVRTC, which the program uses, and with nvcc."""
 
 import ctypes
+import subprocess
 import sysconfig
 from pathlib import Path
 
@@ -18,12 +19,20 @@ MACROS = {
 }
 
 
+ARCHITECTURES = ["sm_80", "sm_90a", "sm_100"]
+
+
+def of_nvidia(name: str) -> Path:
+    """A file of NVIDIA's wheels."""
+    found = sorted((Path(sysconfig.get_paths()["purelib"]) / "nvidia").glob(name))
+    if not found:
+        pytest.skip(f"no {name} in site-packages/nvidia; `make python` installs it")
+    return found[0]
+
+
 @pytest.fixture(scope="module")
 def nvrtc():
-    found = sorted(Path(sysconfig.get_paths()["purelib"]).glob("nvidia/*/lib/libnvrtc.so.*"))
-    if not found:
-        pytest.skip("no libnvrtc.so in site-packages/nvidia; PyTorch's wheel for CUDA brings it")
-    return ctypes.CDLL(str(found[0]))
+    return ctypes.CDLL(str(of_nvidia("*/lib/libnvrtc.so.*")))
 
 
 def messages(nvrtc, source: Path, options: list[str]) -> str | None:
@@ -43,10 +52,25 @@ def test_all_sources_are_known():
     assert [source.name for source in SOURCES] == sorted(MACROS)
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100"])
-def test_sources_compile(nvrtc, architecture):
+def definitions(macros: dict[str, int]) -> list[str]:
+    return [f"-D{name}={value}" for name, value in macros.items()]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_nvrtc_compiles(nvrtc, architecture):
     for source in SOURCES:
         for macros in MACROS[source.name]:
-            defined = [f"-D{name}={value}" for name, value in macros.items()]
-            said = messages(nvrtc, source, ["--std=c++17", f"--gpu-architecture={architecture}", *defined])
+            said = messages(nvrtc, source, ["--std=c++17", f"--gpu-architecture={architecture}", *definitions(macros)])
             assert said is None, f"{source.name} with {macros}: {said}"
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_nvcc_compiles(tmp_path, architecture):
+    nvcc, cubin = of_nvidia("*/bin/nvcc"), tmp_path / "kernel.cubin"
+    for source in SOURCES:
+        for macros in MACROS[source.name]:
+            options = ["-std=c++17", f"-arch={architecture}", "-Werror=all-warnings", "-cubin", "-o", cubin]
+            done = subprocess.run([nvcc, *options, *definitions(macros), source], capture_output=True, text=True)
+            assert done.returncode == 0, f"{source.name} with {macros}: {done.stdout}{done.stderr}"
+            assert cubin.stat().st_size > 0
+            cubin.unlink()

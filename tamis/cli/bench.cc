@@ -11,7 +11,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "tamis/base/error.h"
 #include "tamis/base/terminal.h"
+#include "tamis/bench/network.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
 #include "tamis/cli/values.h"
@@ -146,14 +148,49 @@ void add_decode_bench(CLI::App& app) {
       "tamis bench decode --checkpoint runs/demo --text book.txt --depths 1024,16384");
 }
 
+struct NetworkCommand {
+  bench::NetworkBench bench;
+  ProcessOptions processes;
+  bool json = false;
+};
+
+void run(const NetworkCommand& command) {
+  const auto group = meet(command.processes);
+  if (!group) {
+    fail(ExitCode::kUsage,
+         "bench network measures what several processes send each other, but this is the only one; start it with "
+         "torchrun, srun or mpirun");
+  }
+  const bench::NetworkSpeed speed = bench::measure_network(command.bench, *group);
+  if (group->rank() > 0) return;
+  fmt::print("{}", command.json ? to_line(bench::to_json(speed)) : bench::to_text(speed));
+}
+
+void add_network_bench(CLI::App& app) {
+  const auto command = std::make_shared<NetworkCommand>();
+  auto* sub = app.add_subcommand("network", "What several processes send each other, for tamis plan --processes.");
+  constexpr int64_t kMostMegabytes = 1'000'000;
+  add_number(*sub, "--megabytes", command->bench.megabytes, "MB that each process divides among all",
+             whole(1, kMostMegabytes));
+  add_number(*sub, "--repeat", command->bench.measure.repeat, "Minimum number of measured exchanges", whole(1));
+  add_number(*sub, "--seconds", command->bench.measure.seconds, "Time of measured exchanges", {0.0, 1e6});
+  add_json_option(*sub, command->json);
+  add_process_options(*sub, command->processes);
+  sub->footer(
+      "torchrun --nproc-per-node 2 --no-python tamis bench network\n"
+      "srun --nodes 8 --ntasks-per-node 2 tamis bench network");
+  sub->callback([command] { run(*command); });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app) {
-  auto* bench = app.add_subcommand("bench", "Measure how fast this machine trains, reads, decodes.");
+  auto* bench = app.add_subcommand("bench", "Measure how fast this machine trains, reads, decodes, and its network.");
   bench->require_subcommand(1);
   add_train_bench(*bench);
   add_forward_bench(*bench);
   add_decode_bench(*bench);
+  add_network_bench(*bench);
   refuse_other_names(*bench, "bench", "bench");
   bench->footer("tamis bench train --quick");
 }

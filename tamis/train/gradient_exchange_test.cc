@@ -123,6 +123,30 @@ TEST(GradientExchange, SendsBfloat16) {
   }
 }
 
+TEST(GradientExchange, SendsWhileTheBackwardPassGoesOn) {
+  in_processes(2, [](ProcessGroup& group) {
+    std::vector<models::Parameter> parameters;
+    for (int64_t p = 0; p < 3; ++p) {
+      parameters.push_back({fmt::format("p{}", p), at::ones({2 * kNormBlock}, at::kFloat).set_requires_grad(true)});
+    }
+    GradientExchange exchange(group, parameters, {.bucket_elements = 2 * kNormBlock});  // each in a bucket of its own
+    const std::vector<models::Parameter> owned = exchange.owned_parameters();
+    const int64_t bucket_bytes = kNormBlock * static_cast<int64_t>(sizeof(float));  // that go to the other process
+    std::vector<int64_t> sent;
+    const auto after = [&](const at::Tensor& tensor) {  // what was sent before its own gradient is used
+      tensor.register_hook([&](const at::Tensor&) { sent.push_back(group.bytes_sent()); });
+      return tensor;
+    };
+    exchange.begin(/*last=*/true);
+    const at::Tensor first = after(parameters[0].tensor * 2), second = after(first * parameters[1].tensor);
+    (second * parameters[2].tensor).sum().backward();
+    EXPECT_THAT(sent, ::testing::ElementsAre(bucket_bytes, 2 * bucket_bytes));
+    exchange.end();
+    EXPECT_EQ(group.bytes_sent(), 3 * bucket_bytes);
+    exchange.finish(owned);
+  });
+}
+
 TEST(GradientExchange, ShardedMatricesExistOnlyWhereTheyAreGathered) {
   in_processes(2, [](ProcessGroup& group) {
     const auto values = [](double shift) { return (at::arange(6 * kNormBlock, at::kFloat) + shift).view({2, -1}); };

@@ -144,18 +144,22 @@ void override_value(TomlDocument& document, const std::string& assignment) {
   if (!is_utf8(assignment)) fail(ExitCode::kUsage, "--set {}: expected UTF-8", quoted_name(assignment));
   const auto [path, value] = split_override(assignment);
   refuse_long_keys(path, "--set");
+  constexpr size_t kLongest = 200;  // bytes that messages show
+  const std::string shown = assignment.size() <= kLongest ? assignment : path + "=" + quoted_name(value);
+  if (path.starts_with('.') || path.ends_with('.') || path.find("..") != std::string::npos) {
+    fail(ExitCode::kUsage, "--set {}: a key is empty; expected table.key=value", shown);
+  }
   json* place = &document.values;
   std::istringstream keys(path);
   for (std::string key; std::getline(keys, key, '.');) {
     if (!place->is_object()) {
-      fail(ExitCode::kUsage, "--set {}: the parent of {} is not a table in {}", assignment, quoted_name(key),
-           document.name);
+      fail(ExitCode::kUsage, "--set {}: the parent of {} is not a table in {}", shown, quoted_name(key), document.name);
     }
     place = &(*place)[key];
     if (place->is_null()) *place = json::object();
   }
   *place = parse_value(value, "--set");
-  document.positions[path] = "--set " + assignment;
+  document.positions[path] = "--set " + shown;
 }
 
 std::string to_toml(const json& values) {

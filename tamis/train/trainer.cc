@@ -81,11 +81,6 @@ void check_processes(const TrainRecipe& recipe, int64_t processes) {
   if (recipe.length % context != 0) {
     fail(ExitCode::kUsage, "train.context_parallel = {} must divide train.length, which is {}", context, recipe.length);
   }
-  if (context > 1 && recipe.precision == "float16") {
-    fail(ExitCode::kUsage,
-         "train.precision = \"float16\" is not possible where processes share sequences; choose \"bfloat16\" or "
-         "\"float32\", or train.context_parallel = 1");
-  }
   if (context > 1 && recipe.reduction == "ordered") {
     fail(ExitCode::kUsage,
          "train.reduction = \"ordered\" gives the bits of a single process, which is impossible where processes share "
