@@ -174,7 +174,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"", "train=1", "--set train=1: [train] must be a table"},
         BadRecipe{"", "train.=1", "--set train.=1: a key is empty; expected table.key=value"},
         BadRecipe{"", "train..lr=1", "--set train..lr=1: a key is empty"},
-        BadRecipe{"", "train.lr=" + std::string(300, 'x'), "xxx\": train.lr must be a number"},
+        BadRecipe{"", "train.lr=" + std::string(300, 'x'), "xxx...\": train.lr must be a number"},
         BadRecipe{"", "model.hiden_size=8", "--set model.hiden_size=8: unknown model key \"hiden_size\"; did you mean"},
         BadRecipe{
             "", "model.model_type=tranformer",
