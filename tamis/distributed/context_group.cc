@@ -4,7 +4,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <numeric>
+#include <exception>
+
+#include "tamis/base/error.h"
 
 namespace tamis::distributed {
 namespace {
@@ -31,49 +33,26 @@ Tensor rows_of(const Tensor& x_BTHC, int64_t head, int64_t first, int64_t rows) 
   return x_BTHC.select(2, head).narrow(1, first, rows);
 }
 
-/// The messages of with_left. A message holds the parts for one process after the other, in a part head after head.
+/// The messages of with_left. One message goes from a process to each of those further right that need its rows, head
+/// after head; that of its gradients comes back.
 struct HaloMessages {
-  ProcessGroup& group;
+  ContextGroup& context;
   const std::vector<int64_t>& halos;
   int64_t B, T, C;
 
-  /// Numbers that this process has for each process to the right, and that each one to the left has for it.
-  std::vector<int64_t> to_right() const {
-    return counts([&](int64_t r) { return rows_between(halos, group.rank(), r, T); });
-  }
-  std::vector<int64_t> from_left() const {
-    return counts([&](int64_t r) { return rows_between(halos, r, group.rank(), T); });
+  /// An empty message for the rows that `from` has for `to`; undefined if there are none.
+  Tensor message(int64_t from, int64_t to, const at::TensorOptions& options) const {
+    const int64_t rows = rows_between(halos, from, to, T);
+    return rows > 0 ? at::empty({rows * B * C}, options) : Tensor();
   }
 
-  /// Calls visit(rows of x, [B, rows, C] of the message) for each head and process to the right; x holds the own rows.
+  /// Calls visit(rows of x, [B, rows, C] of the message) for each head. The own rows of `to` are those of x behind
+  /// `left` rows of the processes before; x of `from` has its own rows alone.
   template <typename Visit>
-  void visit_to_right(const Tensor& x_BTHC, const Tensor& message, const Visit& visit) const {
+  void visit_heads(int64_t from, int64_t to, const Tensor& x_BTHC, int64_t left, const Tensor& message,
+                   const Visit& visit) const {
+    const int64_t end = context.rank() == from ? T : left - (to - from - 1) * T;
     int64_t place = 0;
-    for (int64_t r = group.rank() + 1; r < group.size(); ++r) {
-      place = visit_heads(group.rank(), r, /*end=*/T, x_BTHC, message, place, visit);
-    }
-  }
-  /// The same for each process to the left; x holds `left` rows before the own ones.
-  template <typename Visit>
-  void visit_from_left(const Tensor& x_BTHC, int64_t left, const Tensor& message, const Visit& visit) const {
-    int64_t place = 0;
-    for (int64_t r = 0; r < group.rank(); ++r) {
-      place = visit_heads(r, group.rank(), left - (group.rank() - r - 1) * T, x_BTHC, message, place, visit);
-    }
-  }
-
- private:
-  template <typename RowsOf>
-  std::vector<int64_t> counts(const RowsOf& rows_of_process) const {
-    std::vector<int64_t> counts;
-    for (int64_t r = 0; r < group.size(); ++r) counts.push_back(rows_of_process(r) * B * C);
-    return counts;
-  }
-
-  /// The rows that `to` needs of `from` end at row `end` of x. Returns where the next part of the message begins.
-  template <typename Visit>
-  int64_t visit_heads(int64_t from, int64_t to, int64_t end, const Tensor& x_BTHC, const Tensor& message, int64_t place,
-                      const Visit& visit) const {
     for (size_t h = 0; h < halos.size(); ++h) {
       const int64_t rows = needed_rows(halos[h], from, to, T), numbers = rows * B * C;
       if (rows == 0) continue;
@@ -81,47 +60,55 @@ struct HaloMessages {
             message.narrow(0, place, numbers).view({B, rows, C}));
       place += numbers;
     }
-    return place;
   }
 };
 
-Tensor empty_message(const std::vector<int64_t>& counts, const Tensor& like) {
-  return at::empty({std::accumulate(counts.begin(), counts.end(), int64_t{0})}, like.options());
-}
-
 struct WithLeft : torch::autograd::Function<WithLeft> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x_BTHC, ProcessGroup* group, std::vector<int64_t> halos) {
-    ctx->saved_data["group"] = reinterpret_cast<int64_t>(group);
+  static Tensor forward(AutogradContext* ctx, const Tensor& x_BTHC, ContextGroup* context, std::vector<int64_t> halos) {
+    ctx->saved_data["context"] = reinterpret_cast<int64_t>(context);
     ctx->saved_data["halos"] = halos;
     ctx->saved_data["tokens"] = x_BTHC.size(1);
-    const int64_t B = x_BTHC.size(0), T = x_BTHC.size(1), C = x_BTHC.size(3);
-    const HaloMessages messages{*group, halos, B, T, C};
-    const std::vector<int64_t> send = messages.to_right(), receive = messages.from_left();
-    const Tensor from = empty_message(send, x_BTHC), to = empty_message(receive, x_BTHC);
-    messages.visit_to_right(x_BTHC, from, [](const Tensor& rows, const Tensor& part) { part.copy_(rows); });
-    ProcessGroup::Pending pending = group->all_to_all(to, from, receive, send);
-
-    const int64_t left = ContextGroup::left_rows(halos, group->rank(), T);
+    const int64_t B = x_BTHC.size(0), T = x_BTHC.size(1), C = x_BTHC.size(3), own = context->rank();
+    const HaloMessages messages{*context, halos, B, T, C};
+    for (int64_t r = own + 1; r < context->size(); ++r) {
+      const Tensor message = messages.message(own, r, x_BTHC.options());
+      if (!message.defined()) continue;
+      messages.visit_heads(own, r, x_BTHC, 0, message,
+                           [](const Tensor& rows, const Tensor& part) { part.copy_(rows); });
+      context->send_later(message, r);
+    }
+    const int64_t left = ContextGroup::left_rows(halos, own, T);
     const Tensor result = at::zeros({B, left + T, x_BTHC.size(2), C}, x_BTHC.options());
     result.narrow(1, left, T).copy_(x_BTHC);
-    pending.wait();
-    messages.visit_from_left(result, left, to, [](const Tensor& rows, const Tensor& part) { rows.copy_(part); });
+    for (int64_t r = 0; r < own; ++r) {
+      const Tensor message = messages.message(r, own, x_BTHC.options());
+      if (!message.defined()) continue;
+      context->group().receive(message, r);
+      messages.visit_heads(r, own, result, left, message,
+                           [](const Tensor& rows, const Tensor& part) { rows.copy_(part); });
+    }
     return result;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    auto* group = reinterpret_cast<ProcessGroup*>(ctx->saved_data["group"].toInt());
+    auto* context = reinterpret_cast<ContextGroup*>(ctx->saved_data["context"].toInt());
     const std::vector<int64_t> halos = ctx->saved_data["halos"].toIntVector();
     const Tensor& d = grads[0];
-    const int64_t T = ctx->saved_data["tokens"].toInt(), left = d.size(1) - T;
-    const HaloMessages messages{*group, halos, d.size(0), T, d.size(3)};
-    const std::vector<int64_t> send = messages.from_left(), receive = messages.to_right();
-    const Tensor from = empty_message(send, d), to = empty_message(receive, d);
-    messages.visit_from_left(d, left, from, [](const Tensor& rows, const Tensor& part) { part.copy_(rows); });
-    ProcessGroup::Pending pending = group->all_to_all(to, from, receive, send);
+    const int64_t T = ctx->saved_data["tokens"].toInt(), left = d.size(1) - T, own = context->rank();
+    const HaloMessages messages{*context, halos, d.size(0), T, d.size(3)};
+    for (int64_t r = 0; r < own; ++r) {
+      const Tensor message = messages.message(r, own, d.options());
+      if (!message.defined()) continue;
+      messages.visit_heads(r, own, d, left, message, [](const Tensor& rows, const Tensor& part) { part.copy_(rows); });
+      context->send_later(message, r);
+    }
     const Tensor result = d.narrow(1, left, T).clone();
-    pending.wait();
-    messages.visit_to_right(result, to, [](const Tensor& rows, const Tensor& part) { rows.add_(part); });
+    for (int64_t r = own + 1; r < context->size(); ++r) {
+      const Tensor message = messages.message(own, r, d.options());
+      if (!message.defined()) continue;
+      context->group().receive(message, r);
+      messages.visit_heads(own, r, result, 0, message, [](const Tensor& rows, const Tensor& part) { rows.add_(part); });
+    }
     return {result, Tensor(), Tensor()};
   }
 };
@@ -166,6 +153,15 @@ struct ToRight : torch::autograd::Function<ToRight> {
 
 }  // namespace
 
+ContextGroup::~ContextGroup() {
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    for (ProcessGroup::Pending& pending : sending_) pending.wait();
+  } catch (const Error&) {
+    return;  // the process that was lost has nothing more to receive
+  }
+}
+
 int64_t ContextGroup::left_rows(std::span<const int64_t> halos, int64_t rank, int64_t tokens) {
   int64_t most = 0;
   for (const int64_t halo : halos) most = std::max(most, halo);
@@ -185,7 +181,13 @@ int64_t ContextGroup::rows_received(std::span<const int64_t> halos, int64_t rank
 }
 
 Tensor ContextGroup::with_left(const Tensor& x_BTHC, const std::vector<int64_t>& halos) {
-  return WithLeft::apply(x_BTHC, &group_, halos);
+  return WithLeft::apply(x_BTHC, this, halos);
+}
+
+void ContextGroup::send_later(const Tensor& tensor, int64_t rank) {
+  const size_t most = 4 * static_cast<size_t>(size());  // a few layers, each to all others
+  for (; sending_.size() >= most; sending_.pop_front()) sending_.front().wait();
+  sending_.push_back(group_.start_send(tensor, rank));
 }
 
 std::vector<Tensor> ContextGroup::from_left(const std::vector<Tensor>& zeros, const Tensor& anchor) {

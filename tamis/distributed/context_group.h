@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,10 @@ inline constexpr int64_t kAllKeys = INT64_MAX;
 class ContextGroup {
  public:
   explicit ContextGroup(ProcessGroup& group) : group_(group) {}
+  /// Waits until what was sent has been received, unless an error ends the work.
+  ~ContextGroup();
+  ContextGroup(const ContextGroup&) = delete;
+  ContextGroup& operator=(const ContextGroup&) = delete;
 
   int64_t rank() const { return group_.rank(); }
   int64_t size() const { return group_.size(); }
@@ -26,7 +31,9 @@ class ContextGroup {
 
   /// Rows [start - M, start + T) of x_BTHC, where [start, start + T) are this process's own and M is the largest of the
   /// halos or `start`, whichever is less. Head h has the values of the halos[h] rows before `start`, and 0 further
-  /// left. Differentiable; every process calls it with the same halos, and takes part in its backward pass.
+  /// left. Differentiable; every process calls it with the same halos, and takes part in its backward pass. It waits
+  /// for the rows that it needs, not until others have received theirs, so a process may be a few layers ahead of the
+  /// next.
   at::Tensor with_left(const at::Tensor& x_BTHC, const std::vector<int64_t>& halos);
 
   /// M of with_left for a process with `tokens` tokens.
@@ -42,8 +49,12 @@ class ContextGroup {
   /// waits for their gradients.
   at::Tensor to_right(const std::vector<at::Tensor>& tensors);
 
+  /// Sends a tensor that stays unchanged; waits only while many earlier ones are on their way.
+  void send_later(const at::Tensor& tensor, int64_t rank);
+
  private:
   ProcessGroup& group_;
+  std::deque<ProcessGroup::Pending> sending_;
 };
 
 }  // namespace tamis::distributed

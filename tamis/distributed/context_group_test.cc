@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <future>
+
 #include "tamis/distributed/testing.h"
 
 namespace tamis::distributed {
@@ -18,6 +20,21 @@ constexpr int64_t kBatch = 2, kTokens = 5, kHeads = 4, kChannels = 3;
 Tensor whole(int64_t size, double shift) {
   return at::sin(at::arange(kBatch * size * kTokens * kHeads * kChannels, at::kDouble) + shift)
       .view({kBatch, size * kTokens, kHeads, kChannels});
+}
+
+TEST(ContextGroup, DoesNotWaitUntilOthersHaveReceived) {
+  std::promise<void> is_ahead;
+  in_processes(2, [&](ProcessGroup& group) {
+    ContextGroup context(group);
+    if (group.rank() == 1) is_ahead.get_future().wait();
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      const Tensor seen = context.with_left(at::full({1, kTokens, 1, 1}, group.rank() + layer, at::kFloat), {2});
+      if (group.rank() == 1) {
+        EXPECT_TRUE(seen.narrow(1, 0, 2).eq(layer).all().item<bool>());
+      }
+    }
+    if (group.rank() == 0) is_ahead.set_value();
+  });
 }
 
 TEST(ContextGroup, GivesEveryHeadTheRowsBefore) {

@@ -257,9 +257,11 @@ template <typename Start>
 ProcessGroup::Pending ProcessGroup::begin(const at::Tensor& to, const at::Tensor& from, const Start& start) const {
   Pending pending;
   pending.impl_ = std::make_unique<Pending::Impl>();
-  pending.impl_->to = to.is_cpu() ? to : at::empty_like(to, at::kCPU);
   pending.impl_->from = from.cpu();
-  if (!to.is_cpu()) pending.impl_->on_device = to;
+  if (to.defined()) {
+    pending.impl_->to = to.is_cpu() ? to : at::empty_like(to, at::kCPU);
+    if (!to.is_cpu()) pending.impl_->on_device = to;
+  }
   pending.impl_->process = name_of(launch_);
   pending.impl_->work = checked([&] { return start(pending.impl_->to, pending.impl_->from); });
   return pending;
@@ -296,10 +298,12 @@ ProcessGroup::Pending ProcessGroup::all_gather(const at::Tensor& to, const at::T
                [&](at::Tensor& received, at::Tensor& sent) { return impl_->gloo->_allgather_base(received, sent); });
 }
 
-void ProcessGroup::send(const at::Tensor& tensor, int64_t rank) {
-  std::vector<at::Tensor> tensors = {tensor.cpu()};
-  checked([&] { impl_->gloo->send(tensors, static_cast<int>(rank), /*tag=*/0)->wait(); });
+ProcessGroup::Pending ProcessGroup::start_send(const at::Tensor& tensor, int64_t rank) {
   bytes_sent_ += static_cast<int64_t>(tensor.nbytes());
+  return begin(/*to=*/at::Tensor(), tensor, [&](at::Tensor& /*received*/, at::Tensor& sent) {
+    std::vector<at::Tensor> tensors = {sent};
+    return impl_->gloo->send(tensors, static_cast<int>(rank), /*tag=*/0);
+  });
 }
 
 void ProcessGroup::receive(const at::Tensor& tensor, int64_t rank) {

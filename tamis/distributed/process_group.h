@@ -62,7 +62,9 @@ class ProcessGroup {
 
   /// A contiguous tensor from one process to another, which receives it into one of the same size. Messages between two
   /// processes arrive in the order in which they were sent.
-  void send(const at::Tensor& tensor, int64_t rank);
+  void send(const at::Tensor& tensor, int64_t rank) { start_send(tensor, rank).wait(); }
+  /// The same without waiting until the other process has it; the tensor stays unchanged until Pending::wait.
+  Pending start_send(const at::Tensor& tensor, int64_t rank);
   void receive(const at::Tensor& tensor, int64_t rank);
 
   /// The values of all processes, in the order of their ranks; every process gives equally many.
@@ -82,7 +84,7 @@ class ProcessGroup {
   /// Calls `work` and turns what c10d throws into an Error.
   template <typename Work>
   auto checked(const Work& work) const;
-  /// The operation that start(to, from) begins, and returns as c10d's.
+  /// The operation that start(to, from) begins, and returns as c10d's; `to` may be undefined.
   template <typename Start>
   Pending begin(const at::Tensor& to, const at::Tensor& from, const Start& start) const;
   /// [size, numbers]: all_gather that is not counted in bytes_sent.
