@@ -101,8 +101,12 @@ def plan(program, recipe, division, network):
     if processes > 1:
         command += ["--bandwidth", network["bytes_per_second"] * 8 / 1e9, "--latency", network["latency_seconds"] * 1e6]
     found = json.loads(together(list(map(str, command)), 1))
-    sent = found.get("communication", {"step_seconds": found["seconds_in_steps"] / found["steps"], "sent_bytes": 0})
-    return sent["step_seconds"], sent["sent_bytes"]
+    if processes == 1:
+        return found["seconds_in_steps"] / found["steps"], 0
+    sent = found["communication"]
+    # The plan gives every process cores of its own.
+    sharing = max(1, processes * threads / len(os.sched_getaffinity(0)))
+    return (sent["step_seconds"] - sent["seconds"]) * sharing + sent["seconds"], sent["sent_bytes"]
 
 
 def counts(text):
