@@ -42,7 +42,7 @@ package: setup-test   ## build a Debian package with LibTorch and a wheel into d
 test: setup-test build ## build and run every test (QUICK=1: without the slow ones, under a minute of processor time; PRESET=asan or tsan for the sanitizers; ISA=avx2, avx512 or, on 64-bit Arm, neon: at most these instructions)
 	@scripts/test.sh $(BUILD) $(ISA)
 
-test-aarch64: setup   ## cross-compile for 64-bit Arm, run the tests of kernels and operators under qemu-user (QUICK=1: of kernels; SVE_BITS=128)
+test-aarch64: setup   ## cross-compile for 64-bit Arm, run the tests of kernels and operators under qemu-user (QUICK=1: fewer of operators; SVE_BITS=128)
 	@scripts/setup.sh aarch64
 	@scripts/aarch64.sh configure
 	@scripts/aarch64.sh build
