@@ -37,7 +37,7 @@ sample_every = 0
 TIMEOUT_S = 1200
 
 
-def together(command, processes, variables=None):
+def together(command, processes):
     """Runs a command in so many processes, as torchrun does; what the first one prints."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from processes import RECIPE, alone, arguments, losses, records, refused, together
+from processes import RECIPE, alone, arguments, losses, overflows, records, refused, together
 from program import Program, expect_refused
 
 
@@ -71,14 +71,8 @@ def test_half_precision_stays_near_one_process(tamis, run, tmp_path, precision, 
     assert overflows(run) == overflows(tmp_path / "alone")
 
 
-def overflows(run):
-    """Steps of float16 that all processes skip."""
-    return [(record["step"], record["loss_scale"]) for record in records(run) if record["type"] == "overflow"]
-
-
 def norms(run):
-    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return [record["grad_norm"] for record in records if record["type"] == "train"]
+    return [record["grad_norm"] for record in records(run) if record["type"] == "train"]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from processes import (
     free_port,
     left_over,
     losses,
+    overflows,
     records,
     refused,
     start,
@@ -263,11 +264,6 @@ def test_float16_with_overflows_has_the_bits_of_one_process_and_resumes(tamis, r
         assert weights(run, 40) == weights(other, 40)
         assert overflows(run) == overflows(other)
         assert scale_at(run, 40) == scale_at(other, 40)
-
-
-def overflows(run):
-    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return [(record["step"], record["loss_scale"]) for record in records if record["type"] == "overflow"]
 
 
 def scale_at(run, step):

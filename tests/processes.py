@@ -149,6 +149,11 @@ def losses(run):
     return [record["loss"] for record in records(run) if "loss" in record]
 
 
+def overflows(run):
+    """The steps of float16 that all processes have skipped, and the loss scale after each."""
+    return [(record["step"], record["loss_scale"]) for record in records(run) if record["type"] == "overflow"]
+
+
 def start(tamis, size, run, *settings, timeout=60, **options):
     return Processes(tamis, size, *arguments(run, *settings, timeout=timeout), **options)
 

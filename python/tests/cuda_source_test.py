@@ -17,8 +17,6 @@ MACROS = {
         {"INPUT": 2, "CHUNKS": 1, "VALUE": 128, "POWER": 1, "MASK": 0},
     ]
 }
-
-
 ARCHITECTURES = ["sm_80", "sm_90a", "sm_100"]
 
 

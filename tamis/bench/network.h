@@ -10,7 +10,7 @@
 namespace tamis::bench {
 
 struct NetworkBench {
-  int64_t megabytes = 16;  // that each process divides among all in a measured exchange; a full bucket of gradients
+  int64_t megabytes = 16;  // that each process divides among all in a measured exchange; about a bucket of gradients
   MeasureOptions measure;
 };
 

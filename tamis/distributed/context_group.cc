@@ -33,25 +33,43 @@ Tensor rows_of(const Tensor& x_BTHC, int64_t head, int64_t first, int64_t rows) 
   return x_BTHC.select(2, head).narrow(1, first, rows);
 }
 
-/// The messages of with_left. One message goes from a process to each of those further right that need its rows, head
-/// after head; that of its gradients comes back.
+/// The messages of with_left. One goes from a process to each of those further right that need its rows, head after
+/// head; that of the gradients comes back.
 struct HaloMessages {
   ContextGroup& context;
   const std::vector<int64_t>& halos;
   int64_t B, T, C;
 
-  /// An empty message for the rows that `from` has for `to`; undefined if there are none.
-  Tensor message(int64_t from, int64_t to, const at::TensorOptions& options) const {
-    const int64_t rows = rows_between(halos, from, to, T);
-    return rows > 0 ? at::empty({rows * B * C}, options) : Tensor();
+  /// Sends process r what x_BTHC has for it. Here and in receive(), x holds `left` rows before the own ones.
+  void send(int64_t r, const Tensor& x_BTHC, int64_t left) const {
+    const Tensor message = empty(r, x_BTHC);
+    if (!message.defined()) return;
+    visit_heads(r, x_BTHC, left, message, [](const Tensor& rows, const Tensor& part) { part.copy_(rows); });
+    context.send_later(message, r);
   }
 
-  /// Calls visit(rows of x, [B, rows, C] of the message) for each head. The own rows of `to` are those of x behind
-  /// `left` rows of the processes before; x of `from` has its own rows alone.
+  /// Receives what process r sends, and calls visit(rows of x, what has come for them) for each head.
   template <typename Visit>
-  void visit_heads(int64_t from, int64_t to, const Tensor& x_BTHC, int64_t left, const Tensor& message,
-                   const Visit& visit) const {
-    const int64_t end = context.rank() == from ? T : left - (to - from - 1) * T;
+  void receive(int64_t r, const Tensor& x_BTHC, int64_t left, const Visit& visit) const {
+    const Tensor message = empty(r, x_BTHC);
+    if (!message.defined()) return;
+    context.group().receive(message, r);
+    visit_heads(r, x_BTHC, left, message, visit);
+  }
+
+ private:
+  /// Between this process and r: undefined if the one further right needs no rows.
+  Tensor empty(int64_t r, const Tensor& like) const {
+    const auto [from, to] = std::minmax({context.rank(), r});
+    const int64_t rows = rows_between(halos, from, to, T);
+    return rows > 0 ? at::empty({rows * B * C}, like.options()) : Tensor();
+  }
+
+  /// Calls visit(rows of x, [B, rows, C] of the message) for each head.
+  template <typename Visit>
+  void visit_heads(int64_t r, const Tensor& x_BTHC, int64_t left, const Tensor& message, const Visit& visit) const {
+    const auto [from, to] = std::minmax({context.rank(), r});
+    const int64_t end = r == to ? left + T : left - (to - from - 1) * T;  // of the rows of `from` in x
     int64_t place = 0;
     for (size_t h = 0; h < halos.size(); ++h) {
       const int64_t rows = needed_rows(halos[h], from, to, T), numbers = rows * B * C;
@@ -70,23 +88,13 @@ struct WithLeft : torch::autograd::Function<WithLeft> {
     ctx->saved_data["tokens"] = x_BTHC.size(1);
     const int64_t B = x_BTHC.size(0), T = x_BTHC.size(1), C = x_BTHC.size(3), own = context->rank();
     const HaloMessages messages{*context, halos, B, T, C};
-    for (int64_t r = own + 1; r < context->size(); ++r) {
-      const Tensor message = messages.message(own, r, x_BTHC.options());
-      if (!message.defined()) continue;
-      messages.visit_heads(own, r, x_BTHC, 0, message,
-                           [](const Tensor& rows, const Tensor& part) { part.copy_(rows); });
-      context->send_later(message, r);
-    }
+    for (int64_t r = own + 1; r < context->size(); ++r) messages.send(r, x_BTHC, /*left=*/0);
+
     const int64_t left = ContextGroup::left_rows(halos, own, T);
     const Tensor result = at::zeros({B, left + T, x_BTHC.size(2), C}, x_BTHC.options());
     result.narrow(1, left, T).copy_(x_BTHC);
-    for (int64_t r = 0; r < own; ++r) {
-      const Tensor message = messages.message(r, own, x_BTHC.options());
-      if (!message.defined()) continue;
-      context->group().receive(message, r);
-      messages.visit_heads(r, own, result, left, message,
-                           [](const Tensor& rows, const Tensor& part) { rows.copy_(part); });
-    }
+    const auto copy = [](const Tensor& rows, const Tensor& part) { rows.copy_(part); };
+    for (int64_t r = 0; r < own; ++r) messages.receive(r, result, left, copy);
     return result;
   }
 
@@ -96,19 +104,10 @@ struct WithLeft : torch::autograd::Function<WithLeft> {
     const Tensor& d = grads[0];
     const int64_t T = ctx->saved_data["tokens"].toInt(), left = d.size(1) - T, own = context->rank();
     const HaloMessages messages{*context, halos, d.size(0), T, d.size(3)};
-    for (int64_t r = 0; r < own; ++r) {
-      const Tensor message = messages.message(r, own, d.options());
-      if (!message.defined()) continue;
-      messages.visit_heads(r, own, d, left, message, [](const Tensor& rows, const Tensor& part) { part.copy_(rows); });
-      context->send_later(message, r);
-    }
+    for (int64_t r = 0; r < own; ++r) messages.send(r, d, left);
     const Tensor result = d.narrow(1, left, T).clone();
-    for (int64_t r = own + 1; r < context->size(); ++r) {
-      const Tensor message = messages.message(own, r, d.options());
-      if (!message.defined()) continue;
-      context->group().receive(message, r);
-      messages.visit_heads(own, r, result, 0, message, [](const Tensor& rows, const Tensor& part) { rows.add_(part); });
-    }
+    const auto add = [](const Tensor& rows, const Tensor& part) { rows.add_(part); };
+    for (int64_t r = own + 1; r < context->size(); ++r) messages.receive(r, result, /*left=*/0, add);
     return {result, Tensor(), Tensor()};
   }
 };

@@ -49,7 +49,7 @@ class ContextGroup {
   /// waits for their gradients.
   at::Tensor to_right(const std::vector<at::Tensor>& tensors);
 
-  /// Sends a tensor that stays unchanged; waits only while many earlier ones are on their way.
+  /// Sends a tensor that stays unchanged; keeps the last 4 size() that were sent, and waits for those before.
   void send_later(const at::Tensor& tensor, int64_t rank);
 
  private:
