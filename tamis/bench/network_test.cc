@@ -22,7 +22,7 @@ TEST(Network, AllProcessesGetTheSameSpeed) {
   for (const NetworkSpeed& speed : all) {
     EXPECT_EQ(speed.processes, kSize);
     EXPECT_EQ(speed.exchanged, 2'000'000);
-    EXPECT_GT(speed.exchange_seconds, speed.latency);
+    EXPECT_GT(speed.exchange_seconds, 0);
     EXPECT_GT(speed.latency, 0);
     EXPECT_EQ(to_json(speed), to_json(all[0]));
   }
