@@ -60,7 +60,7 @@ def test_ordered_sums_give_the_bits_of_one_process(tamis, run, size):
     messages = together(tamis, size, run)
     assert weights(run, STEPS) == weights(tamis.directory / "alone", STEPS)
     assert losses(run) == losses(tamis.directory / "alone")
-    assert f"{size} processes with 1 threads" in messages[0]
+    assert f"{size} processes with 1 thread" in messages[0]
     assert messages[1:] == [""] * (size - 1), "the first process alone writes messages"
     names = [f"{what}-{rank + 1:05}-of-{size:05}.safetensors" for what in ("model", "optimizer") for rank in range(size)]
     assert list(checkpoint_files(run, STEPS)) == names
@@ -161,6 +161,38 @@ def test_the_others_end_when_a_process_is_killed(tamis, run, victim):
             continue
         assert each.returncode == LOST, each
         assert f"process {rank} of 3: another process was lost or does not answer" in each.stderr, each
+
+
+@pytest.mark.parametrize("shard", ["optimizer", "parameters"])
+def test_the_others_end_when_a_process_dies_while_they_wait_for_it(tamis, run, shard):
+    """Process 1 is stopped, so process 0 waits in the next exchange, most often that of gradients; then process 1 is
+    killed. The time-out is longer than the test waits: the broken connection ends process 0."""
+    settings = ("train.steps=100000", "train.save_every=100000", "train.sample_every=0", "train.validate_every=0")
+    with start(tamis, 2, run, *settings, f"train.shard={shard}", timeout=600) as processes:
+        first, second = processes.all
+        wait_until(lambda: is_logged(run, 4), first, "step 4")
+        second.send_signal(signal.SIGSTOP)
+        wait_until(is_silent(run / "log.jsonl", 1), first, "second without a step")
+        second.kill()
+        done = processes.wait(120)[0]
+    assert done.returncode == LOST, done
+    errors = [line for line in done.stderr.splitlines() if "tamis: " in line]
+    assert len(errors) == 1 and done.stderr.endswith(errors[0] + "\n"), done
+    assert errors[0].startswith("tamis: process 0 of 2: another process was lost or does not answer: "), done
+
+
+def is_silent(log, seconds):
+    """A condition: nothing was added to a log for so long."""
+    last = (-1, 0.0)  # size, and when it was first seen
+
+    def condition():
+        nonlocal last
+        size, now = log.stat().st_size, time.monotonic()
+        if size != last[0]:
+            last = (size, now)
+        return now - last[1] > seconds
+
+    return condition
 
 
 def test_the_others_end_when_a_process_is_stopped_for_too_long(tamis, run):
@@ -324,6 +356,11 @@ def test_ordered_sums_need_a_fitting_number_of_processes(tamis, run):
     refused(tamis, run, 2, text, size=3, settings=("train.accumulation=4",))
 
 
+def test_ordered_sums_of_rounded_gradients_are_refused(tamis, run):
+    text = 'train.reduction = "ordered" gives the bits of a single process, which rounds no gradients; choose "fast"'
+    refused(tamis, run, 2, text, settings=("train.reduction_dtype=bfloat16",))
+
+
 @pytest.mark.parametrize("settings", [("train.save_every=100000",), ("train.validate_tokens=100000",)])
 def test_a_process_that_dies_in_the_last_validation_or_save_ends_the_others(tamis, run, settings):
     settings = ("train.steps=200", "train.sample_every=0", "train.validate_every=0", *settings)
@@ -346,7 +383,8 @@ def test_other_data_are_refused(tamis, run, tmp_path):
         rank: ("--set", "data.sources.digits.kind=text", "--set", f"data.sources.digits.files={tmp_path}/{name}.txt")
         for rank, name in enumerate("ab")
     }
-    refused(tamis, run, 2, "process 1", "than process 0", also=also)
+    setting = f'data.sources.digits.files.0 is "{tmp_path}/b.txt", not "{tmp_path}/a.txt"'
+    refused(tamis, run, 2, f"process 1 has another recipe than process 0: {setting};", also=also)
 
 
 def test_changed_data_are_refused(tamis, run, tmp_path):

@@ -96,7 +96,7 @@ def test_torchrun_trains_the_same_model(directory, program):
     alone(directory, program)
     out, messages = (process := torchrun(directory, program)).communicate(timeout=600)
     assert process.returncode == 0, (out, messages)
-    assert "2 processes with 1 threads" in messages
+    assert "2 processes with 1 thread" in messages
     assert len(list((directory / "run/checkpoints/step-400").glob("model-*.safetensors"))) == 2
     assert weights(directory, "run") == weights(directory, "alone")
 

@@ -34,15 +34,16 @@ Tensor rows_of(const Tensor& x_BTHC, int64_t head, int64_t first, int64_t rows) 
 }
 
 /// The messages of with_left. One goes from a process to each of those further right that need its rows, head after
-/// head; that of the gradients comes back.
+/// head; that of the gradients comes back. `options` are those of the messages; x_BTHC may have another dtype.
 struct HaloMessages {
   ContextGroup& context;
   const std::vector<int64_t>& halos;
   int64_t B, T, C;
+  at::TensorOptions options;
 
   /// Sends process r what x_BTHC has for it. Here and in receive(), x holds `left` rows before the own ones.
   void send(int64_t r, const Tensor& x_BTHC, int64_t left) const {
-    const Tensor message = empty(r, x_BTHC);
+    const Tensor message = empty(r);
     if (!message.defined()) return;
     visit_heads(r, x_BTHC, left, message, [](const Tensor& rows, const Tensor& part) { part.copy_(rows); });
     context.send_later(message, r);
@@ -51,7 +52,7 @@ struct HaloMessages {
   /// Receives what process r sends, and calls visit(rows of x, what has come for them) for each head.
   template <typename Visit>
   void receive(int64_t r, const Tensor& x_BTHC, int64_t left, const Visit& visit) const {
-    const Tensor message = empty(r, x_BTHC);
+    const Tensor message = empty(r);
     if (!message.defined()) return;
     context.group().receive(message, r);
     visit_heads(r, x_BTHC, left, message, visit);
@@ -59,10 +60,10 @@ struct HaloMessages {
 
  private:
   /// Between this process and r: undefined if the one further right needs no rows.
-  Tensor empty(int64_t r, const Tensor& like) const {
+  Tensor empty(int64_t r) const {
     const auto [from, to] = std::minmax({context.rank(), r});
     const int64_t rows = rows_between(halos, from, to, T);
-    return rows > 0 ? at::empty({rows * B * C}, like.options()) : Tensor();
+    return rows > 0 ? at::empty({rows * B * C}, options) : Tensor();
   }
 
   /// Calls visit(rows of x, [B, rows, C] of the message) for each head.
@@ -87,7 +88,7 @@ struct WithLeft : torch::autograd::Function<WithLeft> {
     ctx->saved_data["halos"] = halos;
     ctx->saved_data["tokens"] = x_BTHC.size(1);
     const int64_t B = x_BTHC.size(0), T = x_BTHC.size(1), C = x_BTHC.size(3), own = context->rank();
-    const HaloMessages messages{*context, halos, B, T, C};
+    const HaloMessages messages{*context, halos, B, T, C, x_BTHC.options()};
     for (int64_t r = own + 1; r < context->size(); ++r) messages.send(r, x_BTHC, /*left=*/0);
 
     const int64_t left = ContextGroup::left_rows(halos, own, T);
@@ -103,12 +104,14 @@ struct WithLeft : torch::autograd::Function<WithLeft> {
     const std::vector<int64_t> halos = ctx->saved_data["halos"].toIntVector();
     const Tensor& d = grads[0];
     const int64_t T = ctx->saved_data["tokens"].toInt(), left = d.size(1) - T, own = context->rank();
-    const HaloMessages messages{*context, halos, d.size(0), T, d.size(3)};
+    const HaloMessages messages{*context, halos, d.size(0), T, d.size(3), d.options()};
     for (int64_t r = 0; r < own; ++r) messages.send(r, d, left);
-    const Tensor result = d.narrow(1, left, T).clone();
+    // Rounded once, to the dtype of d, and not after every process.
+    const auto dtype = at::promote_types(d.scalar_type(), at::kFloat);
+    const Tensor sum = d.narrow(1, left, T).to(dtype, /*non_blocking=*/false, /*copy=*/true);
     const auto add = [](const Tensor& rows, const Tensor& part) { rows.add_(part); };
-    for (int64_t r = own + 1; r < context->size(); ++r) messages.receive(r, result, /*left=*/0, add);
-    return {result, Tensor(), Tensor()};
+    for (int64_t r = own + 1; r < context->size(); ++r) messages.receive(r, sum, /*left=*/0, add);
+    return {sum.to(d.scalar_type()), Tensor(), Tensor()};
   }
 };
 

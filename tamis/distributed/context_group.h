@@ -31,9 +31,9 @@ class ContextGroup {
 
   /// Rows [start - M, start + T) of x_BTHC, where [start, start + T) are this process's own and M is the largest of the
   /// halos or `start`, whichever is less. Head h has the values of the halos[h] rows before `start`, and 0 further
-  /// left. Differentiable; every process calls it with the same halos, and takes part in its backward pass. It waits
-  /// for the rows that it needs, not until others have received theirs, so a process may be a few layers ahead of the
-  /// next.
+  /// left. Differentiable; every process calls it with the same halos, and takes part in its backward pass. Gradients
+  /// are summed in float32 at least, and rounded once. It waits for the rows that it needs, not until others have
+  /// received theirs, so a process may be a few layers ahead of the next.
   at::Tensor with_left(const at::Tensor& x_BTHC, const std::vector<int64_t>& halos);
 
   /// M of with_left for a process with `tokens` tokens.

@@ -79,6 +79,32 @@ TEST(ContextGroup, GivesEveryHeadTheRowsBefore) {
   }
 }
 
+/// Rounding after every process would add up; messages stay in the dtype of the rows.
+TEST(ContextGroup, RoundsTheSumOfGradientsOnce) {
+  constexpr int64_t kSize = 6, kRows = kSize * kTokens;
+  const std::vector<int64_t> halos(kHeads, kAllKeys);
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    // What process r finds for all rows up to its last; in [1, 2], so that a sum in float32 is exact.
+    const auto found = [&](int64_t r) {
+      const Tensor all = 1.5 + whole(kSize, static_cast<double>(r)) / 2;
+      return all.narrow(1, 0, (r + 1) * kTokens).to(dtype);
+    };
+    Tensor exact = at::zeros({kBatch, kRows, kHeads, kChannels}, at::kDouble);
+    for (int64_t r = 0; r < kSize; ++r) exact.narrow(1, 0, (r + 1) * kTokens).add_(found(r));
+    in_processes(kSize, [&](ProcessGroup& group) {
+      ContextGroup context(group);
+      const int64_t start = group.rank() * kTokens;
+      const Tensor own = whole(1, 0).to(dtype).requires_grad_(true);
+      const Tensor seen = context.with_left(own, halos);
+      ASSERT_EQ(seen.scalar_type(), dtype);
+      const int64_t before = group.bytes_sent();
+      seen.backward(found(group.rank()));
+      EXPECT_EQ(group.bytes_sent() - before, start * kHeads * kBatch * kChannels * 2);
+      EXPECT_TRUE(own.grad().equal(exact.narrow(1, start, kTokens).to(dtype))) << dtype << ", process " << group.rank();
+    });
+  }
+}
+
 TEST(ContextGroup, ShorterHalosNeedFewerRows) {
   in_processes(3, [](ProcessGroup& group) {
     ContextGroup context(group);

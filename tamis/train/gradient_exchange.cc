@@ -67,15 +67,28 @@ std::vector<int64_t> units_of(std::span<const models::Parameter> parameters, boo
   return units;
 }
 
+int64_t default_bucket(int64_t processes) {
+  return std::max<int64_t>(int64_t{1} << 22, 8 * processes * kNormBlock);
+}
+
 ExchangeLayout::ExchangeLayout(std::span<const int64_t> sizes, std::span<const int64_t> units, int64_t processes,
                                int64_t bucket_elements)
     : processes_(processes) {
+  if (bucket_elements == 0) bucket_elements = default_bucket(processes);
   const std::vector<Piece> blocks = all_blocks(sizes, units);
+  const auto unit_of = [&](size_t block) { return units[blocks[block].parameter]; };
+  std::vector<int64_t> left(blocks.size());  // elements of the unit from each block on
+  for (size_t b = blocks.size(); b-- > 0;) {
+    left[b] = blocks[b].end - blocks[b].begin;
+    if (b + 1 < blocks.size() && unit_of(b) == unit_of(b + 1)) left[b] += left[b + 1];
+  }
   for (size_t first = 0; first < blocks.size();) {
     size_t last = first;
     int64_t count = 0;
-    const int64_t unit = units[blocks[first].parameter];
-    while (last < blocks.size() && count < bucket_elements && units[blocks[last].parameter] == unit) {
+    const int64_t unit = unit_of(first);
+    // The last bucket takes up to half as much again, instead of leaving less than half to another.
+    const int64_t most = left[first] < bucket_elements + bucket_elements / 2 ? left[first] : bucket_elements;
+    while (last < blocks.size() && count < most && unit_of(last) == unit) {
       count += blocks[last].end - blocks[last].begin;
       ++last;
     }

@@ -26,10 +26,15 @@ struct Reduction {
   bool ordered = false;               // one micro-batch after another, as a single process does: the same bits for
                                       // any number of processes, at the cost of sending every micro-batch
   at::ScalarType dtype = at::kFloat;  // of the gradients on the way; sums are float32
-  int64_t bucket_elements = 1 << 22;  // sent at once, as soon as the backward pass has computed them
+  int64_t bucket_elements = 0;        // sent at once, as soon as the backward pass has computed them; 0: as
+                                      // default_bucket(processes) says
   bool sharded = false;               // the processes hold only their pieces of matrices (ZeRO-3): those of a layer
                                       // are gathered for its forward and its backward pass; every micro-batch is sent
 };
+
+/// 4M elements, and for more than 32 processes as many as give each of them eight blocks of kNormBlock (optimizer.h):
+/// with fewer, parts of whole blocks differ so much that a good part of what is sent would be padding.
+int64_t default_bucket(int64_t processes);
 
 /// What is gathered and freed together when parameters are sharded: the matrices of layer l are unit l, those outside
 /// of the layers kOutside. Everything that is not a matrix is kept whole.
@@ -55,6 +60,7 @@ class ExchangeLayout {
   };
 
   /// `sizes`: elements of the parameters; `units`: as units_of gives them. No bucket has elements of several units.
+  /// `bucket_elements`: as in Reduction.
   ExchangeLayout(std::span<const int64_t> sizes, std::span<const int64_t> units, int64_t processes,
                  int64_t bucket_elements);
 
@@ -77,7 +83,7 @@ class ExchangeLayout {
 /// Sums the gradients of data-parallel processes and distributes the update: each process owns 1/size of every bucket
 /// of elements, receives the sum of their gradients, updates them, and sends them to the others. So the state of the
 /// optimizer is sharded (ZeRO-1, Rajbhandari et al. 2020), and a process sends 2 (size - 1) / size times the parameters
-/// in a step, as much as a ring all-reduce.
+/// in a step, as much as a ring all-reduce, and at most an eighth more for padding, if it owns eight blocks or more.
 ///
 /// Every sum adds the processes in the order of their ranks, so that results do not depend on timing. Pieces begin at
 /// multiples of kNormBlock (optimizer.h), so that the optimizer and the norms give the same bits as on whole

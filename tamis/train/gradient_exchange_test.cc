@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <numeric>
+
 #include "tamis/distributed/testing.h"
 #include "tamis/train/optimizer.h"
 
@@ -112,6 +115,17 @@ TEST(GradientExchange, FastSumsAreAsAccurate) {
   const auto sums = exchanged(3, 4, {});
   const auto expected = accumulated(12);
   for (size_t p = 0; p < sums.size(); ++p) EXPECT_TRUE(at::allclose(sums[p], expected[p], 1e-5, 1e-5));
+}
+
+TEST(GradientExchange, ManyProcessesSendLittlePadding) {
+  const int64_t sizes[] = {20 * kNormBlock, 1000 * kNormBlock + 1, 5, 643 * kNormBlock - 7};
+  const int64_t units[] = {kWhole, kWhole, kWhole, kWhole};
+  const auto all = static_cast<double>(std::accumulate(std::begin(sizes), std::end(sizes), int64_t{0}));
+  for (const int64_t processes : {2, 16, 64, 128, 192}) {
+    const ExchangeLayout layout(sizes, units, processes, Reduction().bucket_elements);
+    const auto least = all * 4 * static_cast<double>(processes - 1) / static_cast<double>(processes);
+    EXPECT_LE(static_cast<double>(layout.gradient_bytes(at::kFloat)), 1.125 * least) << processes;
+  }
 }
 
 TEST(GradientExchange, SendsBfloat16) {

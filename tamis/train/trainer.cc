@@ -86,6 +86,12 @@ void check_processes(const TrainRecipe& recipe, int64_t processes) {
          "train.reduction = \"ordered\" gives the bits of a single process, which is impossible where processes share "
          "sequences; choose \"fast\", or train.context_parallel = 1");
   }
+  if (recipe.reduction == "ordered" && recipe.reduction_dtype == "bfloat16") {
+    fail(
+        ExitCode::kUsage,
+        "train.reduction = \"ordered\" gives the bits of a single process, which rounds no gradients; choose \"fast\", "
+        "or train.reduction_dtype = \"float32\"");
+  }
   micro_batches(recipe, processes / context);  // refuses more processes than sequences
   if (recipe.reduction == "ordered" && recipe.accumulation % processes != 0) {
     fail(
