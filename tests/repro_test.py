@@ -29,7 +29,7 @@ def shelf(tmp_path, program):
     work = tmp_path / "work"
     work.mkdir()
     run = Program(program, work)
-    return lambda *arguments, python=sys.executable, **options: run(
+    return lambda *arguments, studies=studies, python=sys.executable, **options: run(
         "repro", *arguments, env=environment(TAMIS_STUDIES=str(studies), TAMIS_PYTHON=str(python)), **options
     )
 
@@ -45,17 +45,24 @@ def test_list_of_studies(shelf, tmp_path):
     assert listed()[0] == ("a-norm", "cpu", "holds")
     table = shelf("--list").stdout
     assert re.search(r"^a-norm +cpu +\S+ +holds +A function$", table, re.MULTILINE), table
+    assert re.search(r"^The tier cpu takes \S+s on two cores, ", table, re.MULTILINE), table
     (tmp_path / "work/runs/a-norm/study.json").write_text('{"time": "2030", "verdict": "holds"}')
     assert listed()[0] == ("a-norm", "cpu", None), "of a file with other keys nothing is known"
 
 
-def test_the_shipped_studies_are_listed(tamis):
-    studies = tamis("repro", "--list", "--json", env=environment(TAMIS_STUDIES=str(ROOT / "recipes/studies")))
-    found = json.loads(studies.stdout)["studies"]
+def test_the_shipped_studies_are_listed(shelf):
+    found = json.loads(shelf("--list", "--json", studies=ROOT / "recipes/studies").stdout)["studies"]
     assert {"id", "title", "tier", "seconds", "verdict"} <= set(found[0]), found
     ids = {each["id"] for each in found}
     assert ids == {path.stem for path in (ROOT / "recipes/studies").glob("*.toml")}
     assert all(each["title"] and each["seconds"] for each in found if each["tier"] == "cpu"), found
+
+
+def test_the_shipped_results_take_20_minutes_each_and_8_hours_together(shelf, tmp_path):
+    (tmp_path / "work/docs").symlink_to(ROOT / "docs")  # and no runs/ beside it
+    found = json.loads(shelf("--list", "--json", studies=ROOT / "recipes/studies").stdout)["studies"]
+    seconds = {each["id"]: each["seconds"] for each in found if each["tier"] == "cpu" and each["recipe_changed"] is not None}
+    assert seconds and max(seconds.values()) <= 20 * 60 and sum(seconds.values()) <= 8 * 3600, seconds
 
 
 @pytest.mark.parametrize("path", WITH_PAPER_TIER, ids=lambda path: path.stem)
@@ -79,10 +86,8 @@ def test_repro_runs_a_study_and_knows_no_other(shelf, tmp_path):
     expect_refused(shelf("b-trim", "--tier", "gpu"), 2, "there is no [tiers.gpu]")
 
 
-def test_without_studies(tamis):
-    expect_refused(
-        tamis("repro", "--list", env=environment(TAMIS_STUDIES=str(tamis.directory / "nowhere"))), 2, "nowhere"
-    )
+def test_without_studies(shelf):
+    expect_refused(shelf("--list", studies="nowhere"), 2, "nowhere")
 
 
 def test_book(shelf, tmp_path):
@@ -91,6 +96,8 @@ def test_book(shelf, tmp_path):
     assert done.stdout == "book: 0 studies written\n" and (book / "README.md").exists(), done
     assert shelf("a-norm").returncode == shelf("b-trim").returncode == 0
     (book / "other.md").write_text("kept")
+    (book / "a-norm").mkdir()
+    (book / "a-norm/gone.svg").write_text("of a figure that the study had before")
     done = shelf("--book", "book")
     assert done.stdout == "book: 2 studies written\n", done
     index = (book / "README.md").read_text()
@@ -99,7 +106,7 @@ def test_book(shelf, tmp_path):
     assert "| undecided | time on two cores |" in index and "once in the last row" in index, index
     assert "\n| none | 2 | 1 | 0 | 0 | " in index and "\n| All papers | 2 | 1 | 0 | 0 | " in index, index
     assert "tanh_norm" in (book / "a-norm/results.csv").read_text() and (book / "other.md").read_text() == "kept"
-    assert "Command: tamis repro a-norm" in (book / "a-norm.md").read_text()
+    assert "Command: tamis repro a-norm\n" in (book / "a-norm.md").read_text() and not (book / "a-norm/gone.svg").exists()
 
 
 def rewrite(path, *changes):
@@ -291,6 +298,7 @@ def test_check_reproduces_what_is_stored(checked, shelf, tmp_path):
     assert "A repetition" not in page.read_text()
     assert shelf("--book", "docs/results").returncode == 0
     assert "/seed-2 agrees with the stored values. " in page.read_text()
+    assert "\nCommand: tamis repro c-run --jobs 2\n" in page.read_text(), "its runs had one thread each"
     assert re.search(r"^c-run +\S+/seed-2 +same$", shelf("--check", "c-run").stdout, re.MULTILINE)
 
 

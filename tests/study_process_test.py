@@ -7,7 +7,8 @@ import signal
 import sys
 
 import pytest
-from program import environment, finished, one_line, small_disk, wait_until
+from processes import weights
+from program import environment, finished, one_line, saved_steps, small_disk, wait_until
 from studies import BASE, CLAIMS, FIGURES, FUNCTION, ONE_RUN
 from studies import directory, last_line, losses, recipe, study, summary
 
@@ -82,6 +83,34 @@ def test_two_processes_share_a_study(tamis, whole):
     assert all(counts == {step: 1 for step in range(1, 7)} for counts in steps.values()), steps
     assert losses(tamis, "shared") == losses(tamis, "whole")
     assert summary(tamis, "shared")["drawn"] == summary(tamis, "whole")["drawn"]
+
+
+def test_another_process_resumes_the_run_of_one_that_is_killed(tamis):
+    """The first process is stopped after a checkpoint, so that it is killed within its run. Until then the second one leaves
+    that run alone and does the other."""
+    steps = 300
+    long = ONE_RUN.replace("steps = 6", f"steps = {steps}\nsave_every = 20")
+    study(tamis, "unkilled", long)
+    path, runs = recipe(tamis, "killed", long), directory(tamis, "killed")
+    held = runs / "rope/seed-1"
+    first = tamis.start("study", path, "--threads", 1)
+    try:
+        wait_until(lambda: saved_steps(held), first, "checkpoint")
+        first.send_signal(signal.SIGSTOP)
+        second = tamis.start("study", path, "--threads", 1, env=environment(TAMIS_PYTHON=sys.executable))
+        wait_until(lambda: list((runs / "window/seed-1").glob("result-*.json")), second, "result of the other run")
+        saved = saved_steps(held)
+    finally:
+        first.kill()
+    finished(first)
+    assert steps not in saved, "the run ended before its process was stopped"
+    done = finished(second)
+    assert done.returncode == 0, done
+    assert f"resuming after step {max(saved)}" in done.stderr, done
+    assert losses(tamis, "killed") == losses(tamis, "unkilled")
+    for run in ("rope/seed-1", "window/seed-1"):
+        assert weights(runs / run, steps) == weights(directory(tamis, "unkilled") / run, steps)
+    assert all(counts == {step: 1 for step in range(1, steps + 1)} for counts in trained_steps(tamis, "killed").values())
 
 
 def test_an_error_of_a_worker_is_the_study_s(tamis):

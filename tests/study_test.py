@@ -48,6 +48,28 @@ def test_a_plan_leaves_nothing(tamis):
     assert not directory(tamis, "planned").exists()
 
 
+@pytest.mark.parametrize("tier, options", [("", "--plan"), ("[tiers.paper.study]\nseeds = [1, 2]\n", "--tier paper --plan")])
+def test_plan_and_train_name_the_commands_for_a_study(tamis, tier, options):
+    path = recipe(tamis, "named", BASE + tier)
+    for command in ("plan", "train"):
+        refused = tamis(command, path)
+        expect_refused(refused, 2, "[study] makes this a recipe of a study; run it with: tamis study ")
+        named = re.search(r"running them with: tamis (study .*)\n", refused.stderr).group(1)
+        assert named.endswith(".toml " + options)
+        planned = tamis(*named.split())
+        assert planned.returncode == 0 and planned.stdout.startswith("runs/named"), planned
+
+
+def test_a_larger_tier_announces_its_work(tamis):
+    text = ONE_RUN + "[tiers.paper]\ntrain = {steps = 7}\n"
+    done = study(tamis, "announced", text, "--tier", "paper")
+    first = done.stderr.splitlines()[0]
+    line = r"study: tier paper: \d jobs?, models of \S+ parameters, \S+ tokens, \S+ floating-point operations, "
+    assert re.fullmatch(line + r"\S+ at the machine's peak; the same command with --plan lists them and runs none", first), first
+    for arguments in (("--tier", "paper"), ()):  # nothing is left to do; the first tier
+        assert "--plan lists" not in study(tamis, "announced", text, *arguments).stderr
+
+
 def test_results_and_tables(tamis, whole):
     run = directory(tamis, "whole")
     assert whole.stdout.startswith((run / "report.md").read_text()), "what is printed is report.md"

@@ -52,6 +52,7 @@ void write_page(json study, const std::filesystem::path& run, const std::filesys
   write_file_atomic(directory / name / "results.csv", to_csv(table));
   write_file_atomic(directory / name / "study.json", json_text(study, 1));
   write_file_atomic(directory / (name + ".md"), to_markdown(study, table, name));
+  remove_undrawn(study, directory / name);
 }
 
 /// Writes a page again whose study is no longer under runs/, as today's recipe shows it.
@@ -62,6 +63,7 @@ void write_again(const json& study, const std::filesystem::path& recipe, const s
   const json now = shown_by(loaded, study, rows, directory / name, stderr);
   write_file_atomic(directory / name / "study.json", json_text(now, 1));
   write_file_atomic(directory / (name + ".md"), to_markdown(now, rows, name));
+  remove_undrawn(now, directory / name);
 }
 
 /// Verdicts by paper, and the time, of studies of the first tier.
@@ -221,13 +223,19 @@ json list_studies() {
 
 std::string to_table(const json& studies) {
   std::string text = fmt::format("{:<28} {:<6} {:>8}  {:<14} {}\n", "id", "tier", "time", "verdict", "title");
+  double seconds = 0;
   for (const json& study : studies["studies"]) {
     text += fmt::format("{:<28} {:<6} {:>8}  {:<14} {}{}\n", text_at(study, "id"), text_at(study, "tier"),
                         study["seconds"].is_number() ? format_duration(study["seconds"]) : "-",
                         study["verdict"].is_string() ? text_at(study, "verdict") : "-", text_at(study, "title"),
                         study["recipe_changed"] == true ? " (recipe changed since)" : "");
+    if (study["tier"] == tiers().front()) seconds += number_at(study, "seconds");
   }
-  return text;
+  return text +
+         fmt::format(
+             "\nThe tier {} takes {} on two cores, with --jobs 2; runs that several studies share are counted in "
+             "each.\n",
+             tiers().front(), format_duration(seconds));
 }
 
 int64_t write_book(const std::filesystem::path& directory) {

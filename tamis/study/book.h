@@ -23,7 +23,7 @@ std::filesystem::path find_study(const std::string& id);
 /// measures something else than when that result was stored.
 nlohmann::json list_studies();
 
-/// The same as a table.
+/// The same as a table, and the time of the first tier.
 std::string to_table(const nlohmann::json& studies);
 
 /// Writes the page, the figures and the results of every study that has run under runs/ into `directory`, and README.md

@@ -256,7 +256,7 @@ void write(Writer& out, const json& study, const Rows& rows) {
   if (!text("paper").empty()) out.paragraph(text("paper") + ".");
   if (!text("question").empty()) out.paragraph(text("question"));
   const std::string prepare = text_at(study, "prepare");
-  out.paragraph("Command: " + text("command") + (prepare.empty() ? "" : ", after " + prepare));
+  out.paragraph("Command: " + command_of(study) + (prepare.empty() ? "" : ", after " + prepare));
   write_claims(out, study);
   if (!study["drawn"].empty()) out.heading(2, "Figures");
   for (const json& figure : study["figures"]) {

@@ -101,6 +101,16 @@ TEST(StudyPage, NamesEveryModelAndTheMachine) {
   EXPECT_THAT(text, HasSubstr("a processor, 2 cores, Tamis 0.1 (abc), 2026-01-01T00:00:00Z."));
 }
 
+TEST(StudyPage, HasTheCommandThatTakesTheStatedTime) {
+  json study = page_study();
+  EXPECT_THAT(to_markdown(study, {}, "figures"), HasSubstr("\nCommand: tamis study a.toml\n"));
+  study["tier"] = "cpu";
+  study["threads"] = {1};
+  study["prepare"] = "make text";
+  EXPECT_THAT(to_markdown(study, {}, "figures"),
+              HasSubstr("\nCommand: tamis study a.toml --jobs 2, after make text\n"));
+}
+
 TEST(StudyPage, SaysWhatItCostWhateverElseRan) {
   json study = page_study();
   EXPECT_THAT(to_markdown(study, {}, "figures"), HasSubstr("1 of 2 jobs are done, 2.0s in all. "));

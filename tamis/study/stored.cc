@@ -181,9 +181,6 @@ void draw_again(const StudyRecipe& recipe, json& study, const Rows& rows, const 
     study["figures"].push_back(outdated ? *old : figure);
     if (current || outdated) study["drawn"].push_back(id);
   }
-  for (const json& id : drawn_before) {
-    if (!has(study["drawn"], id)) std::filesystem::remove(svg(id));
-  }
 }
 
 }  // namespace
@@ -276,9 +273,20 @@ void keep_claim_changes(json& study, const std::filesystem::path& directory) {
   study["claim_changes"] = std::move(changes);
 }
 
+bool runs_two_at_a_time(const json& study) {
+  return number_at(study, "jobs") > 1 && study.value("threads", json()) == json::array({1});
+}
+
+std::string command_of(const json& study) {
+  const std::string command = text_at(study, "command");
+  const bool add = text_at(study, "tier") == tiers().front() && runs_two_at_a_time(study) &&
+                   command.find(" --jobs ") == std::string::npos;
+  return add ? command + " --jobs 2" : command;
+}
+
 double seconds_on_two_cores(const json& study) {
   const double seconds = number_at(study, "seconds");
-  if (study.value("threads", json()) != json::array({1})) return seconds;
+  if (!runs_two_at_a_time(study)) return seconds;
   return number_at(study, "processor_seconds", seconds) / 2;
 }
 
@@ -315,6 +323,15 @@ RecipeChange change_since(const json& study, const std::filesystem::path& direct
   const json shown_then = take_shown(*then), shown_now = take_shown(now);
   if (*then != now || !has_results(added, directory)) return RecipeChange::kMeasured;
   return shown_then == shown_now ? RecipeChange::kNone : RecipeChange::kShown;
+}
+
+void remove_undrawn(const json& study, const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> undrawn;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::filesystem::path& file = entry.path();
+    if (file.extension() == ".svg" && !has(study["drawn"], file.stem().string())) undrawn.push_back(file);
+  }
+  for (const std::filesystem::path& file : undrawn) std::filesystem::remove(file);
 }
 
 json shown_by(const StudyRecipe& recipe, json study, const Rows& rows, const std::filesystem::path& directory,

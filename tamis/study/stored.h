@@ -63,8 +63,15 @@ void keep_origin(nlohmann::json& study, const std::filesystem::path& directory);
 /// claims differ from today's, so that running a study again does not hide them.
 void keep_claim_changes(nlohmann::json& study, const std::filesystem::path& directory);
 
-/// What the runs of a study take on two cores, in seconds: where each had one thread, two run at a time, in half of
-/// their processor time (of their wall-clock time in results that lack it); else their wall-clock time.
+/// Whether two of its jobs run at a time on two cores: there are several, and each had one thread.
+bool runs_two_at_a_time(const nlohmann::json& study);
+
+/// The command that repeats a study in the time of seconds_on_two_cores(): the stored one, with `--jobs 2` where two
+/// jobs of the first tier run at a time.
+std::string command_of(const nlohmann::json& study);
+
+/// What the runs of a study take on two cores, in seconds: where two run at a time, half of their processor time (of
+/// their wall-clock time in results that lack it); else their wall-clock time.
 double seconds_on_two_cores(const nlohmann::json& study);
 
 /// The same of all runs of several studies of the first tier. A run that some of them share, because they keep runs of
@@ -73,6 +80,9 @@ double seconds_of_all_runs(const std::vector<nlohmann::json>& studies);
 
 /// The metrics that figures, tables and claims of the study read, among names of columns.
 std::set<std::string> shown_metrics(const nlohmann::json& study);
+
+/// Removes from the folder of a page in a book the drawings that the page does not show: those of earlier figures.
+void remove_undrawn(const nlohmann::json& study, const std::filesystem::path& folder);
 
 /// A study in a book with the claims, figures, tables and texts of today's recipe, for changes of the kind kShown.
 /// Claims are judged by the stored rows; claim_changes notes which have changed. Figures that have changed or

@@ -8,10 +8,10 @@ namespace {
 using nlohmann::json;
 
 TEST(StoredStudy, TakesHalfOfItsProcessorTimeOnTwoCoresWhereRunsHaveOneThread) {
-  const json plain = {{"seconds", 100.0}};
+  const json plain = {{"seconds", 100.0}, {"jobs", 4}};
   EXPECT_EQ(seconds_on_two_cores(plain), 100);  // of a version that did not store threads
 
-  json study = {{"seconds", 100.0}, {"threads", {1}}, {"processor_seconds", 80.0}};
+  json study = {{"seconds", 100.0}, {"jobs", 4}, {"threads", {1}}, {"processor_seconds", 80.0}};
   EXPECT_EQ(seconds_on_two_cores(study), 40);
   study["processor_seconds"] = nullptr;  // a run was resumed
   EXPECT_EQ(seconds_on_two_cores(study), 50);
@@ -19,11 +19,28 @@ TEST(StoredStudy, TakesHalfOfItsProcessorTimeOnTwoCoresWhereRunsHaveOneThread) {
     study["threads"] = threads;
     EXPECT_EQ(seconds_on_two_cores(study), 100);
   }
+  study["threads"] = {1};
+  study["jobs"] = 1;  // nothing runs beside it
+  EXPECT_EQ(seconds_on_two_cores(study), 100);
+}
+
+TEST(StoredStudy, IsRepeatedByACommandThatTakesTheTimeOnTwoCores) {
+  json study = {{"command", "tamis repro a"}, {"tier", "cpu"}, {"jobs", 4}, {"threads", {1}}};
+  EXPECT_EQ(command_of(study), "tamis repro a --jobs 2");
+  study["command"] = "tamis repro a --jobs 4";
+  EXPECT_EQ(command_of(study), "tamis repro a --jobs 4");
+  study["command"] = "tamis repro a";
+  for (const auto& [key, other] :
+       {std::pair<std::string, json>{"threads", {2}}, {"threads", {}}, {"jobs", 1}, {"tier", "gpu"}}) {
+    json changed = study;
+    changed[key] = other;
+    EXPECT_EQ(command_of(changed), "tamis repro a") << key << " " << other;
+  }
 }
 
 TEST(StoredStudies, CountSharedRunsOnce) {
   const auto study = [](const std::string& id, const std::string& recipe, const json& points, double seconds) {
-    return json{{"id", id}, {"tier", "cpu"}, {"recipe", recipe}, {"points", points}, {"seconds", seconds}};
+    return json{{"id", id}, {"tier", "cpu"}, {"recipe", recipe}, {"points", points}, {"seconds", seconds}, {"jobs", 2}};
   };
   const auto point = [](const std::string& name, double seconds) { return json{{"name", name}, {"seconds", seconds}}; };
   const std::string shared = "[study]\nruns = \"runs/a\"\n";

@@ -24,12 +24,12 @@
 #include "tamis/study/job.h"
 #include "tamis/study/measure.h"
 #include "tamis/study/page.h"
+#include "tamis/study/plan.h"
 #include "tamis/study/recipe.h"
 #include "tamis/study/stored.h"
 #include "tamis/study/summary.h"
 #include "tamis/study/worker.h"
 #include "tamis/train/machine.h"
-#include "tamis/train/plan.h"
 #include "tamis/train/stop_signals.h"
 
 namespace tamis::study {
@@ -68,6 +68,7 @@ class Study {
     start_seconds_ = now_seconds();
     done_before_ = static_cast<int64_t>(results_.size());
     if (!options_.worker) note_claims();
+    announce_tier();
     if (options_.jobs == 1) {
       run_jobs();
     } else {
@@ -285,45 +286,20 @@ class Study {
 
   // Plan
 
-  json plan() const {
-    json plan = {{"id", recipe_.id},     {"dir", recipe_.dir.string()}, {"tier", options_.tier},
-                 {"jobs", count_jobs()}, {"points", json::array()},     {"flops", 0.0}};
-    for (size_t p = 0; p < recipe_.points.size(); ++p) {
-      const Point& point = recipe_.points[p];
-      json jobs = json::array();
-      double tokens = 0;
-      for (const Job& job : all_jobs(recipe_, p, results_)) {
-        jobs.push_back(job.name);
-        if (!recipe_.train) continue;
-        const int64_t steps = job.recipe.train.steps - steps_taken_over(point);
-        tokens += static_cast<double>(steps * job.recipe.train.batch_tokens);
-      }
-      json entry = describe_point(recipe_, point);
-      entry["jobs"] = std::move(jobs);
-      entry["flops"] = recipe_.train
-                           ? tokens * train::planned_flops_per_token(point.recipe().model, point.recipe().train.length)
-                           : 0.0;
-      plan["flops"] = plan["flops"].get<double>() + entry["flops"].get<double>();
-      plan["points"].push_back(std::move(entry));
-    }
-    return plan;
-  }
+  json plan() const { return plan_study(recipe_, options_.tier, results_); }
 
-  static std::string plan_text(const json& plan) {
-    std::string text = fmt::format("{}: {} jobs", plan["dir"].get<std::string>(), plan["jobs"].get<int64_t>());
-    if (plan["flops"] > 0.0) text += fmt::format(", {} floating-point operations", format_count(plan["flops"]));
-    text += "\n\n";
-    for (const json& point : plan["points"]) {
-      text += point["name"].get<std::string>();
-      if (point.contains("parameters")) {
-        text += fmt::format("  {} parameters, {} without the embedding{}", point["parameters"].get<int64_t>(),
-                            point["parameters_without_embedding"].get<int64_t>(),
-                            point["matched_by"].is_null() ? "" : ", by " + point["matched_by"].get<std::string>());
-      }
-      text += "\n";
-      for (const json& job : point["jobs"]) text += fmt::format("  {}\n", job.get<std::string>());
+  /// Before the first job of a tier that may take days.
+  void announce_tier() {
+    if (options_.worker || options_.tier == tiers().front() || done_before_ == count_jobs()) return;
+    const json planned = plan();
+    double peak_flops = 0;
+    if (planned["flops"] > 0.0) {
+      const std::string precision = recipe_.points.front().recipe().train.precision;
+      const std::string used = precision == "auto" ? train::fastest_precision(device_) : precision;
+      peak_flops = train::measure_matmul_flops(train::compute_dtype(used), device_);
     }
-    return text;
+    print_message(messages_, fmt::format("study: tier {}: {}; the same command with --plan lists them and runs none\n",
+                                         options_.tier, planned_work(planned, peak_flops)));
   }
 
   // Claims

@@ -32,7 +32,11 @@ class RecipeReader {
 
   Recipe read() {
     if (document_.values.contains("study")) {
-      refuse("study", "[study] makes this a recipe of a study; run it with: tamis study " + document_.name);
+      const std::string command = "tamis study " + (document_.name == input_name("-") ? "FILE" : document_.name);
+      const bool has_paper = table("tiers").is_object() && table("tiers").contains("paper");
+      refuse("study", fmt::format("[study] makes this a recipe of a study; run it with: {}; list its runs and sizes "
+                                  "without running them with: {}{} --plan",
+                                  command, command, has_paper ? " --tier paper" : ""));
     }
     const std::vector<std::string> tables = {"model", "data", "train", "run"};
     for (const auto& [key, value] : document_.values.items()) {
