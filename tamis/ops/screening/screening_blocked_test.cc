@@ -57,21 +57,32 @@ const std::vector<Shape> kBlockedScreeningShapes = {
     {2, 700, 4, 4, std::vector<double>(8, kInfinity), {0.3, 0.6}},  // more rows than are processed together
 };
 
-TEST(ScreeningBlocked, IsAsAccurateAsPlainTorch) {
-  for (const Shape& shape : kBlockedScreeningShapes) {
-    for (const bool documents : {false, true}) {
-      SCOPED_TRACE(::testing::Message() << "T " << shape.T << ", T_q " << shape.queries << ", documents " << documents);
-      ScreeningOptions options;
-      if (documents) options.document = two_documents(shape.B, shape.T);
-      std::vector<Tensors> samples;
-      for (uint64_t i = 0; i < (shape.T < 500 ? 4 : 1); ++i)
-        samples.push_back(testing::random_inputs(shape, 70 + 100 * i));
-      testing::expect_as_accurate_as_plain_once(blocked_screening(options), testing::reference_with(options), samples);
-      if (shape.T >= 500) continue;
-      for (Tensors& sample : samples) sample = testing::to_bfloat16(sample);
-      testing::expect_as_accurate_as_plain_once(blocked_screening(options), testing::reference_with(options), samples);
-    }
+/// Expects the accuracy rule without and with documents, in float32 and, of short sequences, in bfloat16.
+void expect_blocked_screening_accurate(const Shape& shape, ScreeningOptions options) {
+  for (const bool documents : {false, true}) {
+    SCOPED_TRACE(::testing::Message() << "T " << shape.T << ", T_q " << shape.queries << ", expanded beyond "
+                                      << options.expand_beyond.value_or(kInfinity) << ", documents " << documents);
+    if (documents) options.document = two_documents(shape.B, shape.T);
+    std::vector<Tensors> samples;
+    for (uint64_t i = 0; i < (shape.T < 500 ? 4 : 1); ++i)
+      samples.push_back(testing::random_inputs(shape, 70 + 100 * i));
+    testing::expect_as_accurate_as_plain_once(blocked_screening(options), testing::reference_with(options), samples);
+    if (shape.T >= 500) continue;
+    for (Tensors& sample : samples) sample = testing::to_bfloat16(sample);
+    testing::expect_as_accurate_as_plain_once(blocked_screening(options), testing::reference_with(options), samples);
   }
+}
+
+TEST(ScreeningBlocked, IsAsAccurateAsPlainTorch) {
+  for (const Shape& shape : kBlockedScreeningShapes) expect_blocked_screening_accurate(shape, {});
+}
+
+TEST(ScreeningBlocked, ExpandedWindowsAreAsAccurateAsPlainTorch) {
+  // Of the shapes above: some heads remain as they are, others lose their window and with it their rotation.
+  expect_blocked_screening_accurate({2, 63, 16, 24, {2, 17.3, 40, 90.5, kInfinity}, {0.95, 0.5, 0.05}},
+                                    {{.expand_beyond = 30.0}});
+  expect_blocked_screening_accurate({1, 700, 7, 33, {2.5, 40, 300, kInfinity}, {0.5, 0.95}, 77},
+                                    {{.expand_beyond = 100.0}});
 }
 
 TEST(ScreeningBlocked, InFloat64IsTheDefinition) {
@@ -139,16 +150,26 @@ TEST(ScreeningBlocked, EmptyBatchAndNoQueries) {
 }
 
 TEST(ScreeningBlocked, MemoryIsLinear) {
-  for (const double width : {21.0, 2000.0, kInfinity}) {
+  struct Case {
+    double narrow, wide;  // windows
+    std::optional<double> expand_beyond;
+    bool documents;
+  };
+  for (const Case& c : {Case{21, 21, {}, false}, Case{2000, 2000, {}, false}, Case{kInfinity, kInfinity, {}, false},
+                        Case{21, 2000, {}, true}, Case{21, 2000, 100, true}}) {
+    SCOPED_TRACE(::testing::Message() << "windows " << c.narrow << " and " << c.wide << ", expanded beyond "
+                                      << c.expand_beyond.value_or(kInfinity) << ", documents " << c.documents);
     const auto peak = [&](int64_t T) {
       return testing::peak_bytes_of([&] {
-        const Tensors in = testing::random_inputs({1, T, 8, 8, {width, width}, {0.5}}, 76);
-        testing::outputs_and_gradients(blocked_screening({}), in);
+        ScreeningOptions options = {{.expand_beyond = c.expand_beyond}};
+        if (c.documents) options.document = two_documents(1, T);
+        const Tensors in = testing::random_inputs({1, T, 8, 8, {c.narrow, c.wide}, {0.5}}, 76);
+        testing::outputs_and_gradients(blocked_screening(options), in);
       });
     };
     const int64_t at_2k = peak(2048), at_8k = peak(8192);
-    EXPECT_LE(at_8k, 4.25 * at_2k) << "window " << width;
-    EXPECT_LT(at_8k, int64_t{8192} * 8192) << "window " << width;  // less than one byte per pair
+    EXPECT_LE(at_8k, 4.25 * at_2k);
+    EXPECT_LT(at_8k, int64_t{8192} * 8192);  // less than one byte per pair
   }
 }
 

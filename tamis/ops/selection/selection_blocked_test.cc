@@ -54,7 +54,9 @@ TYPED_TEST_SUITE(BlockedSelectionTest, BlockedSelections);
 TYPED_TEST(BlockedSelectionTest, IsAsAccurateAsPlainTorch) {
   for (const SelectionShape& shape : kSelectionShapes) {
     for (const bool strict : {false, true}) expect_accurate<TypeParam>(shape, {.alpha = 1.5, .strict = strict}, 42);
-    expect_accurate<TypeParam>(shape, {.alpha = 1.5, .strict = true}, 43, at::kBFloat16);
+    for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+      expect_accurate<TypeParam>(shape, {.alpha = 1.5, .strict = true}, 43, dtype);
+    }
   }
 }
 
@@ -137,12 +139,18 @@ TYPED_TEST(BlockedSelectionTest, EmptyBatchAndNoQueries) {
 }
 
 TYPED_TEST(BlockedSelectionTest, MemoryIsLinear) {
-  const auto peak = [](int64_t T) {
-    return peak_bytes_of([&] { outputs_and_gradients(fused_with<TypeParam>({}), normal_inputs({1, T, 1, 8, 8}, 63)); });
-  };
-  const int64_t at_2k = peak(2048), at_8k = peak(8192);
-  EXPECT_LE(at_8k, 4.25 * at_2k);
-  EXPECT_LT(at_8k, int64_t{8192} * 8192);  // less than one byte per pair
+  for (const bool documents : {false, true}) {
+    const auto peak = [&](int64_t T) {
+      return peak_bytes_of([&] {
+        typename TypeParam::Options options;
+        if (documents) options.document = at::arange(T).floor_divide(T / 3).view({1, T});
+        outputs_and_gradients(fused_with<TypeParam>(options), normal_inputs({1, T, 1, 8, 8}, 63));
+      });
+    };
+    const int64_t at_2k = peak(2048), at_8k = peak(8192);
+    EXPECT_LE(at_8k, 4.25 * at_2k) << "documents " << documents;
+    EXPECT_LT(at_8k, int64_t{8192} * 8192) << "documents " << documents;  // less than one byte per pair
+  }
 }
 
 }  // namespace

@@ -20,9 +20,10 @@ using at::Tensor;
 using testing::Tensors;
 using Options = SieveAlgorithm1Options;
 
-Tensors inputs(int64_t B, int64_t T, int64_t H, int64_t K, int64_t V, uint64_t seed, int64_t queries = -1) {
-  return {testing::random_normal({B, queries < 0 ? T : queries, H, K}, seed),
-          testing::random_normal({B, T, H, K}, seed + 1), testing::random_normal({B, T, H, V}, seed + 2)};
+Tensors inputs(int64_t B, int64_t T, int64_t H, int64_t K, int64_t V, uint64_t seed, int64_t queries = -1,
+               at::ScalarType dtype = at::kFloat) {
+  return {testing::random_normal({B, queries < 0 ? T : queries, H, K}, seed, dtype),
+          testing::random_normal({B, T, H, K}, seed + 1, dtype), testing::random_normal({B, T, H, V}, seed + 2, dtype)};
 }
 
 testing::Function operator_with(const Options& options) {
@@ -109,10 +110,16 @@ TEST(SieveAlgorithm1, InFloat64IsTheDefinition) {
 TEST(SieveAlgorithm1, IsAsAccurateAsPlainTorch) {
   // A selection of everything does not depend on rounding.
   for (const bool strict : {true, false}) {
-    const Options options{.epsilon = 1e9, .strict = strict};
-    std::vector<Tensors> samples;
-    for (uint64_t i = 0; i < 4; ++i) samples.push_back(inputs(2, 130, 2, 16, 24, 10 + 100 * i));
-    testing::expect_as_accurate_as_plain(operator_with(options), definition_with(options), samples);
+    for (const bool documents : {false, true}) {
+      for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+        SCOPED_TRACE(::testing::Message() << "strict " << strict << ", documents " << documents << ", " << dtype);
+        Options options{.epsilon = 1e9, .strict = strict};
+        if (documents) options.document = two_documents(2, 130);
+        std::vector<Tensors> samples;
+        for (uint64_t i = 0; i < 4; ++i) samples.push_back(inputs(2, 130, 2, 16, 24, 10 + 100 * i, -1, dtype));
+        testing::expect_as_accurate_as_plain_once(operator_with(options), definition_with(options), samples);
+      }
+    }
   }
 }
 
@@ -161,11 +168,18 @@ TEST(SieveAlgorithm1, NaNShowsInTheResult) {
 }
 
 TEST(SieveAlgorithm1, MemoryIsLinear) {
-  const auto peak = [](int64_t T) {
-    return testing::peak_bytes_of(
-        [&] { testing::outputs_and_gradients(operator_with({}), inputs(1, T, 2, 16, 16, 50)); });
-  };
-  EXPECT_LE(peak(8192), 4.5 * peak(2048));
+  for (const bool documents : {false, true}) {
+    const auto peak = [&](int64_t T) {
+      return testing::peak_bytes_of([&] {
+        Options options;
+        if (documents) options.document = two_documents(1, T);
+        testing::outputs_and_gradients(operator_with(options), inputs(1, T, 1, 16, 16, 50));
+      });
+    };
+    const int64_t at_2k = peak(2048), at_8k = peak(8192);
+    EXPECT_LE(at_8k, 4.25 * at_2k) << "documents " << documents;
+    EXPECT_LT(at_8k, int64_t{8192} * 8192) << "documents " << documents;  // less than one byte per pair
+  }
 }
 
 TEST(SieveAlgorithm1, IsCallableThroughTheDispatcher) {
