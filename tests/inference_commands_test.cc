@@ -213,7 +213,7 @@ TEST_F(InferenceCommands, EvalAbcDigitsKeepsItsResultInTheRun) {
   const Outcome table = tamis(
       {"eval", "abc_digits", checkpoint_.string(), "--lengths", "240", "--instances", "1", "--no-expand-windows"});
   ASSERT_EQ(table.code, 0) << table.err;
-  EXPECT_THAT(table.out, HasSubstr("1 instances per cell, windows as trained"));
+  EXPECT_THAT(table.out, HasSubstr("1 instance per cell, windows as trained"));
   EXPECT_THAT(table.out, Not(HasSubstr("\x1b")));
   EXPECT_FALSE(fs::exists(checkpoint_ / "eval"));
 }

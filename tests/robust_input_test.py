@@ -60,6 +60,7 @@ def expect(done, code, *texts):
         assert text in messages, f"'{text}' is missing in: {messages[:2000]}"
     for alien in ("json.exception", "terminate called", "\x1b", "std::"):
         assert alien not in messages, f"{alien!r} in: {messages[:2000]}"
+    assert "\x1b" not in done.stdout, f"an escape in: {done.stdout[:2000]}"
     (done.stdout + messages).encode()  # fails on bytes that were not UTF-8
     assert len(messages) < 6000, f"{len(messages)} bytes of messages: {messages[:2000]}"
 
@@ -142,7 +143,7 @@ def test_nested_json_does_not_overflow_the_stack(tamis, run):
     expect(train(tamis, run, steps=STEPS + 2), 3, "trainer.json: expected at most 64 levels of nesting", "--fresh")
 
 
-def test_large_safetensors_headers_take_linear_time(tamis, run):
+def test_headers_of_too_many_tensors_are_refused(tamis, run):
     checkpoint = copied(tamis, run, model_alone=True)
     entries = []
     size = 0
@@ -312,6 +313,7 @@ def test_names_from_files_are_escaped_and_cut(tamis, run):
     shutil.rmtree(run / "checkpoints")
     expect(tamis("report", run), 0)
     expect_names_of_recipes_are_escaped(tamis)
+    expect_names_of_files_are_escaped(tamis)
     expect_names_that_are_not_utf8_are_no_errors(tamis)
 
 
@@ -329,6 +331,24 @@ def expect_names_of_recipes_are_escaped(tamis):
         content.replace('kind = "abc_digits"', 'kind = "text"\nfiles = ["\\u001b[2J.txt"]')
     )
     expect_one_line(tamis("report", run), 0, "report without relevance maps (\\u001b[2J.txt: ")
+
+
+def expect_names_of_files_are_escaped(tamis):
+    """Names that the command line gives, in the lines that say what was done."""
+    hostile, text = tamis.directory / "\x1b[3J", tamis.directory / "text.txt"
+    text.write_text("A=12\nA=")
+    hostile.mkdir()
+    copied(tamis, hostile / "run")
+    for command in (
+        ("data", "train-tokenizer", text, "--vocab", "260", "--out", hostile / "tokenizer.json"),
+        ("data", "generate", "abc_digits", "--count", "1", "--out", hostile / "copy.jsonl"),
+        ("data", "prepare", text, "--out", hostile / "corpus"),
+        ("convert", hostile / "run", hostile / "converted"),
+        ("inspect", hostile / "run"),
+    ):
+        done = tamis(*command)
+        expect(done, 0)
+        assert "\\u001b[3J" in done.stdout, done
 
 
 def expect_names_that_are_not_utf8_are_no_errors(tamis):
@@ -403,6 +423,20 @@ def test_a_flipped_bit_does_not_score_with_another_result(tamis, run):
     (checkpoint / "optimizer.safetensors").unlink()  # only training reads it
     expect_one_line(tamis("inspect", run), 3, "model.safetensors: checksum differs", "remove trainer.json")
     (checkpoint / "trainer.json").unlink()
+    expect(tamis("inspect", run), 0)
+
+
+def test_a_missing_file_does_not_score_with_an_older_model(tamis, run):
+    checkpoint = copied(tamis, run)
+    assert len(list((run / "checkpoints").iterdir())) > 1, "there is no older model"
+    for name in ("config.json", "model.safetensors"):
+        aside = (checkpoint / name).rename(tamis.directory / "aside")
+        for command in (*readers(tamis, run), ("report", run)):
+            expect_one_line(tamis(*command), 3, f"{checkpoint}: damaged: it has no file {name}")
+        os.mkfifo(checkpoint / name)
+        expect_one_line(tamis("inspect", run), 3, f"{checkpoint}: damaged: it has no file {name}")
+        aside.rename(checkpoint / name)
+    shutil.rmtree(checkpoint)
     expect(tamis("inspect", run), 0)
 
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -54,6 +55,9 @@ std::string format_duration(double seconds);
 
 /// `1.2k`, `35M`, `2.4G`.
 std::string format_count(double count);
+
+/// 1 token, 2 tokens.
+std::string counted(int64_t count, std::string_view what);
 
 /// `512 B`, `1.5 MiB`.
 std::string format_bytes(double bytes);

@@ -53,7 +53,7 @@ struct Case {
   std::optional<infer::Decoder> decoder = {};  // of the present call
 };
 
-Row counted(const DecodeBench& bench, const models::Model& model, Row row) {
+Row with_counts(const DecodeBench& bench, const models::Model& model, Row row) {
   const CountedWeights weights = count_weights(model);
   const auto steps = static_cast<double>(bench.tokens);
   row.tokens_per_call = steps * static_cast<double>(row.batch);
@@ -81,7 +81,7 @@ std::vector<Case> cases_of(const DecodeBench& bench, const Reader& reader, const
       Row row = settings;
       row.tokens = depth;
       row.batch = batch;
-      cases.push_back({counted(bench, reader.model(), row), context.fork()});
+      cases.push_back({with_counts(bench, reader.model(), row), context.fork()});
     }
   }
   return cases;

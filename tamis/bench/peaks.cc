@@ -65,7 +65,7 @@ nlohmann::json Peaks::to_json() const {
 std::string Peaks::to_text() const {
   std::string text;
   for (const auto& [threads, bandwidth] : bytes_per_second_) {
-    text += fmt::format("peak, {} thread{}:", threads, threads == 1 ? "" : "s");
+    text += fmt::format("peak, {}:", counted(threads, "thread"));
     for (const auto& [setting, flops] : flops_) {
       if (setting.first != threads) continue;
       text += fmt::format(" {} {:.1f} GFLOP/s ({}),", dtype_name(setting.second), flops / 1e9,

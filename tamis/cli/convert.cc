@@ -26,7 +26,7 @@ struct ConvertCommand {
 
 void print(const Converted& converted, const std::filesystem::path& target) {
   fmt::print("{} to {}: {} tensors, {} parameters, {:.1f} MB in {}\n", converted.from, converted.to, converted.tensors,
-             converted.parameters, static_cast<double>(converted.bytes) / 1e6, target.string());
+             converted.parameters, static_cast<double>(converted.bytes) / 1e6, one_line(target.string()));
 }
 
 void run(const ConvertCommand& command) {

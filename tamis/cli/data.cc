@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "tamis/base/files.h"
+#include "tamis/base/names.h"
 #include "tamis/base/output_file.h"
+#include "tamis/base/terminal.h"
 #include "tamis/cli/commands.h"
 #include "tamis/cli/common.h"
 #include "tamis/cli/data_prepare.h"
@@ -39,9 +41,9 @@ void run(const GenerateDataCommand& command) {
   write_file_atomic(command.out, [&](FileWriter& file) { generate([&](std::string_view line) { file.write(line); }); });
   const std::string file = command.out.string();
   const nlohmann::json summary = {{"file", file}, {"task", task.name}, {"instances", options.count}};
-  const std::string count = options.count == 1 ? "1 instance" : fmt::format("{} instances", options.count);
+  const std::string count = counted(options.count, "instance");
   fmt::print(summary_stream(command.out), "{}",
-             command.json ? to_line(summary) : fmt::format("{}: {} of {}\n", file, count, task.name));
+             command.json ? to_line(summary) : fmt::format("{}: {} of {}\n", one_line(file), count, task.name));
 }
 
 void add_generated_task(CLI::App& generate, const data::Task& task) {

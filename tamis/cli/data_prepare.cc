@@ -38,34 +38,30 @@ void check(const PrepareCommand& command) {
   check_choice("--on-error", command.on_error, std::array<std::string, 2>{"skip", "fail"});
 }
 
-std::string count_of(int64_t count, const char* what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 std::string split_line(const nlohmann::json& split, const char* name) {
-  return fmt::format("  {}: {}, {}, {}\n", name, count_of(split["documents"], "document"),
-                     count_of(split["tokens"], "token"), count_of(split["shards"], "shard"));
+  return fmt::format("  {}: {}, {}, {}\n", name, counted(split["documents"], "document"),
+                     counted(split["tokens"], "token"), counted(split["shards"], "shard"));
 }
 
 std::string to_text(const nlohmann::json& result) {
   const nlohmann::json& records = result["records"];
   const double seconds = result["seconds"];
   std::string text = fmt::format(
-      "{}: {}\n", result["corpus"].get<std::string>(),
+      "{}: {}\n", one_line(result["corpus"].get<std::string>()),
       result["complete_before"] == true
           ? std::string("complete already; nothing was done")
-          : fmt::format("prepared from {} in {}", count_of(result["files"], "file"), format_duration(seconds)));
+          : fmt::format("prepared from {} in {}", counted(result["files"], "file"), format_duration(seconds)));
   text += split_line(result["training"], "training");
   if (result["validation"]["documents"] != 0) text += split_line(result["validation"], "validation");
   if (result["also_held_out"] != 0) {
-    text += fmt::format("  held out only: {}, named for training too\n", count_of(result["also_held_out"], "file"));
+    text += fmt::format("  held out only: {}, named for training too\n", counted(result["also_held_out"], "file"));
   }
   if (records["empty"] != 0)
-    text += fmt::format("  left out: {} without text\n", count_of(records["empty"], "document"));
+    text += fmt::format("  left out: {} without text\n", counted(records["empty"], "document"));
   if (records["corrupt"] != 0) {
-    text += fmt::format("  left out: {}, such as\n", count_of(records["corrupt"], "corrupt record"));
+    text += fmt::format("  left out: {}, such as\n", counted(records["corrupt"], "corrupt record"));
     for (size_t i = 0; i < std::min<size_t>(records["examples"].size(), 3); ++i) {
-      text += "    " + records["examples"][i].get<std::string>() + "\n";
+      text += "    " + one_line(records["examples"][i].get<std::string>()) + "\n";
     }
   }
   return text;

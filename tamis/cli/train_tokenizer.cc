@@ -12,6 +12,7 @@
 
 #include "tamis/base/files.h"
 #include "tamis/base/json.h"
+#include "tamis/base/names.h"
 #include "tamis/base/output_file.h"
 #include "tamis/base/terminal.h"
 #include "tamis/cli/common.h"
@@ -73,12 +74,12 @@ class TrainingProgress {
 
 std::string to_text(const nlohmann::json& summary, const TrainTokenizerCommand& command, const std::string& problem) {
   const int64_t tokens = summary["vocab_size"];
-  std::string text = fmt::format("{}: {} tokens, trained on {} in {}{}\n", command.out.string(), tokens,
+  std::string text = fmt::format("{}: {} tokens, trained on {} in {}{}\n", one_line(command.out.string()), tokens,
                                  format_bytes(summary["bytes"]), format_duration(summary["seconds"]),
                                  tokens < command.training.vocab_size ? "; no other pair is frequent enough" : "");
   if (summary["left_out"] != 0) {
-    const int64_t count = summary["left_out"];
-    text += fmt::format("  left out: {} corrupt record{}, such as {}\n", count, count == 1 ? "" : "s", problem);
+    text +=
+        fmt::format("  left out: {}, such as {}\n", counted(summary["left_out"], "corrupt record"), one_line(problem));
   }
   if (summary["cut_bytes"] != 0) {
     text += fmt::format("  cut into pieces: {} in words of more than 4096 bytes\n", format_bytes(summary["cut_bytes"]));

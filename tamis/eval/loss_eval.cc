@@ -233,8 +233,7 @@ nlohmann::json to_json(const LossResult& result) {
 std::string to_table(const LossResult& result) {
   std::string texts;
   if (result.options.middle || result.texts > 1) {
-    texts = fmt::format("{} {} text{}", result.options.middle ? " in the middle of" : " of", result.texts,
-                        result.texts == 1 ? "" : "s");
+    texts = fmt::format("{} {}", result.options.middle ? " in the middle of" : " of", counted(result.texts, "text"));
   }
   if (result.texts_left_out > 0) texts += fmt::format(" ({} left out, which are shorter)", result.texts_left_out);
   std::string table = fmt::format(

@@ -73,9 +73,9 @@ std::vector<TaskCell> at_depth(const TaskResult& result, double depth) {
 
 std::string title(const TaskResult& result, bool score_is_exact) {
   const TaskEvalOptions& options = result.options;
-  return fmt::format("{}: {} in percent, {}{} instances per cell, windows {}\n\n", options.task,
+  return fmt::format("{}: {} in percent, {}{} per cell, windows {}\n\n", options.task,
                      score_is_exact ? "exact match" : "score", options.cell_tokens > 0 ? "at most " : "",
-                     options.instances, options.expand_windows ? "expanded (SWE)" : "as trained");
+                     counted(options.instances, "instance"), options.expand_windows ? "expanded (SWE)" : "as trained");
 }
 
 std::string interval_text(const TaskCell& cell) {

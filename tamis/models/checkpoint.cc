@@ -102,7 +102,7 @@ std::optional<fs::path> newest_checkpoint(const fs::path& checkpoints) {
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(checkpoints, none)) {
     const auto step = step_of(entry.path());
-    if (!step || !is_checkpoint(entry.path())) continue;
+    if (!step || fs::is_empty(entry.path(), none)) continue;
     if (!newest || *step > *step_of(*newest)) newest = entry.path();
   }
   return newest;
@@ -205,7 +205,13 @@ fs::path resolve_checkpoint(const fs::path& path) {
   if (!fs::exists(path)) fail(ExitCode::kInput, "{}: does not exist; expected {}", path.string(), expected);
   if (!fs::is_directory(path)) fail(ExitCode::kInput, "{}: is a file; expected {}", path.string(), expected);
   if (is_checkpoint(path)) return path;
-  if (const auto newest = newest_checkpoint(path / kCheckpoints)) return *newest;
+  if (const auto newest = newest_checkpoint(path / kCheckpoints)) {
+    if (is_checkpoint(*newest)) return *newest;
+    fail(ExitCode::kInput,
+         "{}: damaged: it has no file {}; restore it, name another checkpoint, or remove this one to read the one "
+         "before",
+         newest->string(), fs::is_regular_file(*newest / kConfig) ? nn::kTensorFile : kConfig);
+  }
   fail(ExitCode::kInput, "{}: holds no checkpoint; expected {}", path.string(), expected);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tamis/base/files.h"
+#include "tamis/base/names.h"
 #include "tamis/base/terminal.h"
 #include "tamis/base/version.h"
 #include "tamis/infer/load.h"
@@ -125,7 +126,7 @@ std::string inspection_text(const json& inspection, int columns) {
   const json& model = inspection["model"];
   std::string text =
       fmt::format("{}\n{} layers x {} heads, width {}, vocabulary {}, training length {}\n",
-                  inspection["title"].get<std::string>(), model["layers"].dump(), model["heads"].dump(),
+                  one_line(inspection["title"].get<std::string>()), model["layers"].dump(), model["heads"].dump(),
                   model["hidden_size"].dump(), model["vocab_size"].dump(), model["training_length"].dump());
   text += parameters_text(model);
   if (inspection.contains("memory")) text += memory_text(inspection["memory"]);

@@ -170,8 +170,8 @@ std::string plan_text(const json& plan) {
                                 plan.at("parameters_without_embedding").get<int64_t>()));
   row("training", fmt::format("{} steps, {} tokens, {} FLOP per token", plan.at("steps").get<int64_t>(),
                               format_count(number("tokens")), format_count(number("flops_per_token"))));
-  row("speed", fmt::format("{} tokens per second, {}, {} threads ({})", format_count(number("tokens_per_second")),
-                           plan.at("precision").get<std::string>(), plan.at("threads").get<int64_t>(),
+  row("speed", fmt::format("{} tokens per second, {}, {} ({})", format_count(number("tokens_per_second")),
+                           plan.at("precision").get<std::string>(), counted(plan.at("threads"), "thread"),
                            plan.at("measured").get<bool>() ? "measured on random tokens"
                                                            : "estimated from the matmul peak, not measured"));
   const char* const alone = plan.contains("communication") ? ", with a single process" : "";

@@ -226,9 +226,9 @@ class Run {
     int64_t parameters = 0;
     for (const auto& [name, tensor] : session_.trainer().parameters()) parameters += tensor.numel();
     const TrainRecipe& train = settings();
-    say("{}: {} parameters, {} steps of {} x {} tokens, {}, {}{} threads{}", dir(),
+    say("{}: {} parameters, {} steps of {} x {} tokens, {}, {}{}{}", dir(),
         format_count(static_cast<double>(parameters)), train.steps, train.batch_size, train.length, train.precision,
-        mesh_ ? fmt::format("{} processes with ", mesh_->all().size()) : "", at::get_num_threads(),
+        mesh_ ? fmt::format("{} processes with ", mesh_->all().size()) : "", counted(at::get_num_threads(), "thread"),
         state().step > 0 ? fmt::format("; resuming after step {}", state().step) : "");
     if (train.warmup_steps > train.steps) {
       say("{}: warning: the learning rate never reaches train.lr = {}: train.warmup_steps = {} is more than "
