@@ -15,7 +15,6 @@ namespace {
 
 constexpr size_t kMostComparedBytes = 64;  // the edit distance takes quadratic time
 constexpr size_t kMostNameBytes = 80;
-constexpr size_t kMostLineBytes = 4000;
 
 /// Characters that move the cursor, reorder text or have no width.
 bool is_invisible(uint32_t code_point) {
@@ -98,8 +97,8 @@ std::string quoted_name(std::string_view name) {
   return '"' + escaped(name, kMostNameBytes, "\"\\") + '"';
 }
 
-std::string one_line(std::string_view text) {
-  return escaped(text, kMostLineBytes, "");
+std::string one_line(std::string_view text, size_t most_bytes) {
+  return escaped(text, most_bytes, "");
 }
 
 }  // namespace tamis

@@ -15,9 +15,9 @@ std::string unknown_name(std::string_view kind, std::string_view name, std::span
 /// invisible characters and invalid UTF-8, and cuts it to about 80 bytes.
 std::string quoted_name(std::string_view name);
 
-/// `text` as one line for a terminal: escaped like quoted_name(), except for quotes and backslashes, and cut to 4,000
-/// bytes.
-std::string one_line(std::string_view text);
+/// `text` as one line for a terminal: escaped like quoted_name(), except for quotes and backslashes, and cut to
+/// `most_bytes`.
+std::string one_line(std::string_view text, size_t most_bytes = 4000);
 
 /// True for at most 64 letters, digits, ., +, - and _ that do not begin with a dot: such a name can be printed, and be
 /// the name of a file or a key, as it is.

@@ -51,9 +51,15 @@ class ReturnedText {
        who);
 }
 
+/// A text of the library, which may quote any part of the file in full.
+std::string library_text(std::string_view text) {
+  constexpr size_t kMostBytes = 400;
+  return one_line(text, kMostBytes);
+}
+
 void check(tamis_status status, std::string_view who, const ReturnedText& message) {
   if (status == TAMIS_MISSING) fail_as_missing(who);
-  if (status != TAMIS_DONE) fail(ExitCode::kInput, "{}: {}", who, one_line(message.view()));
+  if (status != TAMIS_DONE) fail(ExitCode::kInput, "{}: {}", who, library_text(message.view()));
 }
 
 class HuggingfaceTokenizer : public Tokenizer {
@@ -65,7 +71,7 @@ class HuggingfaceTokenizer : public Tokenizer {
     if (status == TAMIS_MISSING) fail_as_missing(where_);
     if (status != TAMIS_DONE) {
       fail(ExitCode::kInput, "{}: is not a tokenizer.json of Hugging Face's tokenizers: {}", where_,
-           one_line(tokenizer_problem(json_, message.view())));
+           library_text(tokenizer_problem(json_, message.view())));
     }
     vocab_size_ = tamis_tokenizer_vocab_size(library_);
     for (const std::string_view name : kEndOfTextNames) {
