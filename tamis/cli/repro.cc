@@ -68,7 +68,7 @@ void run(const ReproCommand& command) {
   }
   if (!command.book.empty()) {
     const int64_t written = study::write_book(command.book);
-    fmt::print("{}: {} studies written\n", command.book.string(), written);
+    fmt::print("{}: {} studies written\n", one_line(command.book.string()), written);
     return;
   }
   study::StudyOptions options = command.options;

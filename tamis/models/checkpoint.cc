@@ -102,10 +102,20 @@ std::optional<fs::path> newest_checkpoint(const fs::path& checkpoints) {
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(checkpoints, none)) {
     const auto step = step_of(entry.path());
-    if (!step || fs::is_empty(entry.path(), none)) continue;
+    if (!step || !fs::is_directory(entry.path())) continue;
     if (!newest || *step > *step_of(*newest)) newest = entry.path();
   }
   return newest;
+}
+
+/// The file that a directory lacks to be a checkpoint.
+std::string missing_file(const fs::path& checkpoint) {
+  if (!fs::is_regular_file(checkpoint / kConfig)) return kConfig;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(checkpoint, none)) {
+    if (entry.path().filename().string().starts_with("model-")) return nn::kTensorIndex;  // there are shards
+  }
+  return nn::kTensorFile;
 }
 
 }  // namespace
@@ -199,19 +209,26 @@ std::optional<int64_t> step_of(const fs::path& path) {
   return error == std::errc() && rest == end && step >= 0 ? std::optional(step) : std::nullopt;
 }
 
+std::optional<fs::path> find_checkpoint(const fs::path& path) {
+  if (is_checkpoint(path)) return path;
+  auto newest = newest_checkpoint(path / kCheckpoints);
+  while (newest && !is_checkpoint(*newest)) {
+    const auto now = newest_checkpoint(path / kCheckpoints);
+    if (now == newest) {
+      fail(ExitCode::kInput, "{}: damaged: it has no file {}; restore it, or name another checkpoint", newest->string(),
+           missing_file(*newest));
+    }
+    newest = now;  // training has removed an old one meanwhile
+  }
+  return newest;
+}
+
 fs::path resolve_checkpoint(const fs::path& path) {
   const std::string expected =
       "a checkpoint directory (config.json, model.safetensors) or a run with checkpoints/step-N";
   if (!fs::exists(path)) fail(ExitCode::kInput, "{}: does not exist; expected {}", path.string(), expected);
   if (!fs::is_directory(path)) fail(ExitCode::kInput, "{}: is a file; expected {}", path.string(), expected);
-  if (is_checkpoint(path)) return path;
-  if (const auto newest = newest_checkpoint(path / kCheckpoints)) {
-    if (is_checkpoint(*newest)) return *newest;
-    fail(ExitCode::kInput,
-         "{}: damaged: it has no file {}; restore it, name another checkpoint, or remove this one to read the one "
-         "before",
-         newest->string(), fs::is_regular_file(*newest / kConfig) ? nn::kTensorFile : kConfig);
-  }
+  if (const auto found = find_checkpoint(path)) return *found;
   fail(ExitCode::kInput, "{}: holds no checkpoint; expected {}", path.string(), expected);
 }
 

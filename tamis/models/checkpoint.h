@@ -42,8 +42,11 @@ std::vector<std::string> copy_parameters(const Model& model, const std::filesyst
 nlohmann::json read_changes(std::span<const std::string> assignments);
 
 /// The checkpoint directory that a path means: the directory itself when it holds config.json and model.safetensors,
-/// or the index of its shards, or, for a run directory, its newest checkpoints/step-N. Throws ExitCode::kInput,
-/// also where files of the newest one are missing.
+/// or the index of its shards, or, for a run directory, its newest checkpoints/step-N; none where there is neither.
+/// Throws ExitCode::kInput where files of the newest one are missing.
+std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& path);
+
+/// The same. Throws ExitCode::kInput where there is none, too.
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 
 /// N of a path whose last part is step-N.

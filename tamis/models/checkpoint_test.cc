@@ -267,11 +267,18 @@ TEST_F(Checkpoint, IsFoundInARun) {
   const auto refused = [](const fs::path& path) { return refusal([&] { resolve_checkpoint(path); }); };
   EXPECT_THAT(refused(run), HasSubstr("holds no checkpoint; expected a checkpoint directory (config.json"));
   for (const char* step : {"step-9", "step-100", "step-20"}) save(*model, std::string("run/checkpoints/") + step);
-  make_directories(run / "checkpoints" / "step-300");  // holds nothing
+  FileWriter(run / "checkpoints" / "step-300").write("not a directory");
   save(*model, "run/checkpoints/step-4x");
   EXPECT_EQ(resolve_checkpoint(run), run / "checkpoints" / "step-100");
   EXPECT_EQ(resolve_checkpoint(run / "checkpoints" / "step-9"), run / "checkpoints" / "step-9");
   EXPECT_THAT(refused(run / "nowhere"), HasSubstr("does not exist"));
+  const fs::path newest = run / "checkpoints" / "step-200";
+  make_directories(newest);
+  EXPECT_THAT(refused(run), HasSubstr("step-200: damaged: it has no file config.json; restore it, or name another"));
+  write_config(newest, model->config());
+  EXPECT_THAT(refused(run), HasSubstr("step-200: damaged: it has no file model.safetensors; "));
+  FileWriter(newest / "model-00001-of-00002.safetensors").write("a shard");
+  EXPECT_THAT(refused(run), HasSubstr("step-200: damaged: it has no file model.safetensors.index.json; "));
   EXPECT_THAT(refused(run / "checkpoints" / "step-9" / "config.json"), HasSubstr("is a file; expected a checkpoint"));
 }
 

@@ -331,8 +331,8 @@ void with_accuracy_rule(const Function& fused, const Function& reference, const 
 }
 
 /// Expects `fused` and its gradients to satisfy the accuracy rule against `reference`, on every instruction set. Inputs
-/// have the dtype of storage (float32 or bfloat16). Errors are the largest of all `samples`: a gradient of a few
-/// numbers may have a plain result that happens to be exact.
+/// have the dtype of storage (float32, bfloat16 or float16). Errors are the largest of all `samples`: a gradient of a
+/// few numbers may have a plain result that happens to be exact.
 inline void expect_as_accurate_as_plain(const Function& fused, const Function& reference,
                                         const std::vector<Tensors>& samples) {
   with_accuracy_rule(fused, reference, samples, [](const auto& expect) { for_each_target(expect); });

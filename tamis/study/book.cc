@@ -93,12 +93,14 @@ std::string summary_of(const std::vector<json>& studies) {
   for (auto& [title, paper] : papers) add(title, paper);
   all.seconds = seconds_of_all_runs(studies);
   add("All papers", all);
-  return text + fmt::format(
-                    "\nThese are the studies of the tier {}. Times are for two cores: where each run had one thread, "
-                    "two run at a time (`--jobs 2`), in half of\nthe processor time on the page; else the wall-clock "
-                    "time on the page, with what else the machine did. Runs that several studies share\nare counted in "
-                    "each, and once in the last row.\n\n",
-                    tiers().front());
+  return text +
+         fmt::format(
+             "\nThese are the studies of the tier {}. Times are for two cores: where a study has several runs of "
+             "one thread each, two run at a time (`--jobs 2`), in half of\nthe processor time on the page; else the "
+             "wall-clock "
+             "time on the page, with what else the machine did. Runs that several studies share\nare counted in "
+             "each, and once in the last row.\n\n",
+             tiers().front());
 }
 
 std::vector<json> of_first_tier(std::vector<json> studies) {
@@ -233,8 +235,8 @@ std::string to_table(const json& studies) {
   }
   return text +
          fmt::format(
-             "\nThe tier {} takes {} on two cores, with --jobs 2; runs that several studies share are counted in "
-             "each.\n",
+             "\nThe tier {} takes {} on two cores, with the commands on the pages; runs that several studies share are "
+             "counted in each.\n",
              tiers().front(), format_duration(seconds));
 }
 

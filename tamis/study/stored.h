@@ -81,7 +81,7 @@ double seconds_of_all_runs(const std::vector<nlohmann::json>& studies);
 /// The metrics that figures, tables and claims of the study read, among names of columns.
 std::set<std::string> shown_metrics(const nlohmann::json& study);
 
-/// Removes from the folder of a page in a book the drawings that the page does not show: those of earlier figures.
+/// Removes every .svg in the folder of a page that the page does not show, such as those of earlier figures.
 void remove_undrawn(const nlohmann::json& study, const std::filesystem::path& folder);
 
 /// A study in a book with the claims, figures, tables and texts of today's recipe, for changes of the kind kShown.

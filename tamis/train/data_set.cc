@@ -235,12 +235,9 @@ std::unique_ptr<text::Tokenizer> open_tokenizer(const std::string& name) {
 }
 
 std::unique_ptr<text::Tokenizer> find_tokenizer(const std::filesystem::path& checkpoint) {
-  std::filesystem::path file;
-  try {
-    file = models::resolve_checkpoint(checkpoint) / "tokenizer.json";
-  } catch (const Error&) {  // the run may have a checkpoint of its own by now
-    return nullptr;
-  }
+  const auto found = models::find_checkpoint(checkpoint);
+  if (!found) return nullptr;  // the run may have a checkpoint of its own by now
+  const std::filesystem::path file = *found / "tokenizer.json";
   return std::filesystem::exists(file) ? text::load_tokenizer(file) : nullptr;
 }
 

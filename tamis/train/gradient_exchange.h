@@ -83,7 +83,8 @@ class ExchangeLayout {
 /// Sums the gradients of data-parallel processes and distributes the update: each process owns 1/size of every bucket
 /// of elements, receives the sum of their gradients, updates them, and sends them to the others. So the state of the
 /// optimizer is sharded (ZeRO-1, Rajbhandari et al. 2020), and a process sends 2 (size - 1) / size times the parameters
-/// in a step, as much as a ring all-reduce, and at most an eighth more for padding, if it owns eight blocks or more.
+/// in a step, as much as a ring all-reduce, and at most an eighth more for padding, if it owns eight blocks or more of
+/// a bucket.
 ///
 /// Every sum adds the processes in the order of their ranks, so that results do not depend on timing. Pieces begin at
 /// multiples of kNormBlock (optimizer.h), so that the optimizer and the norms give the same bits as on whole

@@ -34,8 +34,8 @@ class RecipeReader {
     if (document_.values.contains("study")) {
       const std::string command = "tamis study " + (document_.name == input_name("-") ? "FILE" : document_.name);
       const bool has_paper = table("tiers").is_object() && table("tiers").contains("paper");
-      refuse("study", fmt::format("[study] makes this a recipe of a study; run it with: {}; list its runs and sizes "
-                                  "without running them with: {}{} --plan",
+      refuse("study", fmt::format("[study] makes this a recipe of a study; run it with: {}; to list its runs and "
+                                  "sizes only: {}{} --plan",
                                   command, command, has_paper ? " --tier paper" : ""));
     }
     const std::vector<std::string> tables = {"model", "data", "train", "run"};
