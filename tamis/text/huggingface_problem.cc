@@ -106,8 +106,11 @@ std::string tokenizer_problem(std::string_view text, std::string_view message) {
   if (message.find("enum MergeType") != message.npos) {
     return "\"merges\" of the model must be a list of pairs of tokens";
   }
-  if (const Part* part = part_in(message)) {
-    const json type = file[part->name].value("type", json());
+  // The message may quote a name in the file that looks like one of the library's.
+  const Part* const part = part_in(message);
+  const auto value = part != nullptr ? file.find(part->name) : file.end();
+  if (value != file.end() && value->is_object()) {
+    const json type = value->value("type", json());
     return type.is_string() ? fmt::format("\"{}\" of the type {} lacks a setting, or has one of another kind",
                                           part->name, type.get<std::string>())
                             : fmt::format("\"{}\" has no \"type\", and its settings are those of none", part->name);

@@ -171,10 +171,13 @@ TEST_F(HuggingfaceTokenizer, RefusesWhatItCannotUse) {
   const json sequence = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "Lower"}}}}};
   EXPECT_THAT(refused({{"model", model}, {"normalizer", sequence}}),
               HasSubstr("\"normalizer\": unknown type \"Lower\""));
-  const json split = {{"type", "Split"}, {"pattern", {{"Regex", "a"}}}, {"behavior", std::string(10'000, 'x')}};
+  json split = {{"type", "Split"}, {"pattern", {{"Regex", "a"}}}, {"behavior", std::string(10'000, 'x')}};
   const std::string long_name = refused({{"model", model}, {"pre_tokenizer", split}});
   EXPECT_THAT(long_name, HasSubstr("unknown variant `xxx"));
   EXPECT_LT(long_name.size(), 600);
+  split["behavior"] = "PostProcessorUntagged";  // a name in the library's messages
+  EXPECT_THAT(refused({{"model", model}, {"pre_tokenizer", split}, {"post_processor", nullptr}}),
+              HasSubstr("unknown variant `PostProcessorUntagged`"));
   EXPECT_THAT(refused({{"model", model}, {"pre_tokenizer", {{"pattern", 3}}}}),
               HasSubstr("\"pre_tokenizer\" has no \"type\", and its settings are those of none"));
   refused({{"model", {{"type", "BPE"}, {"vocab", {{"a", -1}}}, {"merges", json::array()}}}});
