@@ -363,6 +363,7 @@ HOSTILE = {
         {**BPE, "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", "invert": False}}
     ),
     "bad map": json.dumps({**BPE, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}),
+    "map of gigabytes": json.dumps({**BPE, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AApadding+AA"}}),
     "unigram without tokens": '{"model": {"type": "Unigram", "vocab": [], "unk_id": 7}}',
 }
 

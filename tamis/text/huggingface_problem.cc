@@ -90,7 +90,41 @@ const Part* part_in(std::string_view message) {
   return nullptr;
 }
 
+/// The 32 bits, little-endian, that base64 begins with; 0 if it is shorter or something else.
+uint32_t first_number(std::string_view base64) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  constexpr size_t kChars = 6;  // 36 bits
+  if (base64.size() < kChars) return 0;
+  uint64_t bits = 0;
+  for (const char each : base64.substr(0, kChars)) {
+    const size_t digit = kDigits.find(each);
+    if (digit == kDigits.npos) return 0;
+    bits = bits << 6 | digit;
+  }
+  uint32_t number = 0;
+  for (int byte = 0; byte < 4; ++byte) number |= static_cast<uint32_t>(bits >> (28 - 8 * byte) & 0xff) << (8 * byte);
+  return number;
+}
+
+std::string oversized_map(const json& normalizer) {
+  for (const auto& [key, value] : normalizer.items()) {
+    if (key == "precompiled_charsmap" && value.is_string()) {
+      const auto& map = value.get_ref<const std::string&>();
+      const size_t bytes = map.size() / 4 * 3, trie = first_number(map);
+      if (trie > bytes) return fmt::format("its precompiled_charsmap has {} bytes, but says {} of a trie", bytes, trie);
+    }
+    if (!value.is_structured()) continue;
+    if (std::string problem = oversized_map(value); !problem.empty()) return problem;
+  }
+  return {};
+}
+
 }  // namespace
+
+std::string oversized_part(const json& file) {
+  const auto normalizer = file.find("normalizer");
+  return normalizer != file.end() && normalizer->is_structured() ? oversized_map(*normalizer) : "";
+}
 
 std::string tokenizer_problem(std::string_view text, std::string_view message) {
   const json file = try_parse_json(text);

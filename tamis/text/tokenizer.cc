@@ -13,6 +13,7 @@
 #include "tamis/base/files.h"
 #include "tamis/base/json.h"
 #include "tamis/text/byte_tokenizer.h"
+#include "tamis/text/huggingface_problem.h"
 #include "tamis/text/huggingface_tokenizer.h"
 
 namespace tamis::text {
@@ -63,6 +64,9 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& file) {
     fail(ExitCode::kInput, "{}: expected an object, but it is {}", file.string(), shown(contents));
   }
   if (difference_from_bytes(contents).empty()) return make_byte_tokenizer();
+  if (const std::string problem = oversized_part(contents); !problem.empty()) {
+    fail(ExitCode::kInput, "{}: \"normalizer\": {}", file.string(), problem);
+  }
   const auto model = contents.find("model");
   const std::string kind = model == contents.end() ? "" : text_at(*model, "type");
   return make_huggingface_tokenizer(std::move(text), file.string(), kind.empty() ? "tokenizer.json" : kind);

@@ -20,6 +20,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class TokenizerFile : public ::testing::Test {
  protected:
@@ -211,6 +212,19 @@ TEST_F(TokenizerFile, MissingFileAndDirectoryAreNamed) {
       EXPECT_THAT(error.what(), HasSubstr(path.string()));
     }
   }
+}
+
+/// Precompiled normalizers begin with the bytes of a trie: "/////w==" is 2^32 - 1, "CAAAAAAAAAAAAAAA" 8 of 12 bytes.
+TEST_F(TokenizerFile, AMapOfMoreBytesThanItHasIsRefused) {
+  const auto error = [&](const json& normalizer) {
+    return error_after([&](json& file) { file["normalizer"] = normalizer; });
+  };
+  const auto map = [](const char* base64) { return json{{"type", "Precompiled"}, {"precompiled_charsmap", base64}}; };
+  const std::string text = "\"normalizer\": its precompiled_charsmap has 6 bytes, but says 4294967295 of a trie";
+  EXPECT_THAT(error(map("/////w==")), HasSubstr(text));
+  EXPECT_THAT(error({{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, map("/////w==")}}}), HasSubstr(text));
+  EXPECT_THAT(error(map("CAAAAAAAAAAAAAAA")), Not(HasSubstr("of a trie")));
+  EXPECT_THAT(error(map("EAAAAAAAAAAAAAAA")), HasSubstr("has 12 bytes, but says 16 of a trie"));
 }
 
 }  // namespace
