@@ -54,7 +54,7 @@ def test_plan_and_train_name_the_commands_for_a_study(tamis, tier, options):
     for command in ("plan", "train"):
         refused = tamis(command, path)
         expect_refused(refused, 2, "[study] makes this a recipe of a study; run it with: tamis study ")
-        named = re.search(r"running them with: tamis (study .*)\n", refused.stderr).group(1)
+        named = re.search(r"sizes only: tamis (study .*)\n", refused.stderr).group(1)
         assert named.endswith(".toml " + options)
         planned = tamis(*named.split())
         assert planned.returncode == 0 and planned.stdout.startswith("runs/named"), planned
