@@ -112,7 +112,7 @@ def test_the_plan_says_what_is_sent(tamis, run, settings):
 
 @pytest.mark.parametrize("settings", [(), ("train.context_parallel=2",), ("train.shard=parameters",)])
 def test_the_network_carries_what_the_plan_says(tamis, tmp_path, settings):
-    """With the headers of its packets, and the few numbers that processes tell each other, it is 1 to 2% more."""
+    """With the headers of its packets, and the few numbers that processes tell each other, it is about 1% more."""
     if subprocess.run([*UNSHARE, "true"], capture_output=True).returncode != 0:
         pytest.skip("unshare cannot make a network here")
 

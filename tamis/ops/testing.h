@@ -273,6 +273,15 @@ int64_t peak_bytes_of(const Work& work) {
   return peak;
 }
 
+/// Expects work(T) to need memory in proportion to the number of tokens T, and with 8,192 of them less than a byte for
+/// each pair of tokens.
+template <typename Work>
+void expect_linear_memory(const Work& work) {
+  const int64_t at_2k = peak_bytes_of([&] { work(2048); }), at_8k = peak_bytes_of([&] { work(8192); });
+  EXPECT_LE(at_8k, 4.25 * at_2k);
+  EXPECT_LT(at_8k, int64_t{8192} * 8192);
+}
+
 /// Distance of neighbouring numbers of `dtype` at `magnitude`.
 inline double unit_in_last_place(at::ScalarType dtype, double magnitude) {
   const int bits = dtype == at::kDouble     ? 52

@@ -39,6 +39,12 @@ std::vector<int64_t> sizes_of(std::span<const models::Parameter> parameters) {
   return sizes;
 }
 
+/// 4M elements, and for more than 32 processes as many as give each of them eight blocks: with fewer, parts of whole
+/// blocks differ so much that a good part of what is sent would be padding.
+int64_t default_bucket(int64_t processes) {
+  return std::max<int64_t>(int64_t{1} << 22, 8 * processes * kNormBlock);
+}
+
 /// Makes the storage of a tensor hold so many bytes, whose values it does not set.
 void resize_storage(const at::Tensor& tensor, size_t bytes) {
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
@@ -65,10 +71,6 @@ std::vector<int64_t> units_of(std::span<const models::Parameter> parameters, boo
     }
   }
   return units;
-}
-
-int64_t default_bucket(int64_t processes) {
-  return std::max<int64_t>(int64_t{1} << 22, 8 * processes * kNormBlock);
 }
 
 ExchangeLayout::ExchangeLayout(std::span<const int64_t> sizes, std::span<const int64_t> units, int64_t processes,

@@ -26,15 +26,11 @@ struct Reduction {
   bool ordered = false;               // one micro-batch after another, as a single process does: the same bits for
                                       // any number of processes, at the cost of sending every micro-batch
   at::ScalarType dtype = at::kFloat;  // of the gradients on the way; sums are float32
-  int64_t bucket_elements = 0;        // sent at once, as soon as the backward pass has computed them; 0: as
-                                      // default_bucket(processes) says
+  int64_t bucket_elements = 0;        // sent at once, as soon as the backward pass has computed them; 0: 4M,
+                                      // and more for more than 32 processes
   bool sharded = false;               // the processes hold only their pieces of matrices (ZeRO-3): those of a layer
                                       // are gathered for its forward and its backward pass; every micro-batch is sent
 };
-
-/// 4M elements, and for more than 32 processes as many as give each of them eight blocks of kNormBlock (optimizer.h):
-/// with fewer, parts of whole blocks differ so much that a good part of what is sent would be padding.
-int64_t default_bucket(int64_t processes);
 
 /// What is gathered and freed together when parameters are sharded: the matrices of layer l are unit l, those outside
 /// of the layers kOutside. Everything that is not a matrix is kept whole.

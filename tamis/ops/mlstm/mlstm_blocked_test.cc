@@ -102,8 +102,9 @@ TEST(MlstmBlocked, IsAsAccurateAsPlainTorch) {
       SCOPED_TRACE(::testing::Message() << "T " << shape.T << ", K " << shape.K << ", chunk " << shape.chunk
                                         << ", state " << shape.state << ", documents " << shape.documents << ", "
                                         << dtype);
-      // The gradient of m before the first token is the difference of large sums, so its error varies. With 20 heads,
-      // of 60 seeds one breaks the rule, 42 does, too (43 ulp, plain torch 18); the median is 5 ulp, plain torch's 12.
+      // The gradient of m before the first token is the difference of large sums, and its error varies: with 20 heads
+      // one of 60 other seeds breaks the rule, and so does 42 (43 ulp; plain torch 18). The median error is 5 ulp, that
+      // of plain torch 12.
       const uint64_t seed = dtype == at::kHalf && shape.H == 20 ? 43 : 42;
       const MlstmOptions options = blocked_mlstm_options(shape);
       testing::expect_as_accurate_as_plain_once(blocked_mlstm(options), defined_mlstm(options),
@@ -171,15 +172,11 @@ TEST(MlstmBlocked, AnEmptyBatchAndNoTokensAreFine) {
 
 TEST(MlstmBlocked, MemoryIsLinear) {
   for (const bool documents : {false, true}) {
-    const auto peak = [&](int64_t T) {
-      return testing::peak_bytes_of([&] {
-        const BlockedMlstmShape shape{.B = 1, .T = T, .H = 2, .K = 8, .V = 16, .documents = documents};
-        testing::outputs_and_gradients(blocked_mlstm(blocked_mlstm_options(shape)), blocked_mlstm_inputs(shape, 57));
-      });
-    };
-    const int64_t at_2k = peak(2048), at_8k = peak(8192);
-    EXPECT_LE(at_8k, 4.25 * at_2k) << "documents " << documents;
-    EXPECT_LT(at_8k, int64_t{8192} * 8192) << "documents " << documents;  // less than one byte per pair
+    SCOPED_TRACE(documents ? "documents" : "one document");
+    testing::expect_linear_memory([&](int64_t T) {
+      const BlockedMlstmShape shape{.B = 1, .T = T, .H = 2, .K = 8, .V = 16, .documents = documents};
+      testing::outputs_and_gradients(blocked_mlstm(blocked_mlstm_options(shape)), blocked_mlstm_inputs(shape, 57));
+    });
   }
 }
 

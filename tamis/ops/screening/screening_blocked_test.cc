@@ -159,17 +159,12 @@ TEST(ScreeningBlocked, MemoryIsLinear) {
                         Case{21, 2000, {}, true}, Case{21, 2000, 100, true}}) {
     SCOPED_TRACE(::testing::Message() << "windows " << c.narrow << " and " << c.wide << ", expanded beyond "
                                       << c.expand_beyond.value_or(kInfinity) << ", documents " << c.documents);
-    const auto peak = [&](int64_t T) {
-      return testing::peak_bytes_of([&] {
-        ScreeningOptions options = {{.expand_beyond = c.expand_beyond}};
-        if (c.documents) options.document = two_documents(1, T);
-        const Tensors in = testing::random_inputs({1, T, 8, 8, {c.narrow, c.wide}, {0.5}}, 76);
-        testing::outputs_and_gradients(blocked_screening(options), in);
-      });
-    };
-    const int64_t at_2k = peak(2048), at_8k = peak(8192);
-    EXPECT_LE(at_8k, 4.25 * at_2k);
-    EXPECT_LT(at_8k, int64_t{8192} * 8192);  // less than one byte per pair
+    testing::expect_linear_memory([&](int64_t T) {
+      ScreeningOptions options = {{.expand_beyond = c.expand_beyond}};
+      if (c.documents) options.document = two_documents(1, T);
+      const Tensors in = testing::random_inputs({1, T, 8, 8, {c.narrow, c.wide}, {0.5}}, 76);
+      testing::outputs_and_gradients(blocked_screening(options), in);
+    });
   }
 }
 

@@ -169,16 +169,12 @@ TEST(SieveAlgorithm1, NaNShowsInTheResult) {
 
 TEST(SieveAlgorithm1, MemoryIsLinear) {
   for (const bool documents : {false, true}) {
-    const auto peak = [&](int64_t T) {
-      return testing::peak_bytes_of([&] {
-        Options options;
-        if (documents) options.document = two_documents(1, T);
-        testing::outputs_and_gradients(operator_with(options), inputs(1, T, 1, 16, 16, 50));
-      });
-    };
-    const int64_t at_2k = peak(2048), at_8k = peak(8192);
-    EXPECT_LE(at_8k, 4.25 * at_2k) << "documents " << documents;
-    EXPECT_LT(at_8k, int64_t{8192} * 8192) << "documents " << documents;  // less than one byte per pair
+    SCOPED_TRACE(documents ? "documents" : "one document");
+    testing::expect_linear_memory([&](int64_t T) {
+      Options options;
+      if (documents) options.document = two_documents(1, T);
+      testing::outputs_and_gradients(operator_with(options), inputs(1, T, 1, 16, 16, 50));
+    });
   }
 }
 

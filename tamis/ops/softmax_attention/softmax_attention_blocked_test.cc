@@ -169,15 +169,10 @@ TEST(SoftmaxAttentionBlocked, MemoryIsLinear) {
   for (const std::optional<int64_t> window : {std::optional<int64_t>(64), std::optional<int64_t>()}) {
     for (const bool documents : {false, true}) {
       SCOPED_TRACE(::testing::Message() << "window " << window.value_or(0) << ", documents " << documents);
-      const auto peak = [&](int64_t T) {
-        return testing::peak_bytes_of([&] {
-          const BlockedSoftmaxShape shape{1, T, 2, 16, 16, -1, window, false, documents};
-          testing::outputs_and_gradients(blocked_softmax(blocked_options_of(shape)), blocked_softmax_inputs(shape, 48));
-        });
-      };
-      const int64_t at_2k = peak(2048), at_8k = peak(8192);
-      EXPECT_LE(at_8k, 4.25 * at_2k);
-      EXPECT_LT(at_8k, int64_t{8192} * 8192);  // less than one byte per pair
+      testing::expect_linear_memory([&](int64_t T) {
+        const BlockedSoftmaxShape shape{1, T, 2, 16, 16, -1, window, false, documents};
+        testing::outputs_and_gradients(blocked_softmax(blocked_options_of(shape)), blocked_softmax_inputs(shape, 48));
+      });
     }
   }
 }
