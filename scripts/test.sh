@@ -16,7 +16,10 @@ if [ -n "${2:-}" ]; then
   else
     newest=avx2
     grep -qw avx512f /proc/cpuinfo && newest=avx512
-    grep -qw avx512_bf16 /proc/cpuinfo && newest=avx512_bf16
+    # Those of Intel's processors without AMX are slower than float32's (tamis/base/instruction_set.h).
+    if grep -qw avx512_bf16 /proc/cpuinfo && { grep -qw amx_bf16 /proc/cpuinfo || ! grep -q GenuineIntel /proc/cpuinfo; }; then
+      newest=avx512_bf16
+    fi
   fi
   if [ "$2" = "$newest" ] || { [ "$2" = avx512 ] && [ "$newest" = avx2 ]; }; then
     echo "tests: the newest instruction set of this processor is $newest, so ISA=$2 would repeat the run without it"

@@ -73,7 +73,9 @@ def test_half_precision_stays_near_one_process(tamis, run, tmp_path, precision, 
     alone(tamis, tmp_path / "alone", *settings)
     together(tamis, 4, run, "train.context_parallel=4", *settings)
     found, expected = losses(run)[:5], losses(tmp_path / "alone")[:5]  # later ones differ more, as rounding adds up
-    assert found == pytest.approx(expected, rel={"bfloat16": 2e-3, "float16": 2e-4}[precision])
+    # Sums in another order are rounded otherwise: with other kernels of oneDNN one process differs from itself by up to
+    # 2.7e-4 in float16 (Sieve).
+    assert found == pytest.approx(expected, rel={"bfloat16": 2e-3, "float16": 1e-3}[precision])
     assert overflows(run) == overflows(tmp_path / "alone")
 
 

@@ -99,6 +99,13 @@ TEST(InstructionSet, ReachesEveryBackend) {
 #endif
 }
 
+#if defined(__x86_64__)
+TEST(InstructionSet, HasNoBFloat16WhereItsProductsAreSlow) {
+  if (!__builtin_cpu_is("intel") || has_amx_bfloat16()) GTEST_SKIP() << "this processor is not Intel's, or has AMX";
+  EXPECT_LT(instruction_set(), InstructionSet::kAvx512Bf16);
+}
+#endif
+
 TEST(InstructionSet, AChosenBranchOfMklIsKept) {
   const Environment before(Variables{{"MKL_CBWR", "COMPATIBLE"}});
   prepare_backends();

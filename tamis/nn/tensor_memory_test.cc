@@ -4,6 +4,9 @@
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+
 namespace tamis::nn {
 namespace {
 
@@ -17,9 +20,15 @@ TEST(TensorMemory, SteadyStepsTouchNoNewPages) {
     return x.sum().item<float>();
   };
   for (int warm = 0; warm < 3; ++warm) step();
-  const int64_t before = page_faults();
-  for (int round = 0; round < 10; ++round) step();
-  EXPECT_LT(page_faults() - before, 100);  // a thousand times as many come from malloc
+  std::array<int64_t, 11> faults{};
+  for (int64_t& of_step : faults) {
+    const int64_t before = page_faults();
+    step();
+    of_step = page_faults() - before;
+  }
+  // Most steps: a thread that got no core in the warm-up touches its own buffers in a later one. malloc has thousands.
+  std::nth_element(faults.begin(), faults.begin() + 5, faults.end());
+  EXPECT_LT(faults[5], 10);
 }
 
 TEST(TensorMemory, MemoryOfReleasedTensorsIsUsedAgain) {

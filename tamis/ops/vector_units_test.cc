@@ -18,6 +18,9 @@ TEST(VectorUnits, HaveNo512BitsWithoutAvx512) {
 
 TEST(VectorUnits, AreTheSameInEveryMeasurementOnABusyMachine) {
   if (instruction_set() < InstructionSet::kAvx512) GTEST_SKIP() << "this processor has no AVX-512";
+#if defined(__x86_64__)
+  if (__builtin_cpu_is("intel")) GTEST_SKIP() << "on Intel's processors nothing depends on the measurement";
+#endif
   const bool expected = has_512_bit_units();
   std::atomic<bool> done = false;
   std::atomic<float> total = 0;
