@@ -39,7 +39,10 @@ package: setup-test   ## build a Debian package with LibTorch and a wheel into d
 	@scripts/setup.sh python
 	@scripts/package.sh
 
-test: setup-test build ## build and run every test (QUICK=1: without the slow ones, under a minute of processor time; PRESET=asan or tsan for the sanitizers; ISA=avx2, avx512 or, on 64-bit Arm, neon: at most these instructions)
+test: setup          ## build and run every test (QUICK=1: without the slow ones, under a minute of processor time; PRESET=asan or tsan for the sanitizers; ISA=avx2, avx512 or, on 64-bit Arm, neon: at most these instructions)
+	@scripts/setup.sh cargo
+	@scripts/setup.sh test & \
+	{ scripts/configure.sh $(PRESET) && $(NINJA); }; built=$$?; wait $$! && exit $$built
 	@scripts/test.sh $(BUILD) $(ISA)
 
 test-aarch64: setup   ## cross-compile for 64-bit Arm, run the tests of kernels and operators under qemu-user (QUICK=1: fewer of operators; SVE_BITS=128)
@@ -48,7 +51,8 @@ test-aarch64: setup   ## cross-compile for 64-bit Arm, run the tests of kernels 
 	@scripts/aarch64.sh build
 	@scripts/aarch64.sh test
 
-setup-test:
+setup-test: setup
+	@scripts/setup.sh cargo
 	@scripts/setup.sh test
 
 python: setup-test configure ## the package in PyTorch: install torch in .venv (5 GB), run the tests of python/

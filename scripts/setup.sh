@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# setup.sh build | test | parquet | python | plot | package | aarch64 | bench | ruler | fuzz | lint: installs the missing dependencies of a target.
+# setup.sh build | cargo | test | parquet | python | plot | package | aarch64 | bench | ruler | fuzz | lint: installs the missing dependencies of a target.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
@@ -64,10 +64,10 @@ case $what in
     [ -n "${TAMIS_TORCH:-}" ] || install_wheels requirements/libtorch.txt --no-deps
     install_wheels requirements/web.txt --no-deps
     ;;
+  cargo) install_cargo ;;
   test)
     # The page tests need a browser; without a package for it (Ubuntu has only a snap) they are skipped.
     install_packages $apt_browser || echo "tamis: chromium could not be installed; the page tests will be skipped" >&2
-    install_cargo
     install_packages $apt_test || echo "tamis: some tests of completion, manual pages and mpirun will be skipped" >&2
     install_wheels requirements/plot.txt
     install_wheels requirements/test.txt
@@ -102,5 +102,5 @@ case $what in
     install_packages "libclang-rt-$version-dev" "libomp-$version-dev"
     ;;
   lint) install_packages $apt_lint ;;
-  *) echo "setup.sh: expected build, test, parquet, python, plot, package, aarch64, bench, ruler, fuzz or lint, got '$what'" >&2; exit 2 ;;
+  *) echo "setup.sh: expected build, cargo, test, parquet, python, plot, package, aarch64, bench, ruler, fuzz or lint, got '$what'" >&2; exit 2 ;;
 esac

@@ -29,8 +29,10 @@ if [ -n "${2:-}" ]; then
   echo "tests: with $2; the processor has $newest"
 fi
 status=0
-# Two at a time: most tests wait for one process after the other, each on one core.
-ctest --test-dir "$1" --output-on-failure --parallel 2 ${QUICK:+-LE slow} || status=$?
+# One more at a time than there are cores, because tests also wait for processes; 2 GB of memory for each.
+cores=$(nproc) gigabytes=$(awk '/^MemTotal:/ { print int($2 / 1e6) }' /proc/meminfo)
+at_once=$((cores + 1 < gigabytes / 2 ? cores + 1 : gigabytes / 2))
+ctest --test-dir "$1" --output-on-failure --parallel $((at_once > 1 ? at_once : 1)) ${QUICK:+-LE slow} || status=$?
 # The Python tests that were skipped, with the reason.
 grep -h '^SKIPPED \[' "$1/Testing/Temporary/LastTest.log" || true
 exit $status

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import select
 import signal
 import socket
 import struct
@@ -11,12 +12,12 @@ import tempfile
 import threading
 import time
 
-# Options of subprocess.run that a fork can serve.
+# Options of subprocess.run and Popen that a fork can serve.
 OPTIONS = {"cwd", "env", "input", "stdin", "stdout", "stderr", "timeout", "encoding", "errors"}
 MOST_CHARACTERS = 20_000  # of arguments and environment, so that a request is one message
 # What the loader or a library reads before main().
 READ_AT_START = ("LD_", "OMP_", "GOMP_", "MALLOC_", "GLIBC_", "MKL_", "ATEN_", "ONEDNN_", "TORCH_", "LANG", "LC_")
-INSTRUCTION_SETS = "TAMIS_MAX_ISA"  # so are its values, each of which has a server
+INSTRUCTION_SETS = "TAMIS_MAX_ISA"  # so is this
 
 
 def read_at_start(environment) -> dict[str, str]:
@@ -24,29 +25,34 @@ def read_at_start(environment) -> dict[str, str]:
 
 
 class ForkServers:
-    """A program to fork for each of the instruction sets that runs are limited to."""
+    """A program to fork for each of the environments, of what is read at the start, that runs have more than once."""
 
     def __init__(self, program: pathlib.Path, library: pathlib.Path, instruction_sets):
-        self.program, self.library = program, library
-        self.instruction_sets = {os.environ.get(INSTRUCTION_SETS), *instruction_sets}
-        self.start_environment = read_at_start(os.environ)
-        self.servers = {}
+        self.program, self.library, self.instruction_sets = program, library, instruction_sets
+        start = read_at_start(os.environ)
+        self.seen = [(start, instruction_set) for instruction_set in {os.environ.get(INSTRUCTION_SETS), *instruction_sets}]
+        self.servers = {}  # by position in `seen`
 
     def server_for(self, program, arguments, options) -> "ForkServer | None":
         """None if such a run has to load the program itself."""
         environment = os.environ if options.get("env") is None else options["env"]
-        instruction_set = environment.get(INSTRUCTION_SETS)
         words = [*arguments, *environment, *environment.values()]
         plain = sum(map(len, words)) < MOST_CHARACTERS and not any("\0" in word for word in words)
         if program != self.program or not plain or not options.keys() <= OPTIONS:
             return None
-        if read_at_start(environment) != self.start_environment or instruction_set not in self.instruction_sets:
+        instruction_set = environment.get(INSTRUCTION_SETS)
+        if instruction_set not in (None, *self.instruction_sets):
+            return None  # which ends the program before it could be forked
+        start = (read_at_start(environment), instruction_set)
+        if start not in self.seen:
+            self.seen.append(start)
             return None
-        server = self.servers.get(instruction_set)
+        index = self.seen.index(start)
+        server = self.servers.get(index)
         if server is None or server.process.poll() is not None:
             if threading.current_thread() is not threading.main_thread():
                 return None  # a server ends with the thread that starts it
-            server = self.servers[instruction_set] = ForkServer(self.program, self.library, environment)
+            server = self.servers[index] = ForkServer(self.program, self.library, environment)
         return server
 
     def close(self):
@@ -68,7 +74,7 @@ class ForkServer:
                 [program],
                 env={
                     **environment,
-                    "LD_PRELOAD": str(library),
+                    "LD_PRELOAD": ":".join(filter(None, (str(library), environment.get("LD_PRELOAD")))),
                     "TAMIS_FORK_SERVER": str(listening.fileno()),
                     "TAMIS_FORK_SERVER_PARENT": str(os.getpid()),
                 },
@@ -81,56 +87,36 @@ class ForkServer:
         self.process.wait()
         self.directory.cleanup()
 
-    def run(self, arguments, *, cwd, encoding, errors, timeout, env=None, input=None, stdin=None, stdout, stderr):
-        """As subprocess.run."""
-        deadline = time.monotonic() + timeout
+    def start(self, arguments, *, cwd, encoding, errors, env=None, stdin=None, stdout=None, stderr=None) -> "ForkedProcess":
+        """As subprocess.Popen."""
         words = [str(self.program), *arguments]
         strings = [str(len(words)), os.path.abspath(cwd), *words]
         strings += [f"{name}={value}" for name, value in (os.environ if env is None else env).items()]
         message = b"".join(os.fsencode(string) + b"\0" for string in strings)
-        data = input.encode(encoding, errors or "strict") if isinstance(input, str) else input
-        ours, theirs, opened = self._streams(subprocess.PIPE if input is not None else stdin, stdout, stderr)
-        found, threads, process = {}, [], 0
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-            connection.settimeout(timeout)
-            try:
-                connection.connect(self.address)
-                socket.send_fds(connection, [message], theirs)
-                for descriptor in opened:
-                    os.close(descriptor)
-                opened = []
-                process = self._answer(connection)
-                for stream, descriptor in ours.items():
-                    work, last = (self._write, data) if stream == 0 else (self._read, found)
-                    threads.append(threading.Thread(target=work, args=(stream, descriptor, last), daemon=True))
-                    threads[-1].start()
-                ours = {}
-                status = self._answer(connection)
-                for thread in threads:  # what the process has started may keep a pipe open
-                    thread.join(max(0, deadline - time.monotonic()))
-                    if thread.is_alive():
-                        raise TimeoutError
-            except BaseException as error:
-                if process > 0:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(process, signal.SIGKILL)
-                if isinstance(error, TimeoutError):
-                    raise subprocess.TimeoutExpired(words, timeout) from None
-                raise
-            finally:
-                for descriptor in (*opened, *ours.values()):
-                    os.close(descriptor)
-        if encoding is not None:
-            for stream, read in found.items():
-                text = read.decode(encoding, errors or "strict")
-                found[stream] = text.replace("\r\n", "\n").replace("\r", "\n")
-        return subprocess.CompletedProcess(words, os.waitstatus_to_exitcode(status), found.get(1), found.get(2))
+        ours, theirs, opened = self._streams(stdin, stdout, stderr)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            connection.connect(self.address)
+            socket.send_fds(connection, [message], theirs)
+            return ForkedProcess(words, connection, ours, encoding, errors)
+        except BaseException:
+            for descriptor in ours.values():
+                os.close(descriptor)
+            connection.close()
+            raise
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
 
-    def _answer(self, connection) -> int:
-        answer = connection.recv(4)
-        if len(answer) != 4:
-            raise RuntimeError(f"the program that is forked did not answer; its status is {self.process.poll()}")
-        return struct.unpack("i", answer)[0]
+    def run(self, arguments, *, timeout, input=None, stdin=None, **options) -> subprocess.CompletedProcess:
+        """As subprocess.run."""
+        process = self.start(arguments, stdin=subprocess.PIPE if input is not None else stdin, **options)
+        try:
+            out, messages = process.communicate(input, timeout)
+        except BaseException:
+            process.kill()
+            raise
+        return subprocess.CompletedProcess(process.args, process.returncode, out, messages)
 
     @staticmethod
     def _streams(*kinds) -> tuple[dict[int, int], list[int], list[int]]:
@@ -153,13 +139,80 @@ class ForkServer:
                 theirs.append(kind if isinstance(kind, int) else kind.fileno())
         return ours, theirs, opened
 
-    @staticmethod
-    def _read(stream, descriptor, found):
+
+class ForkedProcess:
+    """As subprocess.Popen: what has become of a request."""
+
+    def __init__(self, words, connection, streams: dict[int, int], encoding, errors):
+        self.args, self.returncode = words, None
+        self._connection, self._encoding, self._errors = connection, encoding, errors
+        self._streams = streams  # our ends of pipes that nobody reads or writes yet
+        self._threads, self._read_bytes = [], {}
+        self.pid = self._answer(timeout=60)
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
+            self._end(self._answer(timeout=0))
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            self._end(self._answer(timeout))
+        return self.returncode
+
+    def communicate(self, input=None, timeout: float | None = None):
+        """What it wrote, also in further calls."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        data = input.encode(self._encoding, self._errors or "strict") if isinstance(input, str) else input
+        for stream, descriptor in self._streams.items():
+            work, last = (self._write, data or b"") if stream == 0 else (self._read, stream)
+            self._threads.append(threading.Thread(target=work, args=(descriptor, last), daemon=True))
+            self._threads[-1].start()
+        self._streams = {}
+        self.wait(timeout)
+        for thread in self._threads:  # what the process has started may keep a pipe open
+            thread.join(None if deadline is None else max(0, deadline - time.monotonic()))
+            if thread.is_alive():
+                raise subprocess.TimeoutExpired(self.args, timeout)
+        return self._text(1), self._text(2)
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _answer(self, timeout: float | None) -> int:
+        self._connection.settimeout(timeout)
+        try:
+            answer = self._connection.recv(4)
+        except (TimeoutError, BlockingIOError):
+            raise subprocess.TimeoutExpired(self.args, timeout) from None
+        if len(answer) != 4:
+            raise RuntimeError("the program that is forked did not answer")
+        return struct.unpack("i", answer)[0]
+
+    def _end(self, status: int) -> None:
+        self.returncode = os.waitstatus_to_exitcode(status)
+        self._connection.close()
+
+    def _text(self, stream: int):
+        read = self._read_bytes.get(stream)
+        if read is None or self._encoding is None:
+            return read
+        return read.decode(self._encoding, self._errors or "strict").replace("\r\n", "\n").replace("\r", "\n")
+
+    def _read(self, descriptor, stream):
         with os.fdopen(descriptor, "rb") as file:
-            found[stream] = file.read()
+            self._read_bytes[stream] = file.read()
 
     @staticmethod
-    def _write(stream, descriptor, data):
+    def _write(descriptor, data):
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)

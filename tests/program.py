@@ -42,9 +42,13 @@ class Program:
         assert done.returncode == code, done
         return done.stderr if code else done.stdout
 
-    def start(self, *arguments, **options) -> subprocess.Popen:
+    def start(self, *arguments, anew: bool = False, **options) -> subprocess.Popen:
+        """Starts it, with options as for subprocess.Popen; `anew` as above."""
         options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **self._common(), **options}
-        return subprocess.Popen([self.path, *map(str, arguments)], **options)
+        arguments = [str(argument) for argument in arguments]
+        if self.forks and not anew and (server := self.forks.server_for(self.path, arguments, options)):
+            return server.start(arguments, **options)
+        return subprocess.Popen([self.path, *arguments], **options)
 
     def _common(self) -> dict:
         return {"cwd": self.directory, "encoding": "utf-8", "errors": "surrogateescape"}

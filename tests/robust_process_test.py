@@ -127,6 +127,15 @@ def test_a_reader_of_messages_that_leaves_does_not_end_a_run(tamis, run):
     assert saved(run) == ["step-2", "step-4"], saved(run)
 
 
+def test_a_working_directory_that_was_removed(tamis, tmp_path):
+    """MKL ended the process with "Cannot load libtorch_cpu.so"."""
+    removed = tmp_path / "removed"
+    removed.mkdir()
+    command = ["sh", "-c", f"rmdir '{removed}' && exec '{tamis.path}' --version"]
+    done = subprocess.run(command, cwd=removed, capture_output=True, text=True)
+    expect_one_line(done, 1, "the working directory has been removed; change to another one")
+
+
 # Files.
 
 

@@ -187,6 +187,10 @@ std::string text_at(const json& object, const char* key, std::string_view fallba
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string(fallback);
 }
 
+std::string plain_text(const json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
 std::string shown(const json& value) {
   if (value.is_string()) return quoted_name(value.get_ref<const std::string&>());
   if (value.is_number_float() && !std::isfinite(value.get<double>())) return fmt::format("{}", value.get<double>());

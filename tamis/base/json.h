@@ -44,6 +44,9 @@ void parse_json_list(std::string_view text, std::string_view where, int most_lev
 /// The string at `key`, or `fallback` when there is no string (nlohmann's value() throws for a number).
 std::string text_at(const nlohmann::json& object, const char* key, std::string_view fallback = "");
 
+/// `value` for names and directories: a string without quotes, a number as in JSON.
+std::string plain_text(const nlohmann::json& value);
+
 /// A value for use in a message: a string as quoted_name() gives it, anything else as JSON cut to about 80 bytes.
 std::string shown(const nlohmann::json& value);
 

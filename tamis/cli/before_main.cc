@@ -2,9 +2,10 @@
 // and may fail, and the operators' constructor (tamis/ops/instruction_set.cc) applies TAMIS_MAX_ISA, where a wrong
 // value could no longer be refused.
 
+#include <limits.h>
 #include <unistd.h>
 
-#include <string>
+#include <cerrno>
 
 #include "tamis/base/error.h"
 #include "tamis/base/instruction_set.h"
@@ -17,6 +18,11 @@ void before_constructors(int, char**, char** variables) {
   tamis::protect_process();
   try {
     tamis::max_instruction_set();
+    // MKL ends the process with a message of its own when it cannot find the working directory.
+    char path[PATH_MAX];
+    if (getcwd(path, sizeof path) == nullptr && errno == ENOENT) {
+      tamis::fail(tamis::ExitCode::kRuntime, "the working directory has been removed; change to another one");
+    }
   } catch (const tamis::Error& error) {
     tamis::end_process(error.what(), error.code());
   }

@@ -22,7 +22,6 @@
 #include "tamis/data/registry.h"
 #include "tamis/eval/loss_eval.h"
 #include "tamis/eval/task_eval.h"
-#include "tamis/study/recipe.h"
 
 namespace tamis::cli {
 namespace {
@@ -48,7 +47,7 @@ struct LossCommand {
 std::string name_of(const std::string& task, const nlohmann::json& changes) {
   std::string changed;
   for (const auto& [key, value] : changes.items()) {
-    changed += fmt::format("{}{}={}", changed.empty() ? "" : ",", key, study::plain_text(value));
+    changed += fmt::format("{}{}={}", changed.empty() ? "" : ",", key, plain_text(value));
   }
   if (changed.empty()) return task;
   constexpr size_t kLongest = 100;  // bytes of a file name

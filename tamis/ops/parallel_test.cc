@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "tamis/ops/team.h"
 #include "tamis/ops/testing.h"
 
 namespace tamis::ops {
@@ -30,6 +31,25 @@ TEST(Parallel, TheFirstFailureIsRethrown) {
                               }),
                std::out_of_range);
 }
+
+#if defined(__x86_64__)
+TEST(Parallel, SubnormalNumbersAreZerosInItemsOnly) {
+  const testing::Threads threads(3);
+  const auto is_zero = [] {
+    volatile float subnormal = 1e-39F;
+    return subnormal * 0.5F == 0.0F;
+  };
+  std::atomic<int> zeros{0};
+  const auto count = [&](int64_t) { zeros += is_zero(); };
+  parallel_items(100, count);
+  EXPECT_EQ(zeros, 100);
+  serial_items(10, count);
+  EXPECT_EQ(zeros, 110);
+  parallel_team(3, [&](TeamWorker&) { zeros += is_zero(); });
+  EXPECT_EQ(zeros, 113);
+  EXPECT_FALSE(is_zero());
+}
+#endif
 
 TEST(Parallel, ChunksCoverEverythingAndAreNotTooShort) {
   for (const int count : {1, 3}) {

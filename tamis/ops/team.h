@@ -142,7 +142,7 @@ class TeamWorker {
 };
 
 /// Calls `work(worker)` on `slices` of ATen's threads, at most TeamWork::kMostSlices. The first exception of a worker
-/// (memory may be short) is rethrown when the others have ended their phases.
+/// (memory may be short) is rethrown when the others have ended their phases. Subnormal numbers count as zeros.
 template <typename Work>
 void parallel_team(int64_t slices, const Work& work) {
   TeamWork team(slices);
@@ -150,6 +150,7 @@ void parallel_team(int64_t slices, const Work& work) {
   const auto join = [&](int64_t first, int64_t) {
     order::acquire(&order::fork);
     TeamWorker worker(team, first);
+    const FlushedSubnormals flushed;
     try {
       work(worker);
     } catch (...) {

@@ -330,6 +330,8 @@ def draw(figure, all_rows, directory):
                 axis.set_xscale(figure["x_scale"])
                 if figure["kind"] == "lines" and figure["x_scale"] == "log":
                     tick_at_points(axis, values_of(rows, figure["x"]))
+                elif figure["x_scale"] == "linear" and all(isinstance(row.get(figure["x"]), int) for row in rows):
+                    axis.xaxis.get_major_locator().set_params(integer=True)
         if figure["kind"] != "heatmap":
             axis.set_yscale(figure["y_scale"])
             if (chance := chance_of(figure, panel)) is not None:

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "tamis/base/json.h"
 #include "tamis/study/claims.h"
 
 namespace tamis::study {

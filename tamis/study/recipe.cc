@@ -158,10 +158,6 @@ eval::TaskEvalOptions choice_of_checkpoint(const Evaluation& evaluation) {
   return options;
 }
 
-std::string plain_text(const json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
 json values_of_tier(TomlDocument document, const std::string& tier) {
   apply_tier(document, tier);
   return document.values;

@@ -158,7 +158,4 @@ StudyRecipe load_study(const std::filesystem::path& file, std::span<const std::s
 /// The values of a recipe of this tier, as they stand there. Throws ExitCode::kUsage for tiers that do not exist.
 nlohmann::json values_of_tier(train::TomlDocument document, const std::string& tier);
 
-/// `value` for names and directories: a string without quotes, a number as in JSON.
-std::string plain_text(const nlohmann::json& value);
-
 }  // namespace tamis::study

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tamis/base/error.h"
+#include "tamis/base/json.h"
 #include "tamis/base/names.h"
 #include "tamis/study/match.h"
 #include "tamis/study/recipe_reader.h"

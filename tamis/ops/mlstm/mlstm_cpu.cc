@@ -104,7 +104,7 @@ class MlstmProblem {
     constexpr int64_t kWorthThreads = 1 << 18;  // multiply-adds with the state, some ten microseconds
     const auto one = [&](int64_t item) { work(item / H, item % H, thread_memory<float>()); };
     if (B * H * T * K * V >= kWorthThreads) return parallel_items(B * H, one);
-    for (int64_t item = 0; item < B * H; ++item) one(item);
+    serial_items(B * H, one);
   }
 
  private:

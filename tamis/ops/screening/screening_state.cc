@@ -242,7 +242,7 @@ Tensor ScreeningState::step(std::span<ScreeningState* const> states, const Tenso
   };
   constexpr int64_t kWorthThreads = 100'000;  // pairs; with fewer, starting threads costs more than it saves
   if (pairs < kWorthThreads) {
-    for (int64_t item = 0; item < B * H; ++item) work(item);
+    serial_items(B * H, work);
   } else {
     parallel_items(B * H, work);
   }
