@@ -90,6 +90,7 @@ Measurement summarise(std::vector<double> seconds) {
           .maximum = seconds.back(),
           .lower_quartile = quantile(seconds, 0.25),
           .upper_quartile = quantile(seconds, 0.75),
+          .mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size()),
           .calls = static_cast<int64_t>(seconds.size())};
 }
 

@@ -18,6 +18,7 @@ struct Work {
 struct Measurement {
   double median = 0, minimum = 0, maximum = 0;    // seconds of a call
   double lower_quartile = 0, upper_quartile = 0;  // likewise
+  double mean = 0;                                // likewise: what counts where other programs interrupt calls
   int64_t calls = 0;                              // measured, the warm-up not counted
   double page_faults = 0;                         // of a call, the mean
   int64_t peak_bytes = 0;                         // peak resident memory of the process during the warm-up

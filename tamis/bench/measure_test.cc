@@ -19,6 +19,7 @@ TEST(Measure, SummarisesCalls) {
   EXPECT_EQ(five.lower_quartile, 2);
   EXPECT_EQ(five.upper_quartile, 4);
   EXPECT_EQ(five.calls, 5);
+  EXPECT_DOUBLE_EQ(summarise({1, 2, 3, 10}).mean, 4);
   EXPECT_DOUBLE_EQ(five.spread(), 2.0 / 3);
   EXPECT_DOUBLE_EQ(summarise({1, 2, 3, 10}).median, 2.5);
   EXPECT_DOUBLE_EQ(summarise({1, 2, 3, 10}).upper_quartile, 4.75);

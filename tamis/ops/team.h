@@ -59,9 +59,9 @@ class TeamWork {
 
   /// Waits until `items` items are done, counted from the beginning.
   void wait(int64_t items) const {
-    if (spin(items, /*times=*/100)) return;
+    if (done_.load(std::memory_order_acquire) >= items) return;
     const int64_t begin = threads::read_clock(CLOCK_MONOTONIC);
-    const bool reached = spin(items, /*times=*/4000);
+    const bool reached = spin(items);
     threads::waiting_time += std::min(threads::read_clock(CLOCK_MONOTONIC) - begin, kLongestSpin);
     if (reached) return;
     for (int64_t done = done_.load(); done < items; done = done_.load())
@@ -77,12 +77,13 @@ class TeamWork {
 #endif
   }
 
-  bool spin(int64_t items, int times) const {
-    for (int spins = 0; done_.load(std::memory_order_acquire) < items; ++spins) {
-      if (spins == times) return false;
+  bool spin(int64_t items) const {
+    constexpr int kMostSpins = 4000;
+    for (int spins = 0; spins < kMostSpins; ++spins) {
       pause();
+      if (done_.load(std::memory_order_acquire) >= items) return true;
     }
-    return true;
+    return false;
   }
 
   struct alignas(64) Taken {

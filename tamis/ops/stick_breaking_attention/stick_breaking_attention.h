@@ -31,8 +31,8 @@ struct StickBreakingOptions {
 ///
 /// Dtype     float32, bfloat16 (all arithmetic in float32); others through the blocked form. Any strides.
 /// Gradient  of q, k and v from out and remainder; once (no second derivative).
-/// Memory    O(T).  Time O(n (K + V)) per token and head, n being the keys until the stick is used up: older keys are
-///           not read, forward or backward.
+/// Memory    O(T).  Time O(n (K + V)) per token and head, n being the keys until the stick is used up, less than
+///           2^-102 of it being left: older keys are not read, forward or backward.
 /// Bits      the same for any number of threads.
 /// Throws    c10::ValueError when shapes, dtypes or devices disagree; the text names the argument and both values.
 std::tuple<at::Tensor, at::Tensor> stick_breaking_attention(const at::Tensor& q_BTHK, const at::Tensor& k_BTHK,
