@@ -3,7 +3,7 @@ PRESET ?= release
 PREFIX ?= /usr/local
 BUILD := build/$(PRESET)
 VENV := .venv
-NINJA := flock $(BUILD)/.lock ninja -C $(BUILD)
+NINJA := env -u MAKEFLAGS flock $(BUILD)/.lock ninja -C $(BUILD)
 export TAMIS_TORCH ?=
 export QUICK ?=
 export SVE_BITS ?=
@@ -41,8 +41,7 @@ package: setup-test   ## build a Debian package with LibTorch and a wheel into d
 
 test: setup          ## build and run every test (QUICK=1: without the slow ones, under a minute of processor time; PRESET=asan or tsan for the sanitizers; ISA=avx2, avx512 or, on 64-bit Arm, neon: at most these instructions)
 	@scripts/setup.sh cargo
-	@scripts/setup.sh test & \
-	{ scripts/configure.sh $(PRESET) && $(NINJA); }; built=$$?; wait $$! && exit $$built
+	@$(MAKE) --no-print-directory -j2 setup-test build
 	@scripts/test.sh $(BUILD) $(ISA)
 
 test-aarch64: setup   ## cross-compile for 64-bit Arm, run the tests of kernels and operators under qemu-user (QUICK=1: fewer of operators; SVE_BITS=128)

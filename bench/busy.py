@@ -59,7 +59,7 @@ def train(recipe, steps):
 
 
 def bench(*arguments):
-    """Tokens/s on average: most calls are shorter than the time slices of programs, and few of them are interrupted."""
+    """Tokens/s on average: calls of decoding are shorter than the time slices of programs, and few are interrupted."""
 
     def measure(program, threads, variables):
         report = json.loads(run([program, "bench", *arguments, "--threads", str(threads), "--json"], variables))

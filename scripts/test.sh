@@ -16,10 +16,7 @@ if [ -n "${2:-}" ]; then
   else
     newest=avx2
     grep -qw avx512f /proc/cpuinfo && newest=avx512
-    # Those of Intel's processors without AMX are slower than float32's (tamis/base/instruction_set.h).
-    if grep -qw avx512_bf16 /proc/cpuinfo && { grep -qw amx_bf16 /proc/cpuinfo || ! grep -q GenuineIntel /proc/cpuinfo; }; then
-      newest=avx512_bf16
-    fi
+    grep -qw avx512_bf16 /proc/cpuinfo && newest=avx512_bf16
   fi
   if [ "$2" = "$newest" ] || { [ "$2" = avx512 ] && [ "$newest" = avx2 ]; }; then
     echo "tests: the newest instruction set of this processor is $newest, so ISA=$2 would repeat the run without it"
@@ -29,9 +26,11 @@ if [ -n "${2:-}" ]; then
   echo "tests: with $2; the processor has $newest"
 fi
 status=0
-# One more at a time than there are cores, because tests also wait for processes; 2 GB of memory for each.
-cores=$(nproc) gigabytes=$(awk '/^MemTotal:/ { print int($2 / 1e6) }' /proc/meminfo)
-at_once=$((cores + 1 < gigabytes / 2 ? cores + 1 : gigabytes / 2))
+# One more at a time than there are cores, because tests also wait for processes; at most 8, and 2 GB of memory for each.
+kilobytes=$(awk '/^MemTotal:/ { print $2 }' /proc/meminfo)
+limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || echo max)
+[ "$limit" = max ] || [ $((limit / 1024)) -ge "$kilobytes" ] || kilobytes=$((limit / 1024))
+at_once=$(printf '%s\n' $(($(nproc) + 1)) $(((kilobytes + 1000000) / 2000000)) 8 | sort -n | head -n 1)
 ctest --test-dir "$1" --output-on-failure --parallel $((at_once > 1 ? at_once : 1)) ${QUICK:+-LE slow} || status=$?
 # The Python tests that were skipped, with the reason.
 grep -h '^SKIPPED \[' "$1/Testing/Temporary/LastTest.log" || true

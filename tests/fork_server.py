@@ -3,7 +3,6 @@
 import contextlib
 import os
 import pathlib
-import select
 import signal
 import socket
 import struct
@@ -17,7 +16,8 @@ OPTIONS = {"cwd", "env", "input", "stdin", "stdout", "stderr", "timeout", "encod
 MOST_CHARACTERS = 20_000  # of arguments and environment, so that a request is one message
 # What the loader or a library reads before main().
 READ_AT_START = ("LD_", "OMP_", "GOMP_", "MALLOC_", "GLIBC_", "MKL_", "ATEN_", "ONEDNN_", "TORCH_", "LANG", "LC_")
-INSTRUCTION_SETS = "TAMIS_MAX_ISA"  # so is this
+INSTRUCTION_SETS = "TAMIS_MAX_ISA"  # read at the start, too
+LONGEST_START = 600  # seconds until a fork has begun
 
 
 def read_at_start(environment) -> dict[str, str]:
@@ -25,12 +25,13 @@ def read_at_start(environment) -> dict[str, str]:
 
 
 class ForkServers:
-    """A program to fork for each of the environments, of what is read at the start, that runs have more than once."""
+    """A server for each environment (the variables that are read at the start) that more than one run has."""
 
     def __init__(self, program: pathlib.Path, library: pathlib.Path, instruction_sets):
         self.program, self.library, self.instruction_sets = program, library, instruction_sets
         start = read_at_start(os.environ)
-        self.seen = [(start, instruction_set) for instruction_set in {os.environ.get(INSTRUCTION_SETS), *instruction_sets}]
+        known = {os.environ.get(INSTRUCTION_SETS), *instruction_sets}
+        self.seen = [(start, instruction_set) for instruction_set in known]
         self.servers = {}  # by position in `seen`
 
     def server_for(self, program, arguments, options) -> "ForkServer | None":
@@ -42,7 +43,7 @@ class ForkServers:
             return None
         instruction_set = environment.get(INSTRUCTION_SETS)
         if instruction_set not in (None, *self.instruction_sets):
-            return None  # which ends the program before it could be forked
+            return None  # an unknown value ends the program before it can be forked
         start = (read_at_start(environment), instruction_set)
         if start not in self.seen:
             self.seen.append(start)
@@ -87,7 +88,9 @@ class ForkServer:
         self.process.wait()
         self.directory.cleanup()
 
-    def start(self, arguments, *, cwd, encoding, errors, env=None, stdin=None, stdout=None, stderr=None) -> "ForkedProcess":
+    def start(
+        self, arguments, *, cwd, encoding, errors, env=None, stdin=None, stdout=None, stderr=None
+    ) -> "ForkedProcess":
         """As subprocess.Popen."""
         words = [str(self.program), *arguments]
         strings = [str(len(words)), os.path.abspath(cwd), *words]
@@ -95,6 +98,7 @@ class ForkServer:
         message = b"".join(os.fsencode(string) + b"\0" for string in strings)
         ours, theirs, opened = self._streams(stdin, stdout, stderr)
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.settimeout(LONGEST_START)
         try:
             connection.connect(self.address)
             socket.send_fds(connection, [message], theirs)
@@ -141,18 +145,22 @@ class ForkServer:
 
 
 class ForkedProcess:
-    """As subprocess.Popen: what has become of a request."""
+    """What has become of a request, with the methods of subprocess.Popen that tests call. communicate() closes pipes.
+
+    The process is a child of its server, so that after its end its number may, very rarely, be another's.
+    """
 
     def __init__(self, words, connection, streams: dict[int, int], encoding, errors):
         self.args, self.returncode = words, None
         self._connection, self._encoding, self._errors = connection, encoding, errors
         self._streams = streams  # our ends of pipes that nobody reads or writes yet
         self._threads, self._read_bytes = [], {}
-        self.pid = self._answer(timeout=60)
+        self.pid = self._answer(timeout=LONGEST_START)
 
     def poll(self) -> int | None:
-        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
-            self._end(self._answer(timeout=0))
+        if self.returncode is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._end(self._answer(timeout=0))
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:

@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import pytest
-from fork_server import ForkServers
+from fork_server import ForkedProcess, ForkServers
 
 
 class Program:
@@ -42,7 +42,7 @@ class Program:
         assert done.returncode == code, done
         return done.stderr if code else done.stdout
 
-    def start(self, *arguments, anew: bool = False, **options) -> subprocess.Popen:
+    def start(self, *arguments, anew: bool = False, **options) -> "subprocess.Popen | ForkedProcess":
         """Starts it, with options as for subprocess.Popen; `anew` as above."""
         options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **self._common(), **options}
         arguments = [str(argument) for argument in arguments]

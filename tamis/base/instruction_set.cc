@@ -23,12 +23,14 @@ namespace tamis {
 namespace {
 
 #if defined(__x86_64__)
-/// Whether products of bfloat16 are faster than those of float32. Intel's processors have AMX for them: their AVX-512
-/// instruction multiplies half as many numbers as float32's in the same time (VDPBF16PS takes 0.71 ns on an Emerald
-/// Rapids, VFMADD231PS 0.18 ns; `tamis bench train` has 174 and 334 GFLOP/s), and virtual machines may hide AMX.
+/// Whether products of bfloat16 are faster than those of float32. Intel's processors from Sapphire Rapids on, those
+/// with float16, have AMX for them, which virtual machines may hide: their AVX-512 instruction multiplies half as many
+/// numbers as float32's in the same time (VDPBF16PS takes 0.71 ns on an Emerald Rapids, VFMADD231PS 0.18 ns; `tamis
+/// bench` measures peaks of 174 and 334 GFLOP/s).
 bool has_fast_bfloat16() {
   if (!__builtin_cpu_supports("avx512bf16")) return false;
-  return !__builtin_cpu_is("intel") || has_amx_bfloat16();
+  const bool made_for_amx = __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512fp16");
+  return !made_for_amx || has_amx_bfloat16();
 }
 #endif
 

@@ -7,8 +7,8 @@ namespace tamis {
 
 /// Vector instruction sets; each includes those before it of the same architecture. x86-64: kAvx512 means F, BW, CD, DQ
 /// and VL; kAvx512Bf16 adds bfloat16 dot products with float32 accumulation that are faster than products of float32:
-/// not Intel's without AMX. 64-bit Arm: kSve means vectors of the one length that this build has kernels for
-/// (TAMIS_SVE_BITS). Other architectures are kBaseline.
+/// not those of a Sapphire Rapids or later without AMX. 64-bit Arm: kSve means vectors of the one length that this
+/// build has kernels for (TAMIS_SVE_BITS). Other architectures are kBaseline.
 enum class InstructionSet { kBaseline, kNeon, kSve, kAvx2, kAvx512, kAvx512Bf16 };
 
 /// `baseline`, `neon`, `sve256`, `avx2`, `avx512`, `avx512_bf16`.

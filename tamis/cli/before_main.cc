@@ -18,7 +18,7 @@ void before_constructors(int, char**, char** variables) {
   tamis::protect_process();
   try {
     tamis::max_instruction_set();
-    // MKL ends the process with a message of its own when it cannot find the working directory.
+    // Paths of files mean nothing there, and MKL would end the process with a message of its own.
     char path[PATH_MAX];
     if (getcwd(path, sizeof path) == nullptr && errno == ENOENT) {
       tamis::fail(tamis::ExitCode::kRuntime, "the working directory has been removed; change to another one");

@@ -26,7 +26,7 @@ constexpr std::array<std::pair<MatmulBackend, std::string_view>, 4> kNames = {{
     {MatmulBackend::kTiled, "tiled"},
 }};
 
-/// Whether the processor has instructions for products of bfloat16.
+/// Whether the processor has fast instructions for products of bfloat16.
 bool has_bfloat16_products() {
 #if defined(__aarch64__)
   return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;

@@ -22,9 +22,9 @@ std::string to_string(MatmulBackend backend);
 ///
 /// It follows from what the processor can do (tamis/base/instruction_set.h), so that runs on a machine have the same
 /// bits. float32: MKL, which uses AVX-512 on Intel's processors only; oneDNN on others with 512-bit units
-/// (tamis/ops/vector_units.h). bfloat16: at:: with instructions for it, and with AMX in tiles, because there oneDNN
-/// divides the sums of a product among the threads, so that its bits depend on their number; without such instructions
-/// float32 products, because at:: is slower, without AVX-512 a hundred times.
+/// (tamis/ops/vector_units.h). bfloat16: at:: with fast instructions for it, and with AMX in tiles, because there
+/// oneDNN divides the sums of a product among the threads, so that its bits depend on their number; without such
+/// instructions float32 products, because at:: is slower, without AVX-512 a hundred times.
 MatmulBackend matmul_backend(at::ScalarType dtype);
 
 /// The backends of such products on this processor; the first is the default.

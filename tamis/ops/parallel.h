@@ -35,7 +35,7 @@ inline void release(const void*) {}
 #endif
 }  // namespace order
 
-/// During its lifetime this thread takes subnormal numbers, in float32 those below 1.2e-38, for zeros. Weights of keys
+/// During its lifetime this thread treats subnormal numbers, in float32 those below 1.2e-38, as zeros. Weights of keys
 /// far back may be subnormal, and an Intel processor is slow with such numbers: stick-breaking over 4,096 tokens took 8
 /// times as long on an Emerald Rapids. Only on x86.
 class FlushedSubnormals {

@@ -11,8 +11,8 @@ namespace tamis::ops {
 /// factor of 2, or of 4/3 at least if another program keeps the same units of the core busy all the time. So the answer
 /// is always the same.
 ///
-/// Not so on Intel's processors, which slow down for a moment when they begin 512-bit instructions: on an Emerald
-/// Rapids the median ratio is 1 in most measurements and 1.5 in some. Nobody has to know it there (matmul_backend.cc).
+/// On Intel's processors, which slow down for a moment when they begin 512-bit instructions, it varies: on an Emerald
+/// Rapids the median ratio is 1 in most measurements and 1.5 in some. It is not used there (matmul_backend.cc).
 bool has_512_bit_units();
 
 /// The measurement itself, at every call.

@@ -9,6 +9,7 @@
 #include "tamis/base/digest.h"
 #include "tamis/base/error.h"
 #include "tamis/base/files.h"
+#include "tamis/base/json.h"
 #include "tamis/base/names.h"
 #include "tamis/data/input_files.h"
 #include "tamis/data/registry.h"

@@ -254,7 +254,7 @@ class BFloat16Head {
 
 /// A small product shows whether LibTorch has these products and the machine supports them.
 bool multiplies_bfloat16() {
-  if (instruction_set() < InstructionSet::kAvx512Bf16) return false;  // elsewhere they would be emulated
+  if (instruction_set() < InstructionSet::kAvx512Bf16) return false;  // elsewhere they are emulated or slow
   try {
     const Tensor ones = at::ones({16 * 16}, at::kBFloat16), sum = at::zeros({16 * 16}, at::kFloat);
     const Product product{.m = 16, .n = 16, .k = 16};

@@ -18,7 +18,7 @@ using SizedLanes = SizedVec<LaneTag<float>>;
 
 inline constexpr float kHidden = -HUGE_VALF;  // score of a masked pair: its sigmoid is 0
 /// A shorter stick is used up: 2^24 times the least normal number, so that a part of it that rounding would not lose is
-/// normal, too. A stick whose parts were all taken for zeros would never end.
+/// normal, too. A stick whose parts were all treated as zeros would never end.
 inline constexpr float kNothing = 0x1p-102f;
 
 /// What is left of each query's stick: rest - lost, where `lost` is what rounding has not taken off yet (Kahan).
