@@ -23,13 +23,21 @@ namespace tamis {
 namespace {
 
 #if defined(__x86_64__)
+constexpr unsigned kAmxBFloat16 = 1u << 22, kAvx512Float16 = 1u << 23;  // of extended_features()
+
+/// Structured extended feature flags of the processor, as in edx; 0 where it has none.
+unsigned extended_features() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(/*leaf=*/7, 0, &eax, &ebx, &ecx, &edx) != 0 ? edx : 0;
+}
+
 /// Whether products of bfloat16 are faster than those of float32. Intel's processors from Sapphire Rapids on, those
 /// with float16, have AMX for them, which virtual machines may hide: their AVX-512 instruction multiplies half as many
 /// numbers as float32's in the same time (VDPBF16PS takes 0.71 ns on an Emerald Rapids, VFMADD231PS 0.18 ns; `tamis
 /// bench` measures peaks of 174 and 334 GFLOP/s).
 bool has_fast_bfloat16() {
   if (!__builtin_cpu_supports("avx512bf16")) return false;
-  const bool made_for_amx = __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512fp16");
+  const bool made_for_amx = __builtin_cpu_is("intel") && (extended_features() & kAvx512Float16) != 0;
   return !made_for_amx || has_amx_bfloat16();
 }
 #endif
@@ -128,10 +136,7 @@ InstructionSet instruction_set() {
 
 bool has_amx_bfloat16() {
 #if defined(__x86_64__)
-  constexpr unsigned kFeatures = 7, kAmxBFloat16 = 1u << 22;  // of edx
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (max_instruction_set() || __get_cpuid_count(kFeatures, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
-  return (edx & kAmxBFloat16) != 0;
+  return !max_instruction_set() && (extended_features() & kAmxBFloat16) != 0;
 #else
   return false;
 #endif
