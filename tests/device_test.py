@@ -24,7 +24,7 @@ MODELS = {
     "mixers": ('model.model_type="swax"', 'model.pattern="wmavebs"', "model.num_hidden_layers=7", "model.window=7"),
     "Algorithm 1 of Sieve": ('model.model_type="swax"', 'model.pattern="v"', 'model.sieve="algorithm1"'),
 }
-if DEVICE == SIMULATED:  # to save time
+if DEVICE == SIMULATED:  # which takes milliseconds for every operation
     MODELS = {name: MODELS[name] for name in ("multiscreen", "mixers")}
 
 

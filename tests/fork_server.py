@@ -20,8 +20,8 @@ INSTRUCTION_SETS = "TAMIS_MAX_ISA"  # read at the start, too
 LONGEST_START = 600  # seconds until a fork has begun
 
 
-def read_at_start(environment) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}
+def read_at_start(environment) -> frozenset[tuple[str, str]]:
+    return frozenset((name, value) for name, value in environment.items() if name.startswith(READ_AT_START))
 
 
 class ForkServers:
@@ -31,8 +31,8 @@ class ForkServers:
         self.program, self.library, self.instruction_sets = program, library, instruction_sets
         start = read_at_start(os.environ)
         known = {os.environ.get(INSTRUCTION_SETS), *instruction_sets}
-        self.seen = [(start, instruction_set) for instruction_set in known]
-        self.servers = {}  # by position in `seen`
+        # None: not started yet.
+        self.servers = {(start, instruction_set): None for instruction_set in known}
 
     def server_for(self, program, arguments, options) -> "ForkServer | None":
         """None if such a run has to load the program itself."""
@@ -45,19 +45,18 @@ class ForkServers:
         if instruction_set not in (None, *self.instruction_sets):
             return None  # an unknown value ends the program before it can be forked
         start = (read_at_start(environment), instruction_set)
-        if start not in self.seen:
-            self.seen.append(start)
+        if start not in self.servers:
+            self.servers[start] = None
             return None
-        index = self.seen.index(start)
-        server = self.servers.get(index)
+        server = self.servers[start]
         if server is None or server.process.poll() is not None:
             if threading.current_thread() is not threading.main_thread():
                 return None  # a server ends with the thread that starts it
-            server = self.servers[index] = ForkServer(self.program, self.library, environment)
+            server = self.servers[start] = ForkServer(self.program, self.library, environment)
         return server
 
     def close(self):
-        for server in self.servers.values():
+        for server in filter(None, self.servers.values()):
             server.close()
 
 
@@ -188,9 +187,6 @@ class ForkedProcess:
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
