@@ -2,9 +2,9 @@
 # Files are found by their names: *_test.cc, *_bench.cc, *_kernel.cc and *_kernel_test.cc (no torch) and the rest.
 
 # Compiles the sources of a target in batches (unity build), because parsing LibTorch's headers takes seconds per file
-# and most of the build time. Compiled separately are an operator's main file, test and benchmark
-# (tamis/ops/<name>/<name>*.cc), which use the same names in anonymous namespaces, and kernels and their tests, which
-# include themselves once per instruction set.
+# and most of the build time. Compiled separately are an operator's main file (tamis/ops/<name>/<name>.cc), because these
+# use the same names in anonymous namespaces, and kernels and their tests, which include themselves once per instruction
+# set. The tests and benchmarks of operators use such names in a namespace of the file.
 function(tamis_in_batches)
   if(NOT TAMIS_BATCHES)
     return()
@@ -19,7 +19,7 @@ function(tamis_in_batches)
       foreach(file ${sources})
         get_filename_component(folder ${file} DIRECTORY)
         get_filename_component(folder ${folder} NAME)
-        if(file MATCHES "/ops/${folder}/${folder}(_test|_bench)?\\.cc$" OR file MATCHES "/tamis/kernels/|_kernel(_test)?\\.cc$")
+        if(file MATCHES "/ops/${folder}/${folder}\\.cc$" OR file MATCHES "/tamis/kernels/|_kernel(_test)?\\.cc$")
           set_source_files_properties(${file} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
         endif()
       endforeach()
@@ -65,11 +65,14 @@ string(JOIN ":" TAMIS_QUICK_models
     Checkpoint.* CompleteConfig.* Exchange.* ForeignConfig.* MipeWrap.* *StoredVersion.* Multiscreen.*
     ParameterCount.* PatternModel.* Patterns/EveryMixer.*)
 
+# Layers whose tests run for longer if they are not optimised than compiling them takes less.
+set(TAMIS_OPTIMISED_TESTS models)
+
 function(tamis_test name)  # tamis_test(name command...)
   add_test(NAME ${name} COMMAND ${ARGN})
   set_tests_properties(${name} PROPERTIES WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} TIMEOUT 1800)
   if(name IN_LIST TAMIS_SLOW_TESTS)
-    set_tests_properties(${name} PROPERTIES LABELS slow)
+    set_tests_properties(${name} PROPERTIES LABELS slow COST 50)  # the first run begins with them
   endif()
   if(name STREQUAL "busy_machine_test")  # it compares speeds
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
@@ -82,6 +85,7 @@ function(tamis_add_tests layer)
     target_link_libraries(tamis_${layer}_test PRIVATE tamis_threads tamis_${layer} ${ARGN} GTest::gtest GTest::gmock GTest::gtest_main)
     if(TAMIS_QUICK_${layer})
       tamis_test(${layer} tamis_${layer}_test --gtest_filter=-${TAMIS_QUICK_${layer}})
+      set_tests_properties(${layer} PROPERTIES COST 100)
       tamis_test(${layer}_quick tamis_${layer}_test --gtest_filter=${TAMIS_QUICK_${layer}})
     else()
       tamis_test(${layer} tamis_${layer}_test)
@@ -123,8 +127,17 @@ function(tamis_layer layer)
     endif()
   endif()
   tamis_add_tests(${layer})
-  if(arg_TORCH AND TARGET tamis_${layer}_test)
-    tamis_uses_torch(tamis_${layer}_test O1)
+  if(TARGET tamis_${layer}_test)
+    if(layer IN_LIST TAMIS_OPTIMISED_TESTS)
+      tamis_uses_torch(tamis_${layer}_test O1)
+    elseif(arg_TORCH)
+      tamis_uses_torch(tamis_${layer}_test O0)
+    elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+      target_compile_options(tamis_${layer}_test PRIVATE -O0)
+    endif()
+  endif()
+  if(arg_TORCH AND TARGET tamis_${layer}_bench)
+    tamis_uses_torch(tamis_${layer}_bench O1)
   endif()
 endfunction()
 
@@ -179,10 +192,10 @@ function(tamis_operator_layer layer)
   tamis_uses_torch(tamis_${layer})
   tamis_add_tests(${layer} ${arg_USES})
   if(TARGET tamis_${layer}_test)
-    tamis_uses_torch(tamis_${layer}_test O1)
+    tamis_uses_torch(tamis_${layer}_test O0)
   endif()
   if(TARGET tamis_${layer}_bench)
-    tamis_uses_torch(tamis_${layer}_bench)
+    tamis_uses_torch(tamis_${layer}_bench O1)
   endif()
 endfunction()
 
@@ -213,7 +226,7 @@ function(tamis_tests_across_layers)
     get_filename_component(name ${file} NAME_WE)
     add_executable(${name} ${file})
     target_link_libraries(${name} PRIVATE tamis_threads ${arg_USES} GTest::gtest GTest::gmock GTest::gtest_main)
-    tamis_uses_torch(${name} O1)
+    tamis_uses_torch(${name} O0)
     if(TARGET tamis)
       add_dependencies(${name} tamis)
       target_compile_definitions(${name} PRIVATE TAMIS_PROGRAM="$<TARGET_FILE:tamis>")

@@ -64,9 +64,10 @@ foreach(directory ${torch_root}=torch ${torch_directory}=torch ${PROJECT_SOURCE_
   add_compile_options($<IF:$<CONFIG:Release>,-ffile-prefix-map,-fmacro-prefix-map>=${directory})
 endforeach()
 
-# Parsing the torch headers takes many seconds per file, so they are precompiled: for the layers that compute, and for
-# -O1, which takes a third less time. With -O1 are compiled tests, the program, and the layers whose own code takes a
-# small part of the time of a step or a token: tamis_layer(... O1).
+# Parsing the torch headers takes many seconds per file, so they are precompiled, once for each level of optimisation:
+# GCC inlines at the level of the header. Layers that compute are optimised in full; the program and the layers whose own
+# code takes a small part of the time of a step or a token, and benchmarks, with -O1, which compiles in two thirds of the
+# time (tamis_layer(... O1)); most tests not at all, which halves the time again.
 function(tamis_torch_header name)  # tamis_torch_header(name [options])
   add_library(${name} STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/cmake/torch_header.cc)
   target_link_libraries(${name} PUBLIC tamis_torch tamis_flags)
@@ -77,13 +78,14 @@ endfunction()
 tamis_torch_header(tamis_torch_header)
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   tamis_torch_header(tamis_torch_header_O1 -O1)
+  tamis_torch_header(tamis_torch_header_O0 -O0)
 endif()
 
-function(tamis_uses_torch target)  # tamis_uses_torch(target [O1])
+function(tamis_uses_torch target)  # tamis_uses_torch(target [O1 | O0])
   target_link_libraries(${target} PUBLIC tamis_torch)
-  if("O1" IN_LIST ARGN AND TARGET tamis_torch_header_O1)
-    target_compile_options(${target} PRIVATE -O1)
-    target_precompile_headers(${target} REUSE_FROM tamis_torch_header_O1)
+  if(ARGN AND TARGET tamis_torch_header_${ARGN})
+    target_compile_options(${target} PRIVATE -${ARGN})
+    target_precompile_headers(${target} REUSE_FROM tamis_torch_header_${ARGN})
   else()
     target_precompile_headers(${target} REUSE_FROM tamis_torch_header)
   endif()

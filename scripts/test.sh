@@ -9,28 +9,23 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0:strict_string_checks=1}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$suppressions/tsan.txt:ignore_noninstrumented_modules=1}"
 if [ -n "${2:-}" ]; then
-  # The newest instruction set of the processor, from Linux's CPU flags.
-  if [ "$(uname -m)" = aarch64 ]; then
-    newest=neon
-    grep -qw sve /proc/cpuinfo && newest=sve
-  else
-    newest=avx2
-    grep -qw avx512f /proc/cpuinfo && newest=avx512
-    grep -qw avx512_bf16 /proc/cpuinfo && newest=avx512_bf16
-  fi
-  if [ "$2" = "$newest" ] || { [ "$2" = avx512 ] && [ "$newest" = avx2 ]; }; then
-    echo "tests: the newest instruction set of this processor is $newest, so ISA=$2 would repeat the run without it"
-    exit 0
-  fi
+  newest=$("$1/tamis" bench decode --quick --json --dtypes float32 2>/dev/null |
+    sed -n 's/.*"instruction_set":"\([^"]*\)".*/\1/p') || newest=unknown
+  case $2/$newest in
+    avx2/avx2 | avx2/baseline | avx512/avx512 | avx512/avx2 | avx512/baseline | neon/neon)
+      echo "tests: the newest instruction set that is used on this processor is $newest, so ISA=$2 would repeat the run without it"
+      exit 0
+      ;;
+  esac
   export TAMIS_MAX_ISA=$2
   echo "tests: with $2; the processor has $newest"
 fi
 status=0
-# One more at a time than there are cores, because tests also wait for processes; at most 8, and 2 GB of memory for each.
+# Two more at a time than there are cores, because tests also wait for processes; at most 8, and 2 GB of memory for each.
 kilobytes=$(awk '/^MemTotal:/ { print $2 }' /proc/meminfo)
 limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || echo max)
 [ "$limit" = max ] || [ $((limit / 1024)) -ge "$kilobytes" ] || kilobytes=$((limit / 1024))
-at_once=$(printf '%s\n' $(($(nproc) + 1)) $(((kilobytes + 1000000) / 2000000)) 8 | sort -n | head -n 1)
+at_once=$(printf '%s\n' $(($(nproc) + 2)) $(((kilobytes + 1000000) / 2000000)) 8 | sort -n | head -n 1)
 ctest --test-dir "$1" --output-on-failure --parallel $((at_once > 1 ? at_once : 1)) ${QUICK:+-LE slow} || status=$?
 # The Python tests that were skipped, with the reason.
 grep -h '^SKIPPED \[' "$1/Testing/Temporary/LastTest.log" || true

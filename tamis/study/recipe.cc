@@ -180,6 +180,7 @@ StudyRecipe load_study(const std::filesystem::path& file, std::span<const std::s
   StudyReader(document, use, recipe).read();
   try {
     read_points(document, use, recipe);
+    read_evaluations(document, use, recipe);
     read_measurements(document, use, recipe);
   } catch (const Error& error) {
     const bool missing = error.code() == ExitCode::kInput && !recipe.prepare.empty() && misses_text(document, recipe);

@@ -44,6 +44,12 @@ class RecipeReader {
     return found;
   }
 
+  void check_known(const char* kind, const std::string& name, const std::vector<std::string>& known,
+                   const std::string& path) const;
+
+  /// Expects points with `value`, or with each value of a list, in their column.
+  void check_values(const std::string& column, const nlohmann::json& value, const std::string& path) const;
+
   const train::TomlDocument& document_;
   const train::RecipeUse use_;
   StudyRecipe& recipe_;
@@ -53,7 +59,10 @@ class RecipeReader {
 /// [equal].
 void read_points(const train::TomlDocument& document, train::RecipeUse use, StudyRecipe& recipe);
 
-/// Reads [[evaluations]], [[claims]], [[figures]] and [[tables]] of a recipe that has its points.
+/// Reads [[evaluations]] of a recipe that has its points.
+void read_evaluations(const train::TomlDocument& document, train::RecipeUse use, StudyRecipe& recipe);
+
+/// Reads [[claims]], [[figures]] and [[tables]] of a recipe that has its evaluations.
 void read_measurements(const train::TomlDocument& document, train::RecipeUse use, StudyRecipe& recipe);
 
 /// Overrides the values of `document` at `path` with those of `over`, which stands at `from` in the document.

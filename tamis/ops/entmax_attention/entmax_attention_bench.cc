@@ -8,7 +8,7 @@
 #include "tamis/ops/softmax_attention/softmax_attention.h"
 #include "tamis/ops/testing.h"
 
-namespace tamis::ops {
+namespace tamis::ops::entmax_attention_bench {
 namespace {
 
 using at::Tensor;
@@ -51,4 +51,4 @@ BENCHMARK_CAPTURE(entmax, forward_2, 2.0, false)->Args({4096, 100})->Unit(benchm
 BENCHMARK_CAPTURE(entmax, forward_1 .25, 1.25, false)->Args({4096, 100})->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace
-}  // namespace tamis::ops
+}  // namespace tamis::ops::entmax_attention_bench

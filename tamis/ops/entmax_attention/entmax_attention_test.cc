@@ -7,7 +7,7 @@
 #include "tamis/ops/selection/testing.h"
 #include "tamis/ops/softmax_attention/softmax_attention.h"
 
-namespace tamis::ops::testing {
+namespace tamis::ops::testing::entmax_attention_test {
 namespace {
 
 struct EntmaxSubject {
@@ -90,4 +90,4 @@ TEST(EntmaxAttention, IsCallableThroughTheDispatcher) {
 }
 
 }  // namespace
-}  // namespace tamis::ops::testing
+}  // namespace tamis::ops::testing::entmax_attention_test

@@ -7,7 +7,7 @@
 #include "tamis/ops/bench_memory.h"
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy.h"
 
-namespace tamis::ops {
+namespace tamis::ops::linear_cross_entropy_bench {
 namespace {
 
 struct Case {
@@ -67,4 +67,4 @@ BENCHMARK_CAPTURE(bare_gemms, bfloat16_training, at::kBFloat16, true)->Apply(siz
 BENCHMARK_CAPTURE(head, bfloat16_training, at::kBFloat16, true)->Apply(sizes);
 
 }  // namespace
-}  // namespace tamis::ops
+}  // namespace tamis::ops::linear_cross_entropy_bench

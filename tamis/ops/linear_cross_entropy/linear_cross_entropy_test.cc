@@ -9,7 +9,7 @@
 #include "tamis/ops/linear_cross_entropy/linear_cross_entropy_bfloat16.h"
 #include "tamis/ops/testing.h"
 
-namespace tamis::ops {
+namespace tamis::ops::linear_cross_entropy_test {
 namespace {
 
 using namespace testing;  // NOLINT
@@ -365,4 +365,4 @@ TEST(LinearCrossEntropy, SecondDerivativesAreRefused) {
 }
 
 }  // namespace
-}  // namespace tamis::ops
+}  // namespace tamis::ops::linear_cross_entropy_test

@@ -6,7 +6,7 @@
 #include "tamis/ops/mlstm/mlstm.h"
 #include "tamis/ops/testing.h"
 
-namespace tamis::ops {
+namespace tamis::ops::mlstm_bench {
 namespace {
 
 using at::Tensor;
@@ -66,4 +66,4 @@ BENCHMARK_CAPTURE(forward_backward, bfloat16, at::kBFloat16)->Apply(sizes);
 BENCHMARK_CAPTURE(decode, float32, at::kFloat)->Unit(benchmark::kMicrosecond)->UseRealTime();
 
 }  // namespace
-}  // namespace tamis::ops
+}  // namespace tamis::ops::mlstm_bench

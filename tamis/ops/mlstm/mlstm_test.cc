@@ -16,7 +16,7 @@
 #include "tamis/ops/registration.h"
 #include "tamis/ops/testing.h"
 
-namespace tamis::ops {
+namespace tamis::ops::mlstm_test {
 namespace {
 
 using at::Tensor;
@@ -402,4 +402,4 @@ TEST(Mlstm, BadArgumentsAreNamed) {
 }
 
 }  // namespace
-}  // namespace tamis::ops
+}  // namespace tamis::ops::mlstm_test

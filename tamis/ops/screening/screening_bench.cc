@@ -10,7 +10,7 @@
 #include "tamis/ops/screening/screening_state.h"
 #include "tamis/ops/testing.h"
 
-namespace tamis::ops {
+namespace tamis::ops::screening_bench {
 namespace {
 
 using at::Tensor;
@@ -95,4 +95,4 @@ BENCHMARK_CAPTURE(forward_backward, bfloat16, at::kBFloat16)->Apply(sizes);
 BENCHMARK(decode)->ArgsProduct({{1024, 16384}, {0, 1}})->Unit(benchmark::kMicrosecond)->UseRealTime();
 
 }  // namespace
-}  // namespace tamis::ops
+}  // namespace tamis::ops::screening_bench

@@ -15,7 +15,7 @@
 #include "tamis/ops/testing.h"
 #include "tamis/ops/window.h"
 
-namespace tamis::ops {
+namespace tamis::ops::screening_test {
 namespace {
 
 using at::Tensor;
@@ -363,4 +363,4 @@ TEST(Screening, OtherDtypesUseTheBlockedForm) {
 }
 
 }  // namespace
-}  // namespace tamis::ops
+}  // namespace tamis::ops::screening_test

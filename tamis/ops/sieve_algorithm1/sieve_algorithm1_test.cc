@@ -13,7 +13,7 @@
 #include "tamis/ops/sieve_attention/sieve_attention.h"
 #include "tamis/ops/testing.h"
 
-namespace tamis::ops {
+namespace tamis::ops::sieve_algorithm1_test {
 namespace {
 
 using at::Tensor;
@@ -203,4 +203,4 @@ TEST(SieveAlgorithm1, BadArgumentsAreNamed) {
 }
 
 }  // namespace
-}  // namespace tamis::ops
+}  // namespace tamis::ops::sieve_algorithm1_test

@@ -8,7 +8,7 @@
 #include "tamis/ops/sieve_attention/sieve_attention.h"
 #include "tamis/ops/testing.h"
 
-namespace tamis::ops {
+namespace tamis::ops::sieve_attention_bench {
 namespace {
 
 using at::Tensor;
@@ -49,4 +49,4 @@ BENCHMARK_CAPTURE(entmax_strict, both, true)->Apply(sizes);
 BENCHMARK_CAPTURE(sieve, both, true)->Apply(sizes);
 
 }  // namespace
-}  // namespace tamis::ops
+}  // namespace tamis::ops::sieve_attention_bench

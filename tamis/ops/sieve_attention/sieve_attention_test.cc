@@ -6,7 +6,7 @@
 
 #include "tamis/ops/selection/testing.h"
 
-namespace tamis::ops::testing {
+namespace tamis::ops::testing::sieve_attention_test {
 namespace {
 
 struct SieveSubject {
@@ -94,4 +94,4 @@ TEST(SieveAttention, IsCallableThroughTheDispatcher) {
 }
 
 }  // namespace
-}  // namespace tamis::ops::testing
+}  // namespace tamis::ops::testing::sieve_attention_test

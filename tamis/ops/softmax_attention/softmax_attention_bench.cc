@@ -6,7 +6,7 @@
 #include "tamis/ops/softmax_attention/softmax_attention.h"
 #include "tamis/ops/testing.h"
 
-namespace tamis::ops {
+namespace tamis::ops::softmax_attention_bench {
 namespace {
 
 using at::Tensor;
@@ -72,4 +72,4 @@ BENCHMARK_CAPTURE(torchs, forward / float32, false, at::kFloat)->Apply(sizes_of_
 BENCHMARK_CAPTURE(torchs, forward_backward / float32, true, at::kFloat)->Apply(sizes_of_torch);
 
 }  // namespace
-}  // namespace tamis::ops
+}  // namespace tamis::ops::softmax_attention_bench

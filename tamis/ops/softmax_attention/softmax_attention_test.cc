@@ -13,7 +13,7 @@
 #include "tamis/ops/softmax_attention/softmax_attention_scale.h"
 #include "tamis/ops/testing.h"
 
-namespace tamis::ops {
+namespace tamis::ops::softmax_attention_test {
 namespace {
 
 using at::Tensor;
@@ -328,4 +328,4 @@ TEST(SoftmaxAttention, BadArgumentsAreNamed) {
 }
 
 }  // namespace
-}  // namespace tamis::ops
+}  // namespace tamis::ops::softmax_attention_test

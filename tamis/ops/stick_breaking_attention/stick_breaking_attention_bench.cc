@@ -9,7 +9,7 @@
 #include "tamis/ops/stick_breaking_attention/stick_breaking_attention.h"
 #include "tamis/ops/testing.h"
 
-namespace tamis::ops {
+namespace tamis::ops::stick_breaking_attention_bench {
 namespace {
 
 using at::Tensor;
@@ -73,4 +73,4 @@ BENCHMARK_CAPTURE(softmax_of_torch, forward / float32, false, at::kFloat)->Apply
 BENCHMARK_CAPTURE(softmax_of_torch, forward_backward / float32, true, at::kFloat)->Apply(one_size);
 
 }  // namespace
-}  // namespace tamis::ops
+}  // namespace tamis::ops::stick_breaking_attention_bench

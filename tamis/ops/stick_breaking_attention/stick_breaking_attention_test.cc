@@ -15,7 +15,7 @@
 #include "tamis/ops/stick_breaking_attention/stick_breaking_attention_kernel.h"
 #include "tamis/ops/testing.h"
 
-namespace tamis::ops {
+namespace tamis::ops::stick_breaking_attention_test {
 namespace {
 
 using at::Tensor;
@@ -366,4 +366,4 @@ TEST(StickBreakingAttention, BadArgumentsAreNamed) {
 }
 
 }  // namespace
-}  // namespace tamis::ops
+}  // namespace tamis::ops::stick_breaking_attention_test
