@@ -2,9 +2,9 @@
 # Files are found by their names: *_test.cc, *_bench.cc, *_kernel.cc and *_kernel_test.cc (no torch) and the rest.
 
 # Compiles the sources of a target in batches (unity build), because parsing LibTorch's headers takes seconds per file
-# and most of the build time. Compiled separately are an operator's main file (tamis/ops/<name>/<name>.cc), because these
-# use the same names in anonymous namespaces, and kernels and their tests, which include themselves once per instruction
-# set. The tests and benchmarks of operators use such names in a namespace of the file.
+# and most of the build time. Compiled separately are the main files of operators (tamis/ops/<name>/<name>.cc), which use
+# the same names in anonymous namespaces, and kernels and their tests, which include themselves once per instruction set.
+# The tests and benchmarks of operators use the same names, too, so each has a namespace named after its file.
 function(tamis_in_batches)
   if(NOT TAMIS_BATCHES)
     return()
@@ -50,8 +50,8 @@ endfunction()
 
 # Tests that take more than five seconds of processor time; `make test QUICK=1` leaves them out.
 set(TAMIS_SLOW_TESTS ops models bench_test busy_machine_test command_line_test context_parallel_test convert_test
-    data_test device_test distributed_test fine_tuning_test inference_commands_test input_output_test inspect_test install_test
-    meeting_test non_finite_test parquet_test plan_test prepare_test report_test repro_test resume_test robust_input_test
+    data_test device_test distributed distributed_test fine_tuning_test inference_commands_test input_output_test inspect_test install_test
+    meeting_test non_finite_test parquet_test peers_test plan_test prepare_test report_test repro_test resume_test robust_input_test
     robust_process_test sharded_checkpoint_test shared_evaluation_test start_test study_figures_test
     study_process_test study_start_test study_test tokenizers_test your_text_test)
 
@@ -65,14 +65,23 @@ string(JOIN ":" TAMIS_QUICK_models
     Checkpoint.* CompleteConfig.* Exchange.* ForeignConfig.* MipeWrap.* *StoredVersion.* Multiscreen.*
     ParameterCount.* PatternModel.* Patterns/EveryMixer.*)
 
-# Layers whose tests run for longer if they are not optimised than compiling them takes less.
+# The longest tests, which begin first so that no core is idle in the end; the others follow by their last times.
+set(TAMIS_LONGEST_TESTS ops distributed_test models context_parallel_test device_test report_test repro_test plan_test
+    prepare_test robust_process_test study_test)
+
+# Layers whose tests lose more time by running without optimisation than is saved when they are compiled.
 set(TAMIS_OPTIMISED_TESTS models)
 
 function(tamis_test name)  # tamis_test(name command...)
   add_test(NAME ${name} COMMAND ${ARGN})
   set_tests_properties(${name} PROPERTIES WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} TIMEOUT 1800)
   if(name IN_LIST TAMIS_SLOW_TESTS)
-    set_tests_properties(${name} PROPERTIES LABELS slow COST 50)  # the first run begins with them
+    set_tests_properties(${name} PROPERTIES LABELS slow)
+  endif()
+  list(FIND TAMIS_LONGEST_TESTS ${name} place)
+  if(place GREATER_EQUAL 0)
+    math(EXPR cost "10000 - ${place}")
+    set_tests_properties(${name} PROPERTIES COST ${cost})
   endif()
   if(name STREQUAL "busy_machine_test")  # it compares speeds
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
@@ -85,7 +94,6 @@ function(tamis_add_tests layer)
     target_link_libraries(tamis_${layer}_test PRIVATE tamis_threads tamis_${layer} ${ARGN} GTest::gtest GTest::gmock GTest::gtest_main)
     if(TAMIS_QUICK_${layer})
       tamis_test(${layer} tamis_${layer}_test --gtest_filter=-${TAMIS_QUICK_${layer}})
-      set_tests_properties(${layer} PROPERTIES COST 100)
       tamis_test(${layer}_quick tamis_${layer}_test --gtest_filter=${TAMIS_QUICK_${layer}})
     else()
       tamis_test(${layer} tamis_${layer}_test)
@@ -97,6 +105,22 @@ function(tamis_add_tests layer)
                                                        benchmark::benchmark_main)
   endif()
   tamis_in_batches(tamis_${layer}_test tamis_${layer}_bench)
+endfunction()
+
+# In a release most tests are not optimised (TamisTorch.cmake).
+function(tamis_compile_tests layer)  # tamis_compile_tests(layer [TORCH])
+  if(NOT TARGET tamis_${layer}_test)
+    return()
+  endif()
+  set(level O0)
+  if(layer IN_LIST TAMIS_OPTIMISED_TESTS)
+    set(level O1)
+  endif()
+  if("TORCH" IN_LIST ARGN)
+    tamis_uses_torch(tamis_${layer}_test ${level})
+  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(tamis_${layer}_test PRIVATE -${level})
+  endif()
 endfunction()
 
 function(tamis_static_layer layer)
@@ -127,14 +151,10 @@ function(tamis_layer layer)
     endif()
   endif()
   tamis_add_tests(${layer})
-  if(TARGET tamis_${layer}_test)
-    if(layer IN_LIST TAMIS_OPTIMISED_TESTS)
-      tamis_uses_torch(tamis_${layer}_test O1)
-    elseif(arg_TORCH)
-      tamis_uses_torch(tamis_${layer}_test O0)
-    elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
-      target_compile_options(tamis_${layer}_test PRIVATE -O0)
-    endif()
+  if(arg_TORCH)
+    tamis_compile_tests(${layer} TORCH)
+  else()
+    tamis_compile_tests(${layer})
   endif()
   if(arg_TORCH AND TARGET tamis_${layer}_bench)
     tamis_uses_torch(tamis_${layer}_bench O1)
@@ -191,9 +211,7 @@ function(tamis_operator_layer layer)
   target_link_options(tamis_${layer} PRIVATE -Wl,--exclude-libs,libtamis_base.a)
   tamis_uses_torch(tamis_${layer})
   tamis_add_tests(${layer} ${arg_USES})
-  if(TARGET tamis_${layer}_test)
-    tamis_uses_torch(tamis_${layer}_test O0)
-  endif()
+  tamis_compile_tests(${layer} TORCH)
   if(TARGET tamis_${layer}_bench)
     tamis_uses_torch(tamis_${layer}_bench O1)
   endif()

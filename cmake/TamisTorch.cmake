@@ -64,10 +64,11 @@ foreach(directory ${torch_root}=torch ${torch_directory}=torch ${PROJECT_SOURCE_
   add_compile_options($<IF:$<CONFIG:Release>,-ffile-prefix-map,-fmacro-prefix-map>=${directory})
 endforeach()
 
-# Parsing the torch headers takes many seconds per file, so they are precompiled, once for each level of optimisation:
-# GCC inlines at the level of the header. Layers that compute are optimised in full; the program and the layers whose own
-# code takes a small part of the time of a step or a token, and benchmarks, with -O1, which compiles in two thirds of the
-# time (tamis_layer(... O1)); most tests not at all, which halves the time again.
+# Parsing the torch headers takes many seconds per file, so they are precompiled. In a release this is done once for each
+# level of optimisation, because their functions are inlined as the header was compiled. Layers that compute use the full
+# level. The program, benchmarks, and layers whose own code takes a small part of the time of a step or a token use -O1,
+# which compiles in two thirds of the time (tamis_layer(... O1)). Most tests use -O0, which takes half of that; inline
+# functions that a test shares with the product then run unoptimised in it. Other build types have one level for all.
 function(tamis_torch_header name)  # tamis_torch_header(name [options])
   add_library(${name} STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/cmake/torch_header.cc)
   target_link_libraries(${name} PUBLIC tamis_torch tamis_flags)
@@ -82,6 +83,9 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release")
 endif()
 
 function(tamis_uses_torch target)  # tamis_uses_torch(target [O1 | O0])
+  if(NOT "${ARGN}" MATCHES "^(O1|O0|)$")
+    message(FATAL_ERROR "tamis_uses_torch(${target}): expected O1, O0 or nothing, got ${ARGN}")
+  endif()
   target_link_libraries(${target} PUBLIC tamis_torch)
   if(ARGN AND TARGET tamis_torch_header_${ARGN})
     target_compile_options(${target} PRIVATE -${ARGN})
