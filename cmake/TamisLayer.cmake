@@ -50,10 +50,10 @@ endfunction()
 
 # Tests that take more than five seconds of processor time; `make test QUICK=1` leaves them out.
 set(TAMIS_SLOW_TESTS ops models bench_test busy_machine_test command_line_test context_parallel_test convert_test
-    data_test device_test distributed distributed_test fine_tuning_test inference_commands_test input_output_test inspect_test install_test
-    meeting_test non_finite_test parquet_test peers_test plan_test prepare_test report_test repro_test resume_test robust_input_test
-    robust_process_test sharded_checkpoint_test shared_evaluation_test start_test study_figures_test
-    study_process_test study_start_test study_test tokenizers_test your_text_test)
+    data_test device_test distributed distributed_test fine_tuning_test inference_commands_test input_output_test
+    inspect_test install_test meeting_test non_finite_test parquet_test peers_test plan_test prepare_test report_test
+    repro_test resume_test robust_input_test robust_process_test sharded_checkpoint_test shared_evaluation_test start_test
+    study_figures_test study_process_test study_start_test study_test tokenizers_test your_text_test)
 
 # Cases of slow layers that take less than five seconds together. They are the test <layer>_quick, which QUICK=1 runs
 # too.
@@ -107,19 +107,19 @@ function(tamis_add_tests layer)
   tamis_in_batches(tamis_${layer}_test tamis_${layer}_bench)
 endfunction()
 
-# In a release most tests are not optimised (TamisTorch.cmake).
-function(tamis_compile_tests layer)  # tamis_compile_tests(layer [TORCH])
-  if(NOT TARGET tamis_${layer}_test)
-    return()
-  endif()
+# How tests and benchmarks are compiled: TamisTorch.cmake says why most tests of a release are not optimised.
+function(tamis_compile_tests layer uses_torch)
   set(level O0)
   if(layer IN_LIST TAMIS_OPTIMISED_TESTS)
     set(level O1)
   endif()
-  if("TORCH" IN_LIST ARGN)
+  if(TARGET tamis_${layer}_test AND uses_torch)
     tamis_uses_torch(tamis_${layer}_test ${level})
-  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+  elseif(TARGET tamis_${layer}_test AND CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(tamis_${layer}_test PRIVATE -${level})
+  endif()
+  if(TARGET tamis_${layer}_bench AND uses_torch)
+    tamis_uses_torch(tamis_${layer}_bench O1)
   endif()
 endfunction()
 
@@ -151,14 +151,7 @@ function(tamis_layer layer)
     endif()
   endif()
   tamis_add_tests(${layer})
-  if(arg_TORCH)
-    tamis_compile_tests(${layer} TORCH)
-  else()
-    tamis_compile_tests(${layer})
-  endif()
-  if(arg_TORCH AND TARGET tamis_${layer}_bench)
-    tamis_uses_torch(tamis_${layer}_bench O1)
-  endif()
+  tamis_compile_tests(${layer} ${arg_TORCH})
 endfunction()
 
 # The team of threads that serves OpenMP's parallel regions. Objects, not an archive: most of these functions are called
@@ -211,10 +204,7 @@ function(tamis_operator_layer layer)
   target_link_options(tamis_${layer} PRIVATE -Wl,--exclude-libs,libtamis_base.a)
   tamis_uses_torch(tamis_${layer})
   tamis_add_tests(${layer} ${arg_USES})
-  tamis_compile_tests(${layer} TORCH)
-  if(TARGET tamis_${layer}_bench)
-    tamis_uses_torch(tamis_${layer}_bench O1)
-  endif()
+  tamis_compile_tests(${layer} ON)
 endfunction()
 
 # The program: main.cc and one file per command. Its tests are tests/*_test.py, which run it.

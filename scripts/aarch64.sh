@@ -76,7 +76,7 @@ case ${1:-} in
       echo "tests: 64-bit Arm, emulated processor $1${TAMIS_MAX_ISA:+, at most $TAMIS_MAX_ISA}"
       export QEMU_CPU=$1
     }
-    # Small shapes of every operator that has kernels; fewer for SVE, whose emulation takes ten times as long.
+    # Small shapes of every operator that has kernels; fewer for SVE, whose emulation is many times slower.
     accurate=IsAsAccurateAsPlainTorch
     shape() { echo ":Lengths/ScreeningShapes.$accurate*/$1:Shapes/LinearCrossEntropyTest.$accurate*/$1:Shapes/SoftmaxAttentionTest.$accurate*/$1"; }
     quick_sve="ScreeningLayer.$accurate:EntmaxAttention/SelectionTest/0.SelectsWhatIsAboveTheExactThreshold"

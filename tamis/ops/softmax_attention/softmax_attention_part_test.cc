@@ -142,9 +142,10 @@ TEST(SoftmaxAttentionPart, MergedPartsAreAsAccurateAsPlainTorch) {
         testing::expect_as_accurate_as_plain(in_parts(kChosen, shape), defined, samples);
       }
       // Few queries have the largest errors, which vary from sample to sample by a factor of four in plain torch, too,
-      // and the products are torch's, which differ between processors: so the samples have 4,096 rows of queries.
-      const auto enough =
-          static_cast<uint64_t>(std::clamp<int64_t>(4096 / (shape.B * shape.queries * shape.H), 8, 160));
+      // and the products are torch's, which differ between processors: so there are samples of about 4,096 rows of
+      // queries together, at least 32 and at most 160.
+      const int64_t rows = shape.B * shape.queries * shape.H;
+      const auto enough = static_cast<uint64_t>(std::clamp<int64_t>(4096 / rows, 32, 160));
       for (uint64_t i = 4; i < enough; ++i) samples.push_back(part_inputs(shape, 42 + 100 * i, dtype));
       testing::expect_as_accurate_as_plain_once(in_parts(kBlocked, shape), defined, samples);
     }
