@@ -19,7 +19,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// max(x, 0); a NaN stays NaN on every instruction set.
 template <class D>
 HWY_INLINE hn::Vec<D> PositivePart(D d, hn::Vec<D> x) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR  // Max returns its second argument then
+  return hn::Max(hn::Zero(d), x);
+#else
   return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x);
+#endif
 }
 
 // Functions of kCount vectors interleave them: their chains of dependent instructions are so long that out-of-order

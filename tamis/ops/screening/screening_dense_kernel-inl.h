@@ -47,6 +47,16 @@ HWY_INLINE hn::Vec<LaneTag<Real>> OfQueries(const ScreeningHead<Real>& head, con
   return hn::IfThenZeroElse(hn::FirstN(d, static_cast<size_t>(std::min(-distance, kWidth))), one);
 }
 
+/// Whether `size` numbers are finite; a multiple of 16.
+template <typename Real>
+HWY_INLINE bool AllFinite(const Real* HWY_RESTRICT numbers, int64_t size) {
+  const LaneTag<Real> d;
+  auto finite = hn::IsFinite(hn::Zero(d));
+  for (int64_t at = 0; at < size; at += hn::MaxLanes(d))
+    finite = hn::And(finite, hn::IsFinite(hn::LoadU(d, numbers + at)));
+  return hn::AllTrue(d, finite);
+}
+
 /// The dense panels of a block.
 template <typename Real>
 class DensePanels {
@@ -96,9 +106,20 @@ class DensePanels {
     const Real *row[kTileKeys], *value[kTileKeys];
     Real* sums[kTileKeys];
     Real document[kTileKeys];
-    uint64_t accepted[kTileKeys];  // bit i: query i
-    HWY_ALIGN Real weight[kTileKeys * kBlockQueries];
-    HWY_ALIGN Real ds[kTileKeys * kBlockQueries];  // 0 where rejected
+    uint64_t accepted[kTileKeys];                      // bit i: query i
+    HWY_ALIGN Real weight[kTileKeys * kBlockQueries];  // 0 where rejected
+    HWY_ALIGN Real ds[kTileKeys * kBlockQueries];      // 0 where rejected
+  };
+
+  static constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>()), kKeyVectors = kTileKeys / kWidth;
+  static constexpr int64_t kTilesAtOnce = kKeyVectors == 1 ? 2 : 1;  // so that products wait less for loads of keys
+  static constexpr int64_t kValueVectors = std::min<int64_t>(4 * kKeyVectors, 8);
+  static constexpr bool kTwoKeys = kKeyVectors == 1;  // share the rows of queries that one of them accepts
+
+  /// Sums over pairs, one per lane.
+  struct PairSums {
+    HWY_INLINE PairSums() : accept(hn::Zero(LaneTag<Real>())), softmask(accept) {}
+    SizedVec<LaneTag<Real>> accept, softmask;
   };
 
   /// The number of the document at a position.
@@ -115,65 +136,150 @@ class DensePanels {
       Transpose(rows_.q + i * key_width_, key_width_, rows_.q_tiles + i * key_width_);
       Transpose(rows_.dh + i * value_width_, value_width_, rows_.dh_tiles + i * value_width_);
     }
+    finite_ = AllFinite(rows_.q, count_ * key_width_) && AllFinite(rows_.dh, count_ * value_width_);
     for (int64_t i = 0; i < end; ++i) document_[i] = i < count_ ? document_of(first_query_ + i) : Real{-2};
   }
 
   /// Weights and gradients of the similarities of the keys e, e + 1, ... of a group with all queries.
   HWY_INLINE void compute_pairs(Keys& keys, int64_t e) {
     const LaneTag<Real> d;
-    constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>()), kVectors = kTileKeys / kWidth;
-    constexpr int64_t kGroup = kQueryGroup<Real>;
-    const auto zero = hn::Zero(d), inverse_r = hn::Set(d, head_.inverse_r);
-    auto accept = zero, softmask = zero;
-    std::fill_n(keys.accepted + e, kGroup, uint64_t{0});
-    for (int64_t i = 0; i < count_; i += kTileKeys) {
-      SizedVec<LaneTag<Real>> s[kGroup][kVectors], dweight[kGroup][kVectors];
-      // The same sums as in ScreenTile, bit by bit, so that the same keys are accepted.
-      Similarities<kGroup, kVectors, Real>(
-          head_.key_dim, [&](int64_t g) HWY_ATTR { return keys.row[e + g]; },
-          [&](int64_t) HWY_ATTR { return rows_.q_tiles + i * key_width_; }, s);
-      Similarities<kGroup, kVectors, Real>(
-          head_.value_dim, [&](int64_t g) HWY_ATTR { return keys.value[e + g]; },
-          [&](int64_t) HWY_ATTR { return rows_.dh_tiles + i * value_width_; }, dweight);
+    PairSums sums;
+    std::fill_n(keys.accepted + e, kQueryGroup<Real>, uint64_t{0});
+    const int64_t whole = every_pair_counts(keys, e) ? count_ / kTileKeys * kTileKeys : 0;
+    int64_t i = 0;
+    const auto compute = [&](auto tiles, auto masked, int64_t end) HWY_ATTR {
+      for (; i + (tiles - 1) * kTileKeys < end; i += tiles * kTileKeys) compute_tiles<tiles, masked>(keys, e, i, sums);
+    };
+    using Several = std::integral_constant<int64_t, kTilesAtOnce>;
+    compute(Several(), std::false_type(), whole);
+    compute(Several(), std::true_type(), count_);
+    compute(std::integral_constant<int64_t, 1>(), std::true_type(), count_);
+    scalars_.accept += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sums.accept)));
+    scalars_.softmask += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sums.softmask)));
+  }
+
+  /// Whether every query of the block sees the keys e, e + 1, ... of a group, all with the softmask 1.
+  bool every_pair_counts(const Keys& keys, int64_t e) const {
+    const int64_t last = std::min(e + kQueryGroup<Real>, keys.count) - 1;
+    return head_.softmask == nullptr && head_.softmask_slope == nullptr && backward_.pass.document == nullptr &&
+           last == e + kQueryGroup<Real> - 1 && keys.position[last] <= first_query_;
+  }
+
+  /// The same for the queries i, i + 1, ... of kTiles tiles. kMasked: false if every pair counts.
+  template <int64_t kTiles, bool kMasked>
+  HWY_INLINE void compute_tiles(Keys& keys, int64_t e, int64_t i, PairSums& sums) {
+    const LaneTag<Real> d;
+    constexpr int64_t kGroup = kQueryGroup<Real>, kOfTile = kTileKeys / kWidth, kVectors = kTiles * kOfTile;
+    const auto vector_of = [&](const Real* tiles, int64_t width, int64_t x) HWY_ATTR {
+      return tiles + (i + x / kOfTile * kTileKeys) * width + x % kOfTile * kWidth;
+    };
+    SizedVec<LaneTag<Real>> s[kGroup][kVectors], dweight[kGroup][kVectors];
+    // The same sums as in ScreenTiles, bit by bit, so that the same keys are accepted.
+    Similarities<kGroup, kVectors, Real>(
+        head_.key_dim, [&](int64_t g) HWY_ATTR { return keys.row[e + g]; },
+        [&](int64_t, int64_t x) HWY_ATTR { return vector_of(rows_.q_tiles, key_width_, x); }, s);
+    Similarities<kGroup, kVectors, Real>(
+        head_.value_dim, [&](int64_t g) HWY_ATTR { return keys.value[e + g]; },
+        [&](int64_t, int64_t x) HWY_ATTR { return vector_of(rows_.dh_tiles, value_width_, x); }, dweight);
+    const auto zero = hn::Zero(d), two_by_r = hn::Set(d, 2 * head_.inverse_r);
+    for (int64_t first = 0; first < kVectors; first += kOfTile) {
       for (int64_t g = 0; g < kGroup; ++g) {
-        for (int64_t x = 0; x < kVectors; ++x) {
+        for (int64_t x = first; x < first + kOfTile; ++x) {
           const int64_t query = i + x * kWidth, distance = first_query_ + query - keys.position[e + g];
-          hn::Vec<LaneTag<Real>> shortfall, t;
+          hn::Vec<LaneTag<Real>> shortfall, t, dw_m = dweight[g][x];
           TrimLanes(head_, s[g][x], shortfall, t);
-          const auto m = OfQueries(head_, head_.softmask, distance);
-          auto counts = hn::And(hn::Gt(m, zero), hn::Not(hn::Eq(t, zero)));
-          counts = hn::And(counts, hn::Eq(hn::Load(d, document_ + query), hn::Set(d, keys.document[e + g])));
-          const auto dw = hn::IfThenElseZero(counts, hn::Vec<LaneTag<Real>>(dweight[g][x])), a = hn::Mul(t, t);
-          const auto da_t = hn::IfThenElseZero(counts, hn::Mul(hn::Mul(dw, m), t));
+          auto counts = hn::Not(hn::Eq(t, zero));
+          const auto a = hn::Mul(t, t);
+          auto weight = a;
+          if constexpr (kMasked) {
+            const auto m = OfQueries(head_, head_.softmask, distance);
+            counts = hn::And(counts, hn::Gt(m, zero));
+            counts = hn::And(counts, hn::Eq(hn::Load(d, document_ + query), hn::Set(d, keys.document[e + g])));
+            if (head_.softmask_slope != nullptr) {
+              const auto dw = hn::IfThenElseZero(counts, dw_m);
+              sums.softmask =
+                  hn::MulAdd(hn::Mul(dw, a), OfQueries(head_, head_.softmask_slope, distance), sums.softmask);
+            }
+            weight = hn::IfThenElseZero(counts, hn::Mul(a, m));
+            dw_m = hn::Mul(dw_m, m);
+          }
+          const auto da_t = hn::IfThenElseZero(counts, hn::Mul(dw_m, t));
           const int64_t at = (e + g) * kBlockQueries + query;
-          hn::Store(hn::Mul(a, m), d, keys.weight + at);
-          hn::Store(hn::Mul(hn::Add(da_t, da_t), inverse_r), d, keys.ds + at);
+          hn::Store(weight, d, keys.weight + at);
+          hn::Store(hn::Mul(da_t, two_by_r), d, keys.ds + at);
           keys.accepted[e + g] |= BitsOf<Real>(counts) << query;
-          accept = hn::MulAdd(da_t, shortfall, accept);
-          if (head_.softmask_slope == nullptr) continue;
-          softmask = hn::MulAdd(hn::Mul(dw, a), OfQueries(head_, head_.softmask_slope, distance), softmask);
+          sums.accept = hn::MulAdd(da_t, shortfall, sums.accept);
         }
       }
     }
-    scalars_.accept += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, accept)));
-    scalars_.softmask += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, softmask)));
   }
 
-  /// dk += ds q and dv += weight dh, key by key.
+  /// What the accepted queries add to the sums of a key, as far as it stays in registers: dk, and kValueVectors of dv.
+  struct KeySums {
+    HWY_INLINE KeySums() {}
+    HWY_INLINE void add(Real ds, const Real* HWY_RESTRICT q, Real weight, const Real* HWY_RESTRICT dh) {
+      dk.add(ds, q);
+      dv.add(weight, dh);
+    }
+    HWY_INLINE void add_to(Real* HWY_RESTRICT sums) const {
+      dk.add_to(sums);
+      dv.add_to(sums + kTileKeys);
+    }
+    ColumnSum<kKeyVectors, Real> dk;
+    ColumnSum<kValueVectors, Real> dv;
+  };
+
+  /// dk += ds q and dv += weight dh.
   HWY_INLINE void add_to_keys(const Keys& keys) {
-    for (int64_t e = 0; e < keys.count; ++e) {
+    constexpr int64_t kJoint = kValueVectors * kWidth;
+    const int64_t joint = key_width_ == kTileKeys && value_width_ >= kJoint ? kJoint : 0;
+    for (int64_t e = 0; joint > 0 && e < keys.count;) {
+      if (kTwoKeys && finite_ && e + 1 < keys.count) {
+        add_jointly<2>(keys, e);
+        e += 2;
+      } else {
+        add_jointly<1>(keys, e);
+        e += 1;
+      }
+    }
+    for (int64_t e = 0; joint < value_width_ && e < keys.count; ++e) {
       const Real *weight = keys.weight + e * kBlockQueries, *ds = keys.ds + e * kBlockQueries;
-      AddRows(
-          keys.accepted[e], ds, key_width_, [&](int64_t i) HWY_ATTR { return rows_.q + i * key_width_; }, keys.sums[e]);
-      AddRows(
-          keys.accepted[e], weight, value_width_, [&](int64_t i) HWY_ATTR { return rows_.dh + i * value_width_; },
-          keys.sums[e] + key_width_);
-      if (head_.mipe_step == 0) continue;
+      const auto add = [&](const Real* factor, const Real* rows, int64_t stride, int64_t width, int64_t at) HWY_ATTR {
+        AddRows(
+            keys.accepted[e], factor, width, [&](int64_t i) HWY_ATTR { return rows + i * stride; }, keys.sums[e] + at);
+      };
+      if (joint == 0) add(ds, rows_.q, key_width_, key_width_, 0);
+      add(weight, rows_.dh + joint, value_width_, value_width_ - joint, key_width_ + joint);
+    }
+    if (head_.mipe_step != 0) add_to_mipe(keys);
+  }
+
+  /// For kKeys keys, which share the rows of the queries that one of them accepts.
+  template <int kKeys>
+  HWY_INLINE void add_jointly(const Keys& keys, int64_t e) {
+    KeySums sums[kKeys];
+    uint64_t queries = 0;
+    for (int k = 0; k < kKeys; ++k) queries |= keys.accepted[e + k];
+    for (; queries != 0; queries &= queries - 1) {
+      const int64_t i = std::countr_zero(queries);
+      const Real *q = InRegister(rows_.q + i * kTileKeys), *dh = InRegister(rows_.dh + i * value_width_);
+      for (int k = 0; k < kKeys; ++k) {
+        const int64_t at = (e + k) * kBlockQueries + i;
+        sums[k].add(keys.ds[at], q, keys.weight[at], dh);
+      }
+    }
+    for (int k = 0; k < kKeys; ++k) sums[k].add_to(keys.sums[e + k]);
+  }
+
+  HWY_INLINE void add_to_mipe(const Keys& keys) {
+    for (int64_t e = 0; e < keys.count; ++e) {
+      const Real* k = keys.row[e];
       for (uint64_t queries = keys.accepted[e]; queries != 0; queries &= queries - 1) {
         const int64_t i = std::countr_zero(queries);
-        const Real *q = rows_.q + i * key_width_, *k = keys.row[e];
+        const Real* q = rows_.q + i * key_width_;
         const double cross = static_cast<double>(q[0]) * k[1] - static_cast<double>(q[1]) * k[0];
-        scalars_.mipe += static_cast<double>(ds[i]) * static_cast<double>(first_query_ + i - keys.position[e]) * cross;
+        scalars_.mipe += static_cast<double>(keys.ds[e * kBlockQueries + i]) *
+                         static_cast<double>(first_query_ + i - keys.position[e]) * cross;
       }
     }
   }
@@ -213,6 +319,7 @@ class DensePanels {
   const int64_t first_query_, count_, key_width_, value_width_;
   ScalarSums& scalars_;
   bool prepared_ = false;
+  bool finite_ = false;  // all rows of q and dh: then a rejected pair with the weight 0 adds nothing
   HWY_ALIGN Real document_[kBlockQueries];
 };
 

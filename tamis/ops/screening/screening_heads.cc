@@ -12,22 +12,26 @@
 namespace tamis::ops {
 namespace {
 
-/// Softmask by distance, and its slope by s_w: [span + 2 kMaskPadding] each, padded with zeros. Entry kMaskPadding +
-/// span - 1 - d is for distance d.
+/// A function of the distance for `span` distances, padded with zeros: entry kMaskPadding + span - 1 - d is for d.
 template <typename Real>
-void fill_softmask(double w, int64_t span, std::vector<Real>& softmask_table, std::vector<Real>* slope_table) {
-  const auto size = static_cast<size_t>(span + 2 * kernels::kMaskPadding);
-  softmask_table.assign(size, Real{0});
-  if (slope_table != nullptr) slope_table->assign(size, Real{0});
+std::vector<Real> table_of(double function(double distance, double w), double w, int64_t span) {
+  std::vector<Real> table(static_cast<size_t>(span + 2 * kernels::kMaskPadding), Real{0});
   for (int64_t distance = 0; distance < span; ++distance) {
-    const auto at = static_cast<size_t>(kernels::kMaskPadding + span - 1 - distance);
-    const auto d = static_cast<double>(distance);
-    softmask_table[at] = static_cast<Real>(softmask(d, w));
-    if (slope_table != nullptr) (*slope_table)[at] = static_cast<Real>(softmask_slope(d, w));
+    table[static_cast<size_t>(kernels::kMaskPadding + span - 1 - distance)] =
+        static_cast<Real>(function(static_cast<double>(distance), w));
   }
+  return table;
 }
 
 }  // namespace
+
+template <typename Real>
+bool has_softmask(double window, int64_t span) {
+  return static_cast<Real>(softmask(static_cast<double>(span - 1), window)) != Real{1};
+}
+
+template bool has_softmask<float>(double, int64_t);
+template bool has_softmask<double>(double, int64_t);
 
 template <typename Real>
 PreparedHead<Real> prepare_head(double s_w, double s_r, int64_t key_dim, int64_t value_dim, int64_t keys,
@@ -54,10 +58,15 @@ PreparedHead<Real> prepare_head(double s_w, double s_r, int64_t key_dim, int64_t
     }
     constants.turns = head.turns.data();
   }
-  if (std::isfinite(window)) {
-    fill_softmask(window, constants.span, head.softmask, derivative ? &head.slope : nullptr);
+  const bool masked = has_softmask<Real>(window, constants.span);
+  if (masked) {
+    head.softmask = table_of<Real>(softmask, window, constants.span);
     constants.softmask = head.softmask.data();
-    if (derivative) constants.softmask_slope = head.slope.data();
+  }
+  const double farthest = softmask_slope(static_cast<double>(constants.span - 1), window);
+  if (derivative && (masked || static_cast<Real>(farthest) != 0)) {
+    head.slope = table_of<Real>(softmask_slope, window, constants.span);
+    constants.softmask_slope = head.slope.data();
   }
   return head;
 }

@@ -18,6 +18,11 @@ struct PreparedHead {
   double mipe_step_slope = 0;  // d mipe_step / d s_w
 };
 
+/// Whether softmask, rounded to Real, differs from 1 for a key that a query sees: not if the window is infinite or much
+/// longer than `span` keys, which need no table then.
+template <typename Real>
+bool has_softmask(double window, int64_t span);
+
 /// The tables of a head for sequences of `keys` keys; `derivative` adds those that only the backward pass reads.
 template <typename Real>
 PreparedHead<Real> prepare_head(double s_w, double s_r, int64_t key_dim, int64_t value_dim, int64_t keys,

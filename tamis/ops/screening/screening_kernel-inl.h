@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <type_traits>
 
 #include "tamis/kernels/math-inl.h"
@@ -39,14 +40,13 @@ struct ScreenedPanel {
   HWY_ALIGN Real weight[kBlockQueries * kPanelKeys];
 };
 
-/// s[g] = row(g) . key, one key of tile(g) per lane. Two sums of half the dimensions each have half the rounding error
-/// of one long sum, which Trim would amplify by 1/r. row(g) and tile(g) may be the same for all g: the group hides the
-/// latency of the sums.                                                                                  (8)
+/// s[g][x] = row(g) . key, one key of a tile per lane; tile(g, x) is vector x of dimension 0. Two sums of half the
+/// dimensions each have half the rounding error of one long sum, which Trim would amplify by 1/r. row(g) and tile(g, x)
+/// may be the same for all g: the group hides the latency of the sums.                                   (8)
 template <int64_t kGroup, int64_t kVectors, typename Real, typename Row, typename Tile>
 HWY_INLINE void Similarities(int64_t K, const Row& row, const Tile& tile,
                              SizedVec<LaneTag<Real>> (&s)[kGroup][kVectors]) {
   const LaneTag<Real> d;
-  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   SizedVec<LaneTag<Real>> rest[kGroup][kVectors];
   for (int64_t g = 0; g < kGroup; ++g) {
     for (int64_t x = 0; x < kVectors; ++x) s[g][x] = rest[g][x] = hn::Zero(d);
@@ -56,7 +56,7 @@ HWY_INLINE void Similarities(int64_t K, const Row& row, const Tile& tile,
       for (int64_t g = 0; g < kGroup; ++g) {
         const auto component = hn::Set(d, row(g)[dim]);
         for (int64_t x = 0; x < kVectors; ++x) {
-          sums[g][x] = hn::MulAdd(component, hn::LoadU(d, tile(g) + dim * kTileKeys + x * kWidth), sums[g][x]);
+          sums[g][x] = hn::MulAdd(component, hn::LoadU(d, tile(g, x) + dim * kTileKeys), sums[g][x]);
         }
       }
     }
@@ -78,28 +78,27 @@ HWY_INLINE void TrimLanes(const ScreeningHead<Real>& head, hn::Vec<LaneTag<Real>
   trim = PositivePart(d, hn::Sub(one, shortfall));
 }
 
-/// Whether one of 16 similarities may be accepted; a NaN may.
-template <int64_t kVectors, typename Real>
-HWY_INLINE bool AnyMayBeAccepted(const ScreeningHead<Real>& head, const SizedVec<LaneTag<Real>> (&s)[kVectors]) {
-  const LaneTag<Real> d;
-  bool none = true;
-  for (int64_t x = 0; x < kVectors; ++x) {
-    none = none && hn::AllTrue(d, hn::Le(s[x], hn::Set(d, head.surely_rejected)));
-  }
-  return !none;
+/// The lanes with a similarity that is surely rejected; a NaN is not.
+template <typename Real>
+HWY_INLINE hn::Mask<LaneTag<Real>> SurelyRejected(const ScreeningHead<Real>& head, hn::Vec<LaneTag<Real>> s) {
+  return hn::Le(s, hn::Set(LaneTag<Real>(), head.surely_rejected));
 }
 
 /// The lanes of a mask as bits of an integer.
 template <typename Real>
 HWY_INLINE uint64_t BitsOf(hn::Mask<LaneTag<Real>> mask) {
-  uint8_t bytes[8];  // bytes without a lane are not written
-  hn::StoreMaskBits(LaneTag<Real>(), mask, bytes);
-  return hn::MaxLanes(LaneTag<Real>()) <= 8 ? bytes[0] : static_cast<uint64_t>(bytes[0] | (bytes[1] << 8));
+  std::conditional_t<(hn::MaxLanes(LaneTag<Real>()) > 8), uint16_t, uint8_t> bits;
+  hn::StoreMaskBits(LaneTag<Real>(), mask, reinterpret_cast<uint8_t*>(&bits));
+  return bits;
 }
 
-/// Queries that ScreenTile processes together: their similarities fill 8 registers.
+/// Queries that ScreenTiles processes together: their similarities fill 8 registers.
 template <typename Real>
 inline constexpr int64_t kQueryGroup = std::max<int64_t>(8 / (kTileKeys / hn::MaxLanes(LaneTag<Real>())), 1);
+
+/// Tiles that ScreenTiles processes together, if every key counts: with AVX-512 two, as there are twice the registers.
+template <typename Real>
+inline constexpr int64_t kScreenedAtOnce = kTileKeys == hn::MaxLanes(LaneTag<Real>()) ? 2 : 1;
 
 /// The lanes of keys key, key + 1, ... that are of the document of query i.
 template <typename Real>
@@ -116,21 +115,22 @@ HWY_INLINE hn::Mask<LaneTag<Real>> OfSameDocument(const ScreeningPass<Real>& pas
   return hn::Eq(hn::Load(d, keys), hn::Set(d, i < pass.last ? document[i] : Real{-2}));
 }
 
-/// Eq. (8)-(11) for a group of queries and one tile of keys: accept masks and weights. kKeepShortfall: (1 - s) / r too,
-/// for the backward pass. kMasked: false if m = 1 for all pairs.
-template <bool kKeepShortfall, bool kMasked, int64_t kGroup, typename Real>
-HWY_INLINE void ScreenTile(const ScreeningPass<Real>& pass, const Real* HWY_RESTRICT rows, int64_t first_query,
-                           const Real* HWY_RESTRICT tile, int64_t key, uint64_t* HWY_RESTRICT accepted, int64_t offset,
-                           Real* HWY_RESTRICT weights, Real* HWY_RESTRICT shortfalls) {
+/// Eq. (8)-(11) for a group of queries and kTiles tiles of keys, of which the first begins at `key`: accept masks and
+/// weights. kKeepShortfall: (1 - s) / r too, for the backward pass. kMasked: false if m = 1 for all pairs.
+template <bool kKeepShortfall, bool kMasked, int64_t kGroup, int64_t kTiles, typename Real>
+HWY_INLINE void ScreenTiles(const ScreeningPass<Real>& pass, const Real* HWY_RESTRICT rows, int64_t first_query,
+                            const Real* const (&tiles)[kTiles], int64_t key, uint64_t* HWY_RESTRICT accepted,
+                            int64_t offset, Real* HWY_RESTRICT weights, Real* HWY_RESTRICT shortfalls) {
   const LaneTag<Real> d;
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   constexpr int64_t kVectors = kTileKeys / kWidth;
   const ScreeningHead<Real>& head = pass.head;
   const int64_t K = head.key_dim, width = padded(K);
-  SizedVec<LaneTag<Real>> s[kGroup][kVectors];
+  SizedVec<LaneTag<Real>> s[kGroup][kTiles * kVectors];
   const auto similarities = [&](auto stride) HWY_ATTR {
-    Similarities<kGroup, kVectors, Real>(
-        K, [&](int64_t g) HWY_ATTR { return rows + g * stride; }, [&](int64_t) HWY_ATTR { return tile; }, s);
+    Similarities<kGroup, kTiles * kVectors, Real>(
+        K, [&](int64_t g) HWY_ATTR { return rows + g * stride; },
+        [&](int64_t, int64_t x) HWY_ATTR { return tiles[x / kVectors] + x % kVectors * kWidth; }, s);
   };
   if (width == kLanes) {
     similarities(std::integral_constant<int64_t, kLanes>());  // one address for all rows
@@ -138,40 +138,57 @@ HWY_INLINE void ScreenTile(const ScreeningPass<Real>& pass, const Real* HWY_REST
     similarities(width);
   }
 
-  bool none = true;
-  for (int64_t g = 0; g < kGroup; ++g) none = !AnyMayBeAccepted(head, s[g]) && none;
-  if (none) return;  // as in most tiles; one branch for the group, as one for each query would be mispredicted
-
   const auto zero = hn::Zero(d);
-  for (int64_t g = 0; g < kGroup; ++g) {
-    const Real* softmask = kMasked ? SoftmaskOf(head, first_query + g - key) : nullptr;
-    uint64_t bits = 0;
-    for (int64_t x = 0; x < kVectors; ++x) {
-      // A NaN similarity stays NaN and is accepted, so that it shows in the result. Lanes outside the window hold any
-      // number; their softmask is 0.
-      hn::Vec<LaneTag<Real>> shortfall, trim;
-      TrimLanes(head, s[g][x], shortfall, trim);
-      auto weight = hn::Mul(trim, trim);
-      auto counts = hn::Not(hn::Eq(trim, zero));
-      if constexpr (kMasked) {
-        const auto m = hn::LoadU(d, softmask + x * kWidth);
-        weight = hn::Mul(weight, m);  // (11)
-        counts = hn::And(hn::Gt(m, zero), counts);
-        if (pass.document != nullptr) {
-          counts = hn::And(counts, OfSameDocument(pass, first_query + g, key + x * kWidth));
-        }
-      }
-      bits |= BitsOf<Real>(counts) << (x * kWidth);
-      hn::Store(weight, d, weights + g * kPanelKeys + x * kWidth);
-      if constexpr (kKeepShortfall) hn::Store(shortfall, d, shortfalls + g * kPanelKeys + x * kWidth);
+  for (int64_t first = 0; first < kTiles * kVectors; first += kVectors) {
+    auto rejected = SurelyRejected(head, s[0][first]);
+    for (int64_t g = 0; g < kGroup; ++g) {
+      for (int64_t x = first; x < first + kVectors; ++x) rejected = hn::And(rejected, SurelyRejected(head, s[g][x]));
     }
-    accepted[g] |= bits << offset;
+    // As in most tiles. One branch for the group, as one for each query would be mispredicted.
+    if (hn::AllTrue(d, rejected)) continue;
+    for (int64_t g = 0; g < kGroup; ++g) {
+      const Real* softmask = kMasked ? SoftmaskOf(head, first_query + g - key) : nullptr;
+      uint64_t bits = 0;
+      for (int64_t x = first; x < first + kVectors; ++x) {
+        // A NaN similarity stays NaN and is accepted, so that it shows in the result. Lanes outside the window hold any
+        // number; their softmask is 0.
+        hn::Vec<LaneTag<Real>> shortfall, trim;
+        TrimLanes(head, s[g][x], shortfall, trim);
+        auto weight = hn::Mul(trim, trim);
+        auto counts = hn::Not(hn::Eq(trim, zero));
+        if constexpr (kMasked) {
+          const auto m = hn::LoadU(d, softmask + x * kWidth);
+          weight = hn::Mul(weight, m);  // (11)
+          counts = hn::And(hn::Gt(m, zero), counts);
+          if (pass.document != nullptr) {
+            counts = hn::And(counts, OfSameDocument(pass, first_query + g, key + x * kWidth));
+          }
+        }
+        bits |= BitsOf<Real>(counts) << (x * kWidth);
+        hn::Store(weight, d, weights + g * kPanelKeys + x * kWidth);
+        if constexpr (kKeepShortfall) hn::Store(shortfall, d, shortfalls + g * kPanelKeys + x * kWidth);
+      }
+      accepted[g] |= bits << offset;
+    }
   }
+}
+
+/// Bit l is the lowest bit of byte l.
+inline uint64_t LowestBits(const uint8_t* bytes) {
+  uint64_t bits = 0;
+  for (int64_t at = 0; at < kPanelKeys; at += 8) {
+    uint64_t eight;  // little-endian
+    std::memcpy(&eight, bytes + at, sizeof eight);
+    bits |= ((eight & 0x0101010101010101) * 0x0102040810204080 >> 56) << at;
+  }
+  return bits;
 }
 
 /// Loads the values of the `wanted` keys of a panel into the ring.
 template <typename Real>
 HWY_INLINE void StoreWantedValues(const ScreeningPass<Real>& pass, uint64_t wanted, int64_t panel, const Slots& slots) {
+  if (PanelSlots(slots, panel, pass.ring.capacity).adjacent()) wanted &= ~LowestBits(pass.ring.ready + slots(panel));
+  if (wanted == 0) return;
   int64_t missing[kPanelKeys], count = 0;
   for (; wanted != 0; wanted &= wanted - 1) {
     const int64_t key = panel + std::countr_zero(wanted);
@@ -191,25 +208,33 @@ HWY_NOINLINE void ScreenPanel(const ScreeningPass<Real>& pass, const Real* HWY_R
   const int64_t K = head.key_dim, width = padded(K), last_key = first_query + count;
   const bool every_key_counts = head.softmask == nullptr && pass.document == nullptr;
   std::fill_n(screened.accepted, kBlockQueries, uint64_t{0});
-  for (int64_t key = panel; key < std::min(panel + kPanelKeys, last_key); key += kTileKeys) {
-    const Real* tile = pass.ring.tiles + slots(key) / kTileKeys * K * kTileKeys;
-    const auto screen = [&](auto masked, auto group, int64_t query) HWY_ATTR {
-      const int64_t at = query * kPanelKeys + key - panel;
-      ScreenTile<kKeepShortfall, masked, group>(pass, q + query * width, first_query + query, tile, key,
-                                                screened.accepted + query, key - panel, screened.weight + at,
-                                                screened.shortfall + at);
-    };
-    using Group = std::integral_constant<int64_t, kQueryGroup<Real>>;
+  const int64_t end = std::min(panel + kPanelKeys, last_key);
+  const auto tile_of = [&](int64_t key) HWY_ATTR { return pass.ring.tiles + slots(key) / kTileKeys * K * kTileKeys; };
+  int64_t key = panel;
+  const auto screen = [&](auto masked, auto group, const auto& tiles, int64_t query) HWY_ATTR {
+    const int64_t at = query * kPanelKeys + key - panel;
+    ScreenTiles<kKeepShortfall, masked, group>(pass, q + query * width, first_query + query, tiles, key,
+                                               screened.accepted + query, key - panel, screened.weight + at,
+                                               screened.shortfall + at);
+  };
+  using Group = std::integral_constant<int64_t, kQueryGroup<Real>>;
+  constexpr int64_t kTilesAtOnce = kScreenedAtOnce<Real>;
+  for (; every_key_counts && count > 1 && key + kTilesAtOnce * kTileKeys <= std::min(first_query + 1, end);
+       key += kTilesAtOnce * kTileKeys) {
+    const Real* tiles[kTilesAtOnce];
+    for (int64_t t = 0; t < kTilesAtOnce; ++t) tiles[t] = tile_of(key + t * kTileKeys);
+    for (int64_t query = 0; query < count; query += Group()) screen(std::false_type(), Group(), tiles, query);
+  }
+  for (; key < end; key += kTileKeys) {
+    const Real* tile[1] = {tile_of(key)};
     if (count == 1) {
-      screen(std::true_type(), std::integral_constant<int64_t, 1>(), 0);
-    } else if (every_key_counts && key + kTileKeys <= first_query + 1) {
-      for (int64_t query = 0; query < count; query += Group()) screen(std::false_type(), Group(), query);
-    } else {
-      for (int64_t query = 0; query < count; query += Group()) {
-        const int64_t first_of_group = first_query + query, last_of_group = first_of_group + Group() - 1;
-        if (key > last_of_group || key + kTileKeys <= first_of_group - head.span + 1) continue;  // no query sees it
-        screen(std::true_type(), Group(), query);
-      }
+      screen(std::true_type(), std::integral_constant<int64_t, 1>(), tile, 0);
+      continue;
+    }
+    for (int64_t query = 0; query < count; query += Group()) {
+      const int64_t first_of_group = first_query + query, last_of_group = first_of_group + Group() - 1;
+      if (key > last_of_group || key + kTileKeys <= first_of_group - head.span + 1) continue;  // no query sees it
+      screen(std::true_type(), Group(), tile, query);
     }
   }
   uint64_t wanted = 0;
@@ -221,24 +246,58 @@ HWY_NOINLINE void ScreenPanel(const ScreeningPass<Real>& pass, const Real* HWY_R
 /// addition.
 inline constexpr int kSumVectors = 8;
 
-/// out += sum of factor[l] * row(l) over the bits l of `rows`, kVectors vectors of columns. The sum is formed apart and
-/// then added: two short sums have a smaller rounding error than one long sum.
+/// The pointer in a register of its own: GCC otherwise folds its index into every access, and on Intel's processors a
+/// multiplication with an indexed operand is two micro-operations.
+template <typename Real>
+HWY_INLINE const Real* InRegister(const Real* pointer) {
+  asm("" : "+r"(pointer));
+  return pointer;
+}
+
+/// Calls first(l) for the bits l of `of_first` and second(l) for those of `of_second`, in turns: two sums that do not
+/// depend on each other hide the latency of their additions.
+template <typename First, typename Second>
+HWY_INLINE void InTurns(uint64_t of_first, uint64_t of_second, const First& first, const Second& second) {
+  for (; of_first != 0 && of_second != 0; of_first &= of_first - 1, of_second &= of_second - 1) {
+    first(std::countr_zero(of_first));
+    second(std::countr_zero(of_second));
+  }
+  for (; of_first != 0; of_first &= of_first - 1) first(std::countr_zero(of_first));
+  for (; of_second != 0; of_second &= of_second - 1) second(std::countr_zero(of_second));
+}
+
+/// A sum of rows, kVectors vectors of columns.
+template <int kVectors, typename Real>
+struct ColumnSum {
+  HWY_INLINE ColumnSum() {
+    for (int x = 0; x < kVectors; ++x) sum[x] = hn::Zero(LaneTag<Real>());
+  }
+  HWY_INLINE void add(Real factor, const Real* HWY_RESTRICT row) {
+    const LaneTag<Real> d;
+    const auto f = hn::Set(d, factor);
+    for (int x = 0; x < kVectors; ++x) sum[x] = hn::MulAdd(f, hn::LoadU(d, row + x * hn::MaxLanes(d)), sum[x]);
+  }
+  /// Adds the sum to out: two short sums have a smaller rounding error than one long sum.
+  HWY_INLINE void add_to(Real* HWY_RESTRICT out) const {
+    const LaneTag<Real> d;
+    for (int x = 0; x < kVectors; ++x) {
+      Real* at = out + x * hn::MaxLanes(d);
+      hn::StoreU(hn::Add(hn::LoadU(d, at), sum[x]), d, at);
+    }
+  }
+  SizedVec<LaneTag<Real>> sum[kVectors];
+};
+
+/// out += sum of factor[l] * row(l) over the bits l of `rows`, kVectors vectors of columns.
 template <int kVectors, typename Real, typename RowOf>
 HWY_INLINE void AddRowsColumns(uint64_t rows, const Real* HWY_RESTRICT factor, const RowOf& row,
                                Real* HWY_RESTRICT out) {
-  const LaneTag<Real> d;
-  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
-  SizedVec<LaneTag<Real>> sum[kVectors];
-  for (int x = 0; x < kVectors; ++x) sum[x] = hn::Zero(d);
+  ColumnSum<kVectors, Real> sum;
   for (; rows != 0; rows &= rows - 1) {
     const int64_t l = std::countr_zero(rows);
-    const Real* HWY_RESTRICT row_l = row(l);
-    const auto f = hn::Set(d, factor[l]);
-    for (int x = 0; x < kVectors; ++x) sum[x] = hn::MulAdd(f, hn::LoadU(d, row_l + x * kWidth), sum[x]);
+    sum.add(factor[l], InRegister(row(l)));
   }
-  for (int x = 0; x < kVectors; ++x) {
-    hn::StoreU(hn::Add(hn::LoadU(d, out + x * kWidth), sum[x]), d, out + x * kWidth);
-  }
+  sum.add_to(out);
 }
 
 /// The same for padded rows of `width` numbers.
@@ -276,8 +335,24 @@ HWY_INLINE void AddAccepted(const ScreeningPass<Real>& pass, uint64_t accepted, 
 template <typename Real>
 HWY_NOINLINE void AddPanel(const ScreeningPass<Real>& pass, const ScreenedPanel<Real>& screened, int64_t count,
                            const PanelSlots& slots, Real* HWY_RESTRICT h) {
+  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
+  constexpr int kVectors = kSumVectors / 2;
+  const Real* HWY_RESTRICT values = pass.ring.values;
   const int64_t width = padded(pass.head.value_dim);
-  for (int64_t i = 0; i < count; ++i) {
+  int64_t i = 0;
+  const bool in_turns = width == kVectors * kWidth && slots.adjacent();
+  const Real* HWY_RESTRICT first_value = values + slots(0) * kVectors * kWidth;
+  for (; in_turns && i + 1 < count; i += 2) {
+    const Real* HWY_RESTRICT weight = screened.weight + i * kPanelKeys;
+    const auto row = [&](int64_t l) HWY_ATTR { return InRegister(first_value + l * kVectors * kWidth); };
+    ColumnSum<kVectors, Real> first, second;
+    InTurns(
+        screened.accepted[i], screened.accepted[i + 1], [&](int64_t l) HWY_ATTR { first.add(weight[l], row(l)); },
+        [&](int64_t l) HWY_ATTR { second.add(weight[kPanelKeys + l], row(l)); });
+    first.add_to(h + i * width);
+    second.add_to(h + (i + 1) * width);
+  }
+  for (; i < count; ++i) {
     if (screened.accepted[i] == 0) continue;
     AddAccepted(pass, screened.accepted[i], screened.weight + i * kPanelKeys, slots, h + i * width);
   }

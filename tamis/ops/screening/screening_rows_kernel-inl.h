@@ -95,6 +95,8 @@ class PanelSlots {
   PanelSlots(const Slots& slots, int64_t panel, int64_t capacity)
       : first_(slots(panel)), wrapped_(first_ - capacity), until_(capacity - first_) {}
   HWY_INLINE int64_t operator()(int64_t l) const { return l + (l < until_ ? first_ : wrapped_); }
+  /// Whether slot l is l slots after slot 0.
+  HWY_INLINE bool adjacent() const { return until_ >= kPanelKeys; }
 
  private:
   int64_t first_, wrapped_, until_;

@@ -27,7 +27,8 @@ HWY_INLINE void ForTiles(int64_t K, const Real* HWY_RESTRICT q, const Real* tile
     const Real* group[kGroup];
     for (int64_t g = 0; g < kGroup; ++g) group[g] = tiles + list[std::min(first + g, count - 1)] * K * kTileKeys;
     Similarities<kGroup, kVectors, Real>(
-        K, [&](int64_t) HWY_ATTR { return q; }, [&](int64_t g) HWY_ATTR { return group[g]; }, s);
+        K, [&](int64_t) HWY_ATTR { return q; },
+        [&](int64_t g, int64_t x) HWY_ATTR { return group[g] + x * hn::MaxLanes(LaneTag<Real>()); }, s);
     for (int64_t g = 0; g < std::min(kGroup, count - first); ++g) consume(list[first + g], s[g]);
   }
 }
@@ -39,7 +40,9 @@ HWY_INLINE int64_t ScreenIndexTile(const ScreeningPass<Real>& pass, int64_t quer
   const LaneTag<Real> d;
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   const ScreeningHead<Real>& head = pass.head;
-  if (!AnyMayBeAccepted(head, s)) return 0;
+  auto rejected = SurelyRejected(head, s[0]);
+  for (int64_t x = 1; x < kTileKeys / kWidth; ++x) rejected = hn::And(rejected, SurelyRejected(head, s[x]));
+  if (hn::AllTrue(d, rejected)) return 0;
   HWY_ALIGN Real shortfall[kTileKeys], trim[kTileKeys];
   uint64_t bits = 0;
   for (int64_t x = 0; x * kWidth < kTileKeys; ++x) {

@@ -32,8 +32,9 @@ HWY_INLINE void SumAccepted(const ScreeningPass<float>& pass, const float* HWY_R
     HWY_ALIGN float weight[kPanelKeys];
     uint64_t accepted = 0;
     for (int64_t key = panel; key < std::min(panel + kPanelKeys, query + 1); key += kTileKeys) {
-      const float* tile = pass.ring.tiles + slots(key) * pass.head.key_dim;
-      ScreenTile<false, true, 1>(pass, q, query, tile, key, &accepted, key - panel, weight + key - panel, no_shortfall);
+      const float* const tile[1] = {pass.ring.tiles + slots(key) * pass.head.key_dim};
+      ScreenTiles<false, true, 1>(pass, q, query, tile, key, &accepted, key - panel, weight + key - panel,
+                                  no_shortfall);
     }
     if (accepted != 0) AddAccepted(pass, accepted, weight, PanelSlots(slots, panel, pass.ring.capacity), h);
   }
