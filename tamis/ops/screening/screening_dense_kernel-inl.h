@@ -111,10 +111,10 @@ class DensePanels {
     HWY_ALIGN Real ds[kTileKeys * kBlockQueries];      // 0 where rejected
   };
 
-  static constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>()), kKeyVectors = kTileKeys / kWidth;
-  static constexpr int64_t kTilesAtOnce = kKeyVectors == 1 ? 2 : 1;  // so that products wait less for loads of keys
-  static constexpr int64_t kValueVectors = std::min<int64_t>(4 * kKeyVectors, 8);
-  static constexpr bool kTwoKeys = kKeyVectors == 1;  // share the rows of queries that one of them accepts
+  static constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>()), kTileVectors = kTileKeys / kWidth;
+  static constexpr int64_t kValueVectors = std::min<int64_t>(4 * kTileVectors, 8);  // of dv that are summed with dk
+  // With 16 lanes there are 32 registers, enough for two tiles of queries and for the sums of two keys.
+  static constexpr bool kManyRegisters = kTileVectors == 1;
 
   /// Sums over pairs, one per lane.
   struct PairSums {
@@ -136,7 +136,8 @@ class DensePanels {
       Transpose(rows_.q + i * key_width_, key_width_, rows_.q_tiles + i * key_width_);
       Transpose(rows_.dh + i * value_width_, value_width_, rows_.dh_tiles + i * value_width_);
     }
-    finite_ = AllFinite(rows_.q, count_ * key_width_) && AllFinite(rows_.dh, count_ * value_width_);
+    share_rows_ =
+        kManyRegisters && AllFinite(rows_.q, count_ * key_width_) && AllFinite(rows_.dh, count_ * value_width_);
     for (int64_t i = 0; i < end; ++i) document_[i] = i < count_ ? document_of(first_query_ + i) : Real{-2};
   }
 
@@ -150,28 +151,29 @@ class DensePanels {
     const auto compute = [&](auto tiles, auto masked, int64_t end) HWY_ATTR {
       for (; i + (tiles - 1) * kTileKeys < end; i += tiles * kTileKeys) compute_tiles<tiles, masked>(keys, e, i, sums);
     };
-    using Several = std::integral_constant<int64_t, kTilesAtOnce>;
+    using One = std::integral_constant<int64_t, 1>;
+    using Several = std::integral_constant<int64_t, kManyRegisters ? 2 : 1>;
     compute(Several(), std::false_type(), whole);
     compute(Several(), std::true_type(), count_);
-    compute(std::integral_constant<int64_t, 1>(), std::true_type(), count_);
-    scalars_.accept += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sums.accept)));
-    scalars_.softmask += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sums.softmask)));
+    if constexpr (kManyRegisters) compute(One(), std::true_type(), count_);
+    scalars_.accept += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, hn::Vec<LaneTag<Real>>(sums.accept))));
+    scalars_.softmask += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, hn::Vec<LaneTag<Real>>(sums.softmask))));
   }
 
   /// Whether every query of the block sees the keys e, e + 1, ... of a group, all with the softmask 1.
   bool every_pair_counts(const Keys& keys, int64_t e) const {
-    const int64_t last = std::min(e + kQueryGroup<Real>, keys.count) - 1;
+    const int64_t last = e + kQueryGroup<Real> - 1;
     return head_.softmask == nullptr && head_.softmask_slope == nullptr && backward_.pass.document == nullptr &&
-           last == e + kQueryGroup<Real> - 1 && keys.position[last] <= first_query_;
+           last < keys.count && keys.position[last] <= first_query_;
   }
 
-  /// The same for the queries i, i + 1, ... of kTiles tiles. kMasked: false if every pair counts.
+  /// What compute_pairs computes, for the queries i, i + 1, ... of kTiles tiles. kMasked: false if every pair counts.
   template <int64_t kTiles, bool kMasked>
   HWY_INLINE void compute_tiles(Keys& keys, int64_t e, int64_t i, PairSums& sums) {
     const LaneTag<Real> d;
-    constexpr int64_t kGroup = kQueryGroup<Real>, kOfTile = kTileKeys / kWidth, kVectors = kTiles * kOfTile;
+    constexpr int64_t kGroup = kQueryGroup<Real>, kVectors = kTiles * kTileVectors;
     const auto vector_of = [&](const Real* tiles, int64_t width, int64_t x) HWY_ATTR {
-      return tiles + (i + x / kOfTile * kTileKeys) * width + x % kOfTile * kWidth;
+      return tiles + (i + x / kTileVectors * kTileKeys) * width + x % kTileVectors * kWidth;
     };
     SizedVec<LaneTag<Real>> s[kGroup][kVectors], dweight[kGroup][kVectors];
     // The same sums as in ScreenTiles, bit by bit, so that the same keys are accepted.
@@ -182,9 +184,9 @@ class DensePanels {
         head_.value_dim, [&](int64_t g) HWY_ATTR { return keys.value[e + g]; },
         [&](int64_t, int64_t x) HWY_ATTR { return vector_of(rows_.dh_tiles, value_width_, x); }, dweight);
     const auto zero = hn::Zero(d), two_by_r = hn::Set(d, 2 * head_.inverse_r);
-    for (int64_t first = 0; first < kVectors; first += kOfTile) {
+    for (int64_t first = 0; first < kVectors; first += kTileVectors) {
       for (int64_t g = 0; g < kGroup; ++g) {
-        for (int64_t x = first; x < first + kOfTile; ++x) {
+        for (int64_t x = first; x < first + kTileVectors; ++x) {
           const int64_t query = i + x * kWidth, distance = first_query_ + query - keys.position[e + g];
           hn::Vec<LaneTag<Real>> shortfall, t, dw_m = dweight[g][x];
           TrimLanes(head_, s[g][x], shortfall, t);
@@ -214,55 +216,57 @@ class DensePanels {
     }
   }
 
-  /// What the accepted queries add to the sums of a key, as far as it stays in registers: dk, and kValueVectors of dv.
+  /// What the accepted queries add to dk and to the first columns of dv of a key: with AVX2 and AVX-512 in registers.
   struct KeySums {
-    HWY_INLINE KeySums() {}
+    HWY_INLINE KeySums() {}  // the implicit one would not be compiled for the instruction set
     HWY_INLINE void add(Real ds, const Real* HWY_RESTRICT q, Real weight, const Real* HWY_RESTRICT dh) {
       dk.add(ds, q);
       dv.add(weight, dh);
     }
     HWY_INLINE void add_to(Real* HWY_RESTRICT sums) const {
       dk.add_to(sums);
-      dv.add_to(sums + kTileKeys);
+      dv.add_to(sums + kLanes);
     }
-    ColumnSum<kKeyVectors, Real> dk;
+    ColumnSum<kTileVectors, Real> dk;
     ColumnSum<kValueVectors, Real> dv;
   };
 
-  /// dk += ds q and dv += weight dh.
+  /// dk += ds q, dv += weight dh, and the gradient of MiPE's step.
   HWY_INLINE void add_to_keys(const Keys& keys) {
-    constexpr int64_t kJoint = kValueVectors * kWidth;
-    const int64_t joint = key_width_ == kTileKeys && value_width_ >= kJoint ? kJoint : 0;
-    for (int64_t e = 0; joint > 0 && e < keys.count;) {
-      if (kTwoKeys && finite_ && e + 1 < keys.count) {
-        add_jointly<2>(keys, e);
+    constexpr int64_t kColumns = kValueVectors * kWidth;
+    // Columns of dv that are summed together with dk: none if K is above 16 or V too small.
+    const int64_t together = key_width_ == kLanes && value_width_ >= kColumns ? kColumns : 0;
+    for (int64_t e = 0; together > 0 && e < keys.count;) {
+      if (kManyRegisters && share_rows_ && e + 1 < keys.count) {
+        add_together<2>(keys, e);
         e += 2;
       } else {
-        add_jointly<1>(keys, e);
+        add_together<1>(keys, e);
         e += 1;
       }
     }
-    for (int64_t e = 0; joint < value_width_ && e < keys.count; ++e) {
+    for (int64_t e = 0; together < value_width_ && e < keys.count; ++e) {
       const Real *weight = keys.weight + e * kBlockQueries, *ds = keys.ds + e * kBlockQueries;
       const auto add = [&](const Real* factor, const Real* rows, int64_t stride, int64_t width, int64_t at) HWY_ATTR {
         AddRows(
             keys.accepted[e], factor, width, [&](int64_t i) HWY_ATTR { return rows + i * stride; }, keys.sums[e] + at);
       };
-      if (joint == 0) add(ds, rows_.q, key_width_, key_width_, 0);
-      add(weight, rows_.dh + joint, value_width_, value_width_ - joint, key_width_ + joint);
+      if (together == 0) add(ds, rows_.q, key_width_, key_width_, 0);
+      add(weight, rows_.dh + together, value_width_, value_width_ - together, key_width_ + together);
     }
     if (head_.mipe_step != 0) add_to_mipe(keys);
   }
 
-  /// For kKeys keys, which share the rows of the queries that one of them accepts.
+  /// dk and the first columns of dv of kKeys keys. The rows of a query that one of them accepts are loaded once for
+  /// all; where another rejects it, the weight is 0.
   template <int kKeys>
-  HWY_INLINE void add_jointly(const Keys& keys, int64_t e) {
+  HWY_INLINE void add_together(const Keys& keys, int64_t e) {
     KeySums sums[kKeys];
     uint64_t queries = 0;
     for (int k = 0; k < kKeys; ++k) queries |= keys.accepted[e + k];
     for (; queries != 0; queries &= queries - 1) {
       const int64_t i = std::countr_zero(queries);
-      const Real *q = InRegister(rows_.q + i * kTileKeys), *dh = InRegister(rows_.dh + i * value_width_);
+      const Real *q = InRegister(rows_.q + i * kLanes), *dh = InRegister(rows_.dh + i * value_width_);
       for (int k = 0; k < kKeys; ++k) {
         const int64_t at = (e + k) * kBlockQueries + i;
         sums[k].add(keys.ds[at], q, keys.weight[at], dh);
@@ -271,6 +275,7 @@ class DensePanels {
     for (int k = 0; k < kKeys; ++k) sums[k].add_to(keys.sums[e + k]);
   }
 
+  /// ds_ij / d mipe_step = (i - j) (q0 k1 - q1 k0).
   HWY_INLINE void add_to_mipe(const Keys& keys) {
     for (int64_t e = 0; e < keys.count; ++e) {
       const Real* k = keys.row[e];
@@ -287,8 +292,7 @@ class DensePanels {
   /// dq += ds k, a group of queries and 16 columns at a time.
   HWY_INLINE void add_to_queries(const Keys& keys) {
     const LaneTag<Real> d;
-    constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>()), kVectors = kTileKeys / kWidth;
-    constexpr int64_t kGroup = kQueryGroup<Real>;
+    constexpr int64_t kVectors = kTileVectors, kGroup = kQueryGroup<Real>;
     for (int64_t at = 0; at < key_width_; at += kTileKeys) {
       for (int64_t i = 0; i < count_; i += kGroup) {
         SizedVec<LaneTag<Real>> sum[kGroup][kVectors];
@@ -319,7 +323,7 @@ class DensePanels {
   const int64_t first_query_, count_, key_width_, value_width_;
   ScalarSums& scalars_;
   bool prepared_ = false;
-  bool finite_ = false;  // all rows of q and dh: then a rejected pair with the weight 0 adds nothing
+  bool share_rows_ = false;  // all rows of q and dh are finite: a rejected pair with the weight 0 adds nothing
   HWY_ALIGN Real document_[kBlockQueries];
 };
 

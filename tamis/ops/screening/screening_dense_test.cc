@@ -69,14 +69,16 @@ TEST(ScreeningDense, IsAsAccurateAsPlainTorch) {
 }
 
 TEST(ScreeningDense, WindowsMuchLongerThanTheTextKeepTheirGradient) {
-  // Softmask is 1 for every key once rounded, in float32 and then in float64, but its slope is not 0.
+  // In float32, and in float64 for the second head, m rounds to 1 for every key, but its slope is not 0.
   expect_accurate({1, 300, 16, 64, {1e7, 1e12}, {0.97, 0.8}}, 66);
   Tensors in = near_inputs({1, 330, 16, 64, {1e7, 1e12}, {0.9, 0.6}}, 77, every_fifth());
   for (Tensor& x : in) x = x.to(at::kDouble);
-  const Tensor found = testing::outputs_and_gradients(operator_with({}), in)[4];
   const Tensor exact = testing::outputs_and_gradients(reference_with({}), in)[4];
   EXPECT_GT(exact.abs().min().item().toDouble(), 0);
-  EXPECT_LT(((found - exact) / exact).abs().max().item().toDouble(), 1e-6);
+  testing::for_each_target([&] {
+    const Tensor found = testing::outputs_and_gradients(operator_with({}), in)[4];
+    EXPECT_LT(((found - exact) / exact).abs().max().item().toDouble(), 1e-6);
+  });
 }
 
 TEST(ScreeningDense, InFloat64IsTheDefinition) {

@@ -26,12 +26,13 @@ std::vector<Real> table_of(double function(double distance, double w), double w,
 }  // namespace
 
 template <typename Real>
-bool has_softmask(double window, int64_t span) {
-  return static_cast<Real>(softmask(static_cast<double>(span - 1), window)) != Real{1};
+bool needs_softmask_table(double window, int64_t span) {
+  // Of the first key that may be outside the window: 0 if the window is not longer than `span`.
+  return std::isfinite(window) && static_cast<Real>(softmask(static_cast<double>(span), window)) != Real{1};
 }
 
-template bool has_softmask<float>(double, int64_t);
-template bool has_softmask<double>(double, int64_t);
+template bool needs_softmask_table<float>(double, int64_t);
+template bool needs_softmask_table<double>(double, int64_t);
 
 template <typename Real>
 PreparedHead<Real> prepare_head(double s_w, double s_r, int64_t key_dim, int64_t value_dim, int64_t keys,
@@ -58,13 +59,14 @@ PreparedHead<Real> prepare_head(double s_w, double s_r, int64_t key_dim, int64_t
     }
     constants.turns = head.turns.data();
   }
-  const bool masked = has_softmask<Real>(window, constants.span);
+  const bool masked = needs_softmask_table<Real>(window, constants.span);
   if (masked) {
     head.softmask = table_of<Real>(softmask, window, constants.span);
     constants.softmask = head.softmask.data();
   }
-  const double farthest = softmask_slope(static_cast<double>(constants.span - 1), window);
-  if (derivative && (masked || static_cast<Real>(farthest) != 0)) {
+  // Where m rounds to 1 its slope is largest at the farthest key.
+  const double farthest_slope = softmask_slope(static_cast<double>(constants.span - 1), window);
+  if (derivative && (masked || static_cast<Real>(farthest_slope) != 0)) {
     head.slope = table_of<Real>(softmask_slope, window, constants.span);
     constants.softmask_slope = head.slope.data();
   }

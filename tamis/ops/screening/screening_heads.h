@@ -18,10 +18,10 @@ struct PreparedHead {
   double mipe_step_slope = 0;  // d mipe_step / d s_w
 };
 
-/// Whether softmask, rounded to Real, differs from 1 for a key that a query sees: not if the window is infinite or much
-/// longer than `span` keys, which need no table then.
+/// Whether m, rounded to Real, differs from 1 for some key that is not later than the query. If not, because the window
+/// is infinite or much longer than `span` keys, the kernels use no table.
 template <typename Real>
-bool has_softmask(double window, int64_t span);
+bool needs_softmask_table(double window, int64_t span);
 
 /// The tables of a head for sequences of `keys` keys; `derivative` adds those that only the backward pass reads.
 template <typename Real>

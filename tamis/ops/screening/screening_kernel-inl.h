@@ -87,16 +87,18 @@ HWY_INLINE hn::Mask<LaneTag<Real>> SurelyRejected(const ScreeningHead<Real>& hea
 /// The lanes of a mask as bits of an integer.
 template <typename Real>
 HWY_INLINE uint64_t BitsOf(hn::Mask<LaneTag<Real>> mask) {
-  std::conditional_t<(hn::MaxLanes(LaneTag<Real>()) > 8), uint16_t, uint8_t> bits;
-  hn::StoreMaskBits(LaneTag<Real>(), mask, reinterpret_cast<uint8_t*>(&bits));
+  uint8_t bytes[8];  // bytes without a lane are not written
+  hn::StoreMaskBits(LaneTag<Real>(), mask, bytes);
+  std::conditional_t<(hn::MaxLanes(LaneTag<Real>()) > 8), uint16_t, uint8_t> bits;  // little-endian, one instruction
+  std::memcpy(&bits, bytes, sizeof bits);
   return bits;
 }
 
-/// Queries that ScreenTiles processes together: their similarities fill 8 registers.
+/// Queries that ScreenTiles processes together: with one tile their similarities fill 8 registers.
 template <typename Real>
 inline constexpr int64_t kQueryGroup = std::max<int64_t>(8 / (kTileKeys / hn::MaxLanes(LaneTag<Real>())), 1);
 
-/// Tiles that ScreenTiles processes together, if every key counts: with AVX-512 two, as there are twice the registers.
+/// Tiles that ScreenTiles processes together, if every key counts: two in float32 with AVX-512, which has 32 registers.
 template <typename Real>
 inline constexpr int64_t kScreenedAtOnce = kTileKeys == hn::MaxLanes(LaneTag<Real>()) ? 2 : 1;
 
@@ -124,6 +126,7 @@ HWY_INLINE void ScreenTiles(const ScreeningPass<Real>& pass, const Real* HWY_RES
   const LaneTag<Real> d;
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   constexpr int64_t kVectors = kTileKeys / kWidth;
+  static_assert(!kMasked || kTiles == 1);  // SoftmaskOf is for 16 keys
   const ScreeningHead<Real>& head = pass.head;
   const int64_t K = head.key_dim, width = padded(K);
   SizedVec<LaneTag<Real>> s[kGroup][kTiles * kVectors];
@@ -173,7 +176,8 @@ HWY_INLINE void ScreenTiles(const ScreeningPass<Real>& pass, const Real* HWY_RES
   }
 }
 
-/// Bit l is the lowest bit of byte l.
+/// 64 bytes to bits: bit l is the lowest bit of byte l. The product moves the lowest bits of eight bytes into its
+/// highest byte.
 inline uint64_t LowestBits(const uint8_t* bytes) {
   uint64_t bits = 0;
   for (int64_t at = 0; at < kPanelKeys; at += 8) {
@@ -187,8 +191,12 @@ inline uint64_t LowestBits(const uint8_t* bytes) {
 /// Loads the values of the `wanted` keys of a panel into the ring.
 template <typename Real>
 HWY_INLINE void StoreWantedValues(const ScreeningPass<Real>& pass, uint64_t wanted, int64_t panel, const Slots& slots) {
-  if (PanelSlots(slots, panel, pass.ring.capacity).adjacent()) wanted &= ~LowestBits(pass.ring.ready + slots(panel));
+  constexpr int kMany = 8;
   if (wanted == 0) return;
+  if (std::popcount(wanted) > kMany && PanelSlots(slots, panel, pass.ring.capacity).adjacent()) {
+    wanted &= ~LowestBits(pass.ring.ready + slots(panel));  // bytes of keys that are not in the ring hold anything
+    if (wanted == 0) return;
+  }
   int64_t missing[kPanelKeys], count = 0;
   for (; wanted != 0; wanted &= wanted - 1) {
     const int64_t key = panel + std::countr_zero(wanted);
@@ -246,18 +254,18 @@ HWY_NOINLINE void ScreenPanel(const ScreeningPass<Real>& pass, const Real* HWY_R
 /// addition.
 inline constexpr int kSumVectors = 8;
 
-/// The pointer in a register of its own: GCC otherwise folds its index into every access, and on Intel's processors a
-/// multiplication with an indexed operand is two micro-operations.
+/// The pointer in a register of its own: GCC otherwise folds the index of the row into every access, and on
+/// Intel's processors a multiply-add with an indexed operand is two micro-operations.
 template <typename Real>
 HWY_INLINE const Real* InRegister(const Real* pointer) {
   asm("" : "+r"(pointer));
   return pointer;
 }
 
-/// Calls first(l) for the bits l of `of_first` and second(l) for those of `of_second`, in turns: two sums that do not
-/// depend on each other hide the latency of their additions.
+/// Calls first(l) for the bits l of `of_first` and second(l) for those of `of_second`, interleaved: two sums that do
+/// not depend on each other hide the latency of their additions.
 template <typename First, typename Second>
-HWY_INLINE void InTurns(uint64_t of_first, uint64_t of_second, const First& first, const Second& second) {
+HWY_INLINE void Interleaved(uint64_t of_first, uint64_t of_second, const First& first, const Second& second) {
   for (; of_first != 0 && of_second != 0; of_first &= of_first - 1, of_second &= of_second - 1) {
     first(std::countr_zero(of_first));
     second(std::countr_zero(of_second));
@@ -331,24 +339,23 @@ HWY_INLINE void AddAccepted(const ScreeningPass<Real>& pass, uint64_t accepted, 
       accepted, weight, width, [&](int64_t l) HWY_ATTR { return values + slot(l) * width; }, h);
 }
 
-/// The same for the queries of a block, `count` rows of h.
+/// The same for the queries of a block, `count` rows of h; two at a time where both sums fit into kSumVectors
+/// registers.
 template <typename Real>
 HWY_NOINLINE void AddPanel(const ScreeningPass<Real>& pass, const ScreenedPanel<Real>& screened, int64_t count,
                            const PanelSlots& slots, Real* HWY_RESTRICT h) {
-  constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   constexpr int kVectors = kSumVectors / 2;
-  const Real* HWY_RESTRICT values = pass.ring.values;
+  constexpr int64_t kWidth = kVectors * hn::MaxLanes(LaneTag<Real>());
   const int64_t width = padded(pass.head.value_dim);
+  const Real* HWY_RESTRICT first_value = pass.ring.values + slots(0) * width;
   int64_t i = 0;
-  const bool in_turns = width == kVectors * kWidth && slots.adjacent();
-  const Real* HWY_RESTRICT first_value = values + slots(0) * kVectors * kWidth;
-  for (; in_turns && i + 1 < count; i += 2) {
+  for (; width == kWidth && slots.adjacent() && i + 1 < count; i += 2) {
     const Real* HWY_RESTRICT weight = screened.weight + i * kPanelKeys;
-    const auto row = [&](int64_t l) HWY_ATTR { return InRegister(first_value + l * kVectors * kWidth); };
+    const auto value = [&](int64_t l) HWY_ATTR { return InRegister(first_value + l * kWidth); };
     ColumnSum<kVectors, Real> first, second;
-    InTurns(
-        screened.accepted[i], screened.accepted[i + 1], [&](int64_t l) HWY_ATTR { first.add(weight[l], row(l)); },
-        [&](int64_t l) HWY_ATTR { second.add(weight[kPanelKeys + l], row(l)); });
+    Interleaved(
+        screened.accepted[i], screened.accepted[i + 1], [&](int64_t l) HWY_ATTR { first.add(weight[l], value(l)); },
+        [&](int64_t l) HWY_ATTR { second.add(weight[kPanelKeys + l], value(l)); });
     first.add_to(h + i * width);
     second.add_to(h + (i + 1) * width);
   }

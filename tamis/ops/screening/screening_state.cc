@@ -94,11 +94,11 @@ struct ScreeningState::Impl {
     return std::min(store.final_capacity, padded(std::max(last + last / 8, int64_t{64})));
   }
 
-  /// Entries of the softmask table of a head with `capacity` keys.
+  /// Entries of the softmask table of a head with `capacity` keys; 0: no table.
   static int64_t softmask_size(const HeadStore& store, int64_t capacity) {
     const double window = expanded_window(window_tokens(store.s_w), store.expand_beyond);
     const int64_t span = std::max<int64_t>(visible_span(window, capacity), 1);
-    return has_softmask<float>(window, span) ? span + 2 * kernels::kMaskPadding : 0;
+    return needs_softmask_table<float>(window, span) ? span + 2 * kernels::kMaskPadding : 0;
   }
 
   /// Makes room for the keys up to position `last`. If it throws, the capacity is as before.

@@ -146,11 +146,11 @@ TEST(ScreeningState, DamagedBytesAreRefusedAndChangeNothing) {
 }
 
 TEST(ScreeningState, ReservesWhatItSays) {
-  // Windows of 8.4 tokens, of 1e41 and infinite.
-  const Tensor s_w = at::tensor({2.0f, 95.0f, 1e30f}), s_r = at::zeros({3});
+  // Windows of 8.4 tokens, of 1e41, infinite, and of 1e7: these need a softmask table from about 1,100 tokens on.
+  const Tensor s_w = at::tensor({2.0f, 95.0f, 1e30f, 16.1f}), s_r = at::zeros({4});
   ScreeningState state(s_w, s_r, 4, 8);
   const auto read = [&state](int64_t tokens, uint64_t seed) {
-    const auto rows = [&](int64_t width) { return testing::random_normal({1, tokens, 3, width}, seed); };
+    const auto rows = [&](int64_t width) { return testing::random_normal({1, tokens, 4, width}, seed); };
     state.step(rows(4), rows(4), rows(8));
   };
   for (const int64_t before : {0, 100, 1000}) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tamis/ops/screening/screening_blocked.h"
+#include "tamis/ops/screening/screening_state.h"
 #include "tamis/ops/screening/testing.h"
 #include "tamis/ops/testing.h"
 #include "tamis/ops/window.h"
@@ -304,6 +305,25 @@ TEST(Screening, ExtremeParametersStayFinite) {
       EXPECT_TRUE(x.isfinite().all().item().toBool()) << "s_r " << s_r;
     }
   }
+}
+
+TEST(Screening, AWindowOfOneTokenSeesOnlyIt) {
+  Tensors in = random_inputs({1, 130, 16, 24, {2, 2}, {0.97}}, 24);
+  in[3].copy_(at::tensor({-40.0f, -std::numeric_limits<float>::infinity()}));  // w = 1 exactly
+  const Tensor exact = reference_with({})(in)[0];
+  testing::for_each_target([&] {
+    const Tensors found = testing::outputs_and_gradients(operator_with({}), in);
+    EXPECT_LE(testing::largest(found[0] - exact), 1e-5 * testing::largest(exact));
+    for (const Tensor& x : found) EXPECT_TRUE(x.isfinite().all().item().toBool());
+  });
+  ScreeningState state(in[3], in[4], 16, 24);
+  const auto slice = [&](size_t i, int64_t first, int64_t last) { return in[i].slice(1, first, last); };
+  Tensors parts;
+  for (const auto& [first, last] : {std::pair(0, 100), std::pair(100, 101), std::pair(101, 130)}) {
+    parts.push_back(
+        state.step(slice(0, first, last), slice(1, first, last), slice(2, first, last), slice(5, first, last)));
+  }
+  EXPECT_LE(testing::largest(at::cat(parts, 1) - exact), 1e-5 * testing::largest(exact));
 }
 
 TEST(Screening, FarPositionsKeepTheirPrecision) {
