@@ -92,6 +92,7 @@ void run(const InspectCommand& command) {
   if (command.html.empty() && options.map.file.empty()) {
     fmt::print("{}", report::inspection_text(found, terminal_columns()));
   }
+  // A path alone on a line is not escaped, so that another program can open it.
   for (const std::filesystem::path& written : {command.html, options.map.file}) {
     if (!written.empty()) fmt::print(summary_stream(written), "{}\n", written.string());
   }
