@@ -19,14 +19,14 @@ if [ -n "${2:-}" ]; then
     neon/neon) grep -qw sve /proc/cpuinfo || same=1 ;;  # LibTorch uses SVE where Tamis has no kernels for it
   esac
   if [ -n "$same" ] && [ "$2" = avx512 ] && grep -qwE 'avx512_bf16|avx512_fp16' /proc/cpuinfo; then
-    echo "tests: Tamis uses $newest on this processor, oneDNN more; with ISA=$2 only tests of what uses oneDNN"
+    echo "tests: without ISA=$2 only oneDNN uses newer instructions on this processor, so only its users are tested"
     selected=(-R '^(ops|nn|models|train|infer|device_test|non_finite_test)$')
   elif [ -n "$same" ]; then
     echo "tests: Tamis uses $newest on this processor, so ISA=$2 would run the same kernels again"
     exit 0
   fi
   export TAMIS_MAX_ISA=$2
-  echo "tests: with $2; without it Tamis uses ${newest:-what the processor has}"
+  [ -n "$same" ] || echo "tests: with $2; without it Tamis uses ${newest:-what the processor has}"
 fi
 status=0
 # Two more at a time than there are cores, because tests also wait for processes; at most 8, and 2 GB of memory for each.

@@ -156,6 +156,17 @@ HWY_INLINE bool AllZero(const Real* HWY_RESTRICT x, int64_t padded_size) {
   return true;
 }
 
+/// Whether all numbers of padded rows are finite.
+template <typename Real>
+HWY_INLINE bool AllFinite(const Real* HWY_RESTRICT x, int64_t padded_size) {
+  const LaneTag<Real> d;
+  auto finite = hn::IsFinite(hn::Zero(d));
+  for (int64_t at = 0; at < padded_size; at += hn::MaxLanes(d)) {
+    finite = hn::And(finite, hn::IsFinite(hn::LoadU(d, x + at)));
+  }
+  return hn::AllTrue(d, finite);
+}
+
 /// Lanes of float64. Norms are computed in float64, as screening's Trim amplifies every error of a
 /// similarity.
 using WideTag = hn::CappedTag<double, kLanes / 2>;

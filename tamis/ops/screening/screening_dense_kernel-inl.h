@@ -47,16 +47,6 @@ HWY_INLINE hn::Vec<LaneTag<Real>> OfQueries(const ScreeningHead<Real>& head, con
   return hn::IfThenZeroElse(hn::FirstN(d, static_cast<size_t>(std::min(-distance, kWidth))), one);
 }
 
-/// Whether `size` numbers are finite; a multiple of 16.
-template <typename Real>
-HWY_INLINE bool AllFinite(const Real* HWY_RESTRICT numbers, int64_t size) {
-  const LaneTag<Real> d;
-  auto finite = hn::IsFinite(hn::Zero(d));
-  for (int64_t at = 0; at < size; at += hn::MaxLanes(d))
-    finite = hn::And(finite, hn::IsFinite(hn::LoadU(d, numbers + at)));
-  return hn::AllTrue(d, finite);
-}
-
 /// The dense panels of a block.
 template <typename Real>
 class DensePanels {
@@ -113,8 +103,7 @@ class DensePanels {
 
   static constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>()), kTileVectors = kTileKeys / kWidth;
   static constexpr int64_t kValueVectors = std::min<int64_t>(4 * kTileVectors, 8);  // of dv that are summed with dk
-  // With 16 lanes there are 32 registers, enough for two tiles of queries and for the sums of two keys.
-  static constexpr bool kManyRegisters = kTileVectors == 1;
+  static constexpr bool kManyRegisters = kTilesAtOnce<Real> > 1;                    // enough for the sums of two keys
 
   /// Sums over pairs, one per lane.
   struct PairSums {
@@ -152,7 +141,7 @@ class DensePanels {
       for (; i + (tiles - 1) * kTileKeys < end; i += tiles * kTileKeys) compute_tiles<tiles, masked>(keys, e, i, sums);
     };
     using One = std::integral_constant<int64_t, 1>;
-    using Several = std::integral_constant<int64_t, kManyRegisters ? 2 : 1>;
+    using Several = std::integral_constant<int64_t, kTilesAtOnce<Real>>;
     compute(Several(), std::false_type(), whole);
     compute(Several(), std::true_type(), count_);
     if constexpr (kManyRegisters) compute(One(), std::true_type(), count_);

@@ -27,7 +27,7 @@ std::vector<Real> table_of(double function(double distance, double w), double w,
 
 template <typename Real>
 bool needs_softmask_table(double window, int64_t span) {
-  // Of the first key that may be outside the window: 0 if the window is not longer than `span`.
+  // m of the first key that may be outside the window: 0 if the window is not longer than `span`.
   return std::isfinite(window) && static_cast<Real>(softmask(static_cast<double>(span), window)) != Real{1};
 }
 

@@ -18,7 +18,7 @@ struct PreparedHead {
   double mipe_step_slope = 0;  // d mipe_step / d s_w
 };
 
-/// Whether m, rounded to Real, differs from 1 for some key that is not later than the query. If not, because the window
+/// Whether m, rounded to Real, differs from 1 for some key up to the query. If not, because the window
 /// is infinite or much longer than `span` keys, the kernels use no table.
 template <typename Real>
 bool needs_softmask_table(double window, int64_t span);

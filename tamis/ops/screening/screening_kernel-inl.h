@@ -78,10 +78,14 @@ HWY_INLINE void TrimLanes(const ScreeningHead<Real>& head, hn::Vec<LaneTag<Real>
   trim = PositivePart(d, hn::Sub(one, shortfall));
 }
 
-/// The lanes with a similarity that is surely rejected; a NaN is not.
-template <typename Real>
-HWY_INLINE hn::Mask<LaneTag<Real>> SurelyRejected(const ScreeningHead<Real>& head, hn::Vec<LaneTag<Real>> s) {
-  return hn::Le(s, hn::Set(LaneTag<Real>(), head.surely_rejected));
+/// Whether all similarities in the vectors s(0), ..., s(kCount - 1) are surely rejected; a NaN is not.
+template <int64_t kCount, typename Real, typename VectorOf>
+HWY_INLINE bool AllSurelyRejected(const ScreeningHead<Real>& head, const VectorOf& s) {
+  const LaneTag<Real> d;
+  const auto most = hn::Set(d, head.surely_rejected);
+  auto rejected = hn::Le(s(0), most);
+  for (int64_t x = 1; x < kCount; ++x) rejected = hn::And(rejected, hn::Le(s(x), most));
+  return hn::AllTrue(d, rejected);
 }
 
 /// The lanes of a mask as bits of an integer.
@@ -98,9 +102,9 @@ HWY_INLINE uint64_t BitsOf(hn::Mask<LaneTag<Real>> mask) {
 template <typename Real>
 inline constexpr int64_t kQueryGroup = std::max<int64_t>(8 / (kTileKeys / hn::MaxLanes(LaneTag<Real>())), 1);
 
-/// Tiles that ScreenTiles processes together, if every key counts: two in float32 with AVX-512, which has 32 registers.
+/// Tiles that are multiplied together where every key counts: two in float32 with AVX-512, which has 32 registers.
 template <typename Real>
-inline constexpr int64_t kScreenedAtOnce = kTileKeys == hn::MaxLanes(LaneTag<Real>()) ? 2 : 1;
+inline constexpr int64_t kTilesAtOnce = kTileKeys == hn::MaxLanes(LaneTag<Real>()) ? 2 : 1;
 
 /// The lanes of keys key, key + 1, ... that are of the document of query i.
 template <typename Real>
@@ -143,12 +147,10 @@ HWY_INLINE void ScreenTiles(const ScreeningPass<Real>& pass, const Real* HWY_RES
 
   const auto zero = hn::Zero(d);
   for (int64_t first = 0; first < kTiles * kVectors; first += kVectors) {
-    auto rejected = SurelyRejected(head, s[0][first]);
-    for (int64_t g = 0; g < kGroup; ++g) {
-      for (int64_t x = first; x < first + kVectors; ++x) rejected = hn::And(rejected, SurelyRejected(head, s[g][x]));
-    }
+    const auto of_tile = [&](int64_t x)
+                             HWY_ATTR { return hn::Vec<LaneTag<Real>>(s[x / kVectors][first + x % kVectors]); };
     // As in most tiles. One branch for the group, as one for each query would be mispredicted.
-    if (hn::AllTrue(d, rejected)) continue;
+    if (AllSurelyRejected<kGroup * kVectors>(head, of_tile)) continue;
     for (int64_t g = 0; g < kGroup; ++g) {
       const Real* softmask = kMasked ? SoftmaskOf(head, first_query + g - key) : nullptr;
       uint64_t bits = 0;
@@ -192,11 +194,10 @@ inline uint64_t LowestBits(const uint8_t* bytes) {
 template <typename Real>
 HWY_INLINE void StoreWantedValues(const ScreeningPass<Real>& pass, uint64_t wanted, int64_t panel, const Slots& slots) {
   constexpr int kMany = 8;
-  if (wanted == 0) return;
   if (std::popcount(wanted) > kMany && PanelSlots(slots, panel, pass.ring.capacity).adjacent()) {
     wanted &= ~LowestBits(pass.ring.ready + slots(panel));  // bytes of keys that are not in the ring hold anything
-    if (wanted == 0) return;
   }
+  if (wanted == 0) return;
   int64_t missing[kPanelKeys], count = 0;
   for (; wanted != 0; wanted &= wanted - 1) {
     const int64_t key = panel + std::countr_zero(wanted);
@@ -226,11 +227,11 @@ HWY_NOINLINE void ScreenPanel(const ScreeningPass<Real>& pass, const Real* HWY_R
                                                screened.shortfall + at);
   };
   using Group = std::integral_constant<int64_t, kQueryGroup<Real>>;
-  constexpr int64_t kTilesAtOnce = kScreenedAtOnce<Real>;
-  for (; every_key_counts && count > 1 && key + kTilesAtOnce * kTileKeys <= std::min(first_query + 1, end);
-       key += kTilesAtOnce * kTileKeys) {
-    const Real* tiles[kTilesAtOnce];
-    for (int64_t t = 0; t < kTilesAtOnce; ++t) tiles[t] = tile_of(key + t * kTileKeys);
+  constexpr int64_t kTiles = kTilesAtOnce<Real>;
+  for (; every_key_counts && count > 1 && key + kTiles * kTileKeys <= std::min(first_query + 1, end);
+       key += kTiles * kTileKeys) {
+    const Real* tiles[kTiles];
+    for (int64_t t = 0; t < kTiles; ++t) tiles[t] = tile_of(key + t * kTileKeys);
     for (int64_t query = 0; query < count; query += Group()) screen(std::false_type(), Group(), tiles, query);
   }
   for (; key < end; key += kTileKeys) {

@@ -30,8 +30,8 @@ struct ScreeningHead {
   Real one_minus_r = 0;           // 1 - r
   Real surely_rejected = 0;       // the largest similarity whose Trim is 0 whatever the rounding
   bool tanh_norm = true;
-  /// m at distance d is softmask[kMaskPadding + span - 1 - d], with zeros on both sides; null: m = 1 for all
-  /// keys up to the query; only if the window is longer than they are many.
+  /// m at distance d is softmask[kMaskPadding + span - 1 - d], with zeros on both sides; null: m = 1 for every
+  /// key up to the query, as in a window that is infinite or much longer than the sequence.
   const Real* softmask = nullptr;
   const Real* softmask_slope = nullptr;  // dm / ds_w likewise, null: 0; for the backward pass
 };

@@ -40,9 +40,9 @@ HWY_INLINE int64_t ScreenIndexTile(const ScreeningPass<Real>& pass, int64_t quer
   const LaneTag<Real> d;
   constexpr int64_t kWidth = hn::MaxLanes(LaneTag<Real>());
   const ScreeningHead<Real>& head = pass.head;
-  auto rejected = SurelyRejected(head, s[0]);
-  for (int64_t x = 1; x < kTileKeys / kWidth; ++x) rejected = hn::And(rejected, SurelyRejected(head, s[x]));
-  if (hn::AllTrue(d, rejected)) return 0;
+  if (AllSurelyRejected<kTileKeys / kWidth>(head, [&](int64_t x) HWY_ATTR { return hn::Vec<LaneTag<Real>>(s[x]); })) {
+    return 0;
+  }
   HWY_ALIGN Real shortfall[kTileKeys], trim[kTileKeys];
   uint64_t bits = 0;
   for (int64_t x = 0; x * kWidth < kTileKeys; ++x) {

@@ -97,7 +97,7 @@ struct ScreeningState::Impl {
   /// Entries of the softmask table of a head with `capacity` keys; 0: no table.
   static int64_t softmask_size(const HeadStore& store, int64_t capacity) {
     const double window = expanded_window(window_tokens(store.s_w), store.expand_beyond);
-    const int64_t span = std::max<int64_t>(visible_span(window, capacity), 1);
+    const int64_t span = visible_span(window, capacity);
     return needs_softmask_table<float>(window, span) ? span + 2 * kernels::kMaskPadding : 0;
   }
 
